@@ -1,0 +1,102 @@
+# Everything a developer does, by name. `make` alone lists the targets.
+#
+# The environment in $(VENV) is made and brought up to date by itself: every target that
+# needs it depends on a stamp file that is older than pyproject.toml or constraints.txt
+# when the environment is stale. VENV=PATH works in another environment.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTO := deploy/workers/proto/worker.proto
+
+# One numeric thread per process: operators are timed, and worker processes share the cores.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.PHONY: help install demo serve test slow bench check lint types layers format lock proto clean
+
+## help: list the targets
+help:
+	@sed -nE 's/^## ([a-z]+): (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+## install: make the environment, install into it, prepare what is made once
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: PYTHON=PATH make ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/circinus prepare digits
+	touch $@
+
+## demo: plan, deploy and serve three queries, from start to end
+demo: $(STAMP)
+	$(BIN)/circinus demo
+
+## serve: run the service on this machine
+serve: $(STAMP)
+	$(BIN)/circinus serve
+
+## test: everything that takes seconds, without GPU or cluster
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu"
+
+## slow: statistical oracles and end-to-end runs
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200
+
+## bench: time the hot paths
+bench: $(STAMP)
+	$(BIN)/python -m pytest benchmarks --benchmark-only
+
+## check: what must pass before a merge (lint, types, layers, test)
+check: lint types layers test
+
+## lint: style, bug patterns and format
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+## types: mypy, strict
+types: $(STAMP)
+	$(BIN)/mypy
+
+## layers: who may import whom
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+## format: rewrite files in house format
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Writes to a scratch file first, so that a resolution that fails leaves the lock alone.
+# An existing pin is kept unless a range refuses it; LOCK_FLAGS=--upgrade takes the newest.
+## lock: resolve pyproject.toml again and write constraints.txt
+lock:
+	test -x $(BIN)/pip-compile || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+	    $(BIN)/python -m pip install --disable-pip-version-check 'pip-tools>=7.5,<8'; }
+	set -euo pipefail; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	test ! -f constraints.txt || cp constraints.txt "$$scratch/constraints.txt"; \
+	$(BIN)/pip-compile --quiet --all-extras --strip-extras --no-annotate --no-header \
+	    --no-emit-options $(LOCK_FLAGS) --output-file "$$scratch/constraints.txt" pyproject.toml; \
+	{ printf '%s\n' '# What the project was tested with: exact versions, for Python 3.11 on Linux.' \
+	    '# pip takes it as constraints (-c), so only what is needed is installed.' \
+	    '# Made by `make lock` from pyproject.toml; do not edit by hand.'; \
+	  grep -E '^[A-Za-z0-9]' "$$scratch/constraints.txt"; } > "$$scratch/new"; \
+	cp "$$scratch/new" constraints.txt
+
+## proto: generate the gRPC code of the workers
+proto: $(STAMP)
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(PROTO)
+
+## clean: remove caches, builds and the environment
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks build dist *.egg-info
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	test ! -f $(VENV)/pyvenv.cfg || rm -rf $(VENV)
