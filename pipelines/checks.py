@@ -1,0 +1,61 @@
+"""Rules that values obey, checked once, where a value is built.
+
+Every comparison is written so that NaN fails it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import inf
+
+from pipelines.errors import InvalidInput
+
+# Names end up in file names, Kubernetes labels and metric labels after mapping;
+# this is what a person may type.
+_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$")
+
+
+def require(ok: bool, field: str, rule: str, value: object) -> None:
+    """Raise InvalidInput naming field, rule and value unless `ok`."""
+    if not ok:
+        raise InvalidInput.of(field, rule, value)
+
+
+def positive(field: str, value: float) -> None:
+    """Raise InvalidInput unless `0 < value < inf`."""
+    require(0 < value < inf, field, "must be finite and > 0", value)
+
+
+def non_negative(field: str, value: float) -> None:
+    """Raise InvalidInput unless `0 <= value < inf`."""
+    require(0 <= value < inf, field, "must be finite and >= 0", value)
+
+
+def probability(field: str, value: float) -> None:
+    """Raise InvalidInput unless `0 <= value <= 1`."""
+    require(0 <= value <= 1, field, "must be in [0, 1]", value)
+
+
+def share(field: str, value: float) -> None:
+    """Raise InvalidInput unless `0 < value <= 1`."""
+    require(0 < value <= 1, field, "must be in (0, 1]", value)
+
+
+def name(field: str, value: str) -> None:
+    """Raise InvalidInput unless `value` is a letter, then at most 62 letters, digits, `_.-`."""
+    require(
+        _NAME.match(value) is not None,
+        field,
+        "must start with a letter and have at most 63 letters, digits, '_', '.', '-'",
+        value,
+    )
+
+
+def unique(field: str, values: Sequence[object]) -> None:
+    """Raise InvalidInput naming the first value that occurs twice."""
+    seen: set[object] = set()
+    for value in values:
+        # True == 1 and 1.0 == 1: as knob values they would be one choice told twice.
+        require(value not in seen, field, "must not repeat", value)
+        seen.add(value)

@@ -1,0 +1,153 @@
+"""One value for every knob, and the space of all of them.
+
+A configuration is known by its number: the mixed-radix number of its knob values,
+the last knob of the pipeline counting fastest. So the space needs no memory, and
+a planner can work on arrays of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines import checks
+from pipelines.errors import Fault, InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.operators import KnobValue
+
+IndexArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One value for every knob of a pipeline.
+
+    Attributes:
+        values: (operator, knob, value) in the order of the graph's slots.
+    """
+
+    values: tuple[tuple[str, str, KnobValue], ...]
+
+    def of(self, operator: str) -> dict[str, KnobValue]:
+        """Give the settings of one operator; empty when it has no knobs."""
+        return {knob: value for name, knob, value in self.values if name == operator}
+
+    def as_dict(self) -> dict[str, dict[str, KnobValue]]:
+        """Give {operator: {knob: value}}, as files and HTTP bodies write it."""
+        nested: dict[str, dict[str, KnobValue]] = {}
+        for operator, knob, value in self.values:
+            nested.setdefault(operator, {})[knob] = value
+        return nested
+
+    def __str__(self) -> str:
+        """Give `operator.knob=value` for every knob."""
+        return " ".join(f"{operator}.{knob}={value}" for operator, knob, value in self.values)
+
+
+class ConfigurationSpace:
+    """All configurations of a pipeline, by number.
+
+    Attributes:
+        graph: The pipeline.
+        radices: Number of values of each knob, in slot order.
+        size: Number of configurations; exact however large.
+    """
+
+    def __init__(self, graph: PipelineGraph) -> None:
+        self.graph = graph
+        self.radices = tuple(len(slot.knob.values) for slot in graph.slots)
+        self.size = prod(self.radices)
+
+    def indices(self, numbers: IndexArray | list[int]) -> IndexArray:
+        """Give the index of each knob's value.
+
+        Args:
+            numbers: Configuration numbers, shape (n,), each in [0, size).
+
+        Returns:
+            Shape (n, knobs).
+        """
+        rest = np.asarray(numbers, dtype=np.int64)
+        columns = []
+        for radix in reversed(self.radices):
+            columns.append(rest % radix)
+            rest = rest // radix
+        return np.stack(columns[::-1], axis=1) if columns else np.zeros((len(rest), 0), np.int64)
+
+    def numbers(self, indices: IndexArray) -> IndexArray:
+        """Give the configuration numbers of value indices, shape (n, knobs) -> (n,)."""
+        total = np.zeros(len(indices), dtype=np.int64)
+        for column, radix in enumerate(self.radices):
+            total = total * radix + indices[:, column]
+        return total
+
+    def configuration(self, number: int) -> Configuration:
+        """Give the configuration of a number.
+
+        Raises:
+            InvalidInput: If it is outside [0, size).
+        """
+        checks.require(
+            0 <= number < self.size, "configuration number", f"must be in [0, {self.size})", number
+        )
+        values = []
+        for slot in reversed(self.graph.slots):
+            number, index = divmod(number, len(slot.knob.values))
+            values.append((slot.operator, slot.knob.name, slot.knob.values[index]))
+        return Configuration(tuple(values[::-1]))
+
+    def number(self, configuration: Configuration) -> int:
+        """Give the number of a configuration.
+
+        Raises:
+            InvalidInput: If a value is none of its knob's.
+        """
+        total = 0
+        for slot, (_, _, value) in zip(self.graph.slots, configuration.values, strict=True):
+            total = total * len(slot.knob.values) + slot.knob.position(value)
+        return total
+
+    def parse(self, nested: Mapping[str, Mapping[str, KnobValue]]) -> Configuration:
+        """Give the configuration written as {operator: {knob: value}}.
+
+        A knob with a single value may be left out.
+
+        Raises:
+            InvalidInput: With a fault for every unknown or missing operator, knob or value.
+        """
+        faults = _unknown(self.graph, nested)
+        values = []
+        for operator, knob in self.graph.slots:
+            given = nested.get(operator, {})
+            if knob.name not in given and len(knob.values) > 1:
+                faults.append(Fault.of(f"{operator}.{knob.name}", "must be given", None))
+                continue
+            try:
+                index = knob.position(given.get(knob.name, knob.values[0]))
+            except InvalidInput as error:
+                faults += [Fault(f"{operator}.{knob.name}", f.rule, f.value) for f in error.faults]
+                continue
+            values.append((operator, knob.name, knob.values[index]))
+        if faults:
+            raise InvalidInput(faults)
+        return Configuration(tuple(values))
+
+
+def _unknown(graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]]) -> list[Fault]:
+    known = {operator.name: {knob.name for knob in operator.knobs} for operator in graph.operators}
+    faults = []
+    for operator, settings in nested.items():
+        if operator not in known:
+            faults.append(Fault.of("operator", f"must be among {', '.join(known)}", operator))
+            continue
+        knobs = ", ".join(sorted(known[operator])) or "(no knobs)"
+        extra = [knob for knob in settings if knob not in known[operator]]
+        faults += [
+            Fault.of(f"operator {operator}, knob", f"must be among {knobs}", knob)
+            for knob in extra
+        ]
+    return faults

@@ -1,0 +1,90 @@
+"""The errors of the project, classed by who must act.
+
+    CircinusError
+    ├── InvalidInput(faults)         the caller: something handed over breaks a rule
+    ├── OperatorFailed(operator)     the pipeline's author: an operator raised or gave nonsense
+    └── Unavailable(retry_after_s)   nobody: try again later
+
+An infeasible query is not an error: it is an answer, and has a type of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_LONGEST_VALUE = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One broken rule: which field, what it must be, what it was.
+
+    Attributes:
+        field: Dotted path of the field, such as `slo.accuracy`.
+        rule: What holds for a good value, such as `must be in [0, 1]`.
+        value: The offending value as text, shortened.
+    """
+
+    field: str
+    rule: str
+    value: str
+
+    def __str__(self) -> str:
+        """Give `field rule, got value.`."""
+        return f"{self.field} {self.rule}, got {self.value}."
+
+    @classmethod
+    def of(cls, field: str, rule: str, value: object) -> Fault:
+        """Give the fault for a value of any type, its text shortened."""
+        text = repr(value)
+        if len(text) > _LONGEST_VALUE:
+            text = f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+        return cls(field, rule, text)
+
+
+class CircinusError(Exception):
+    """Anything that goes wrong in a way this project foresees."""
+
+
+class InvalidInput(CircinusError, ValueError):
+    """What the caller handed over breaks rules; nothing was changed.
+
+    Attributes:
+        faults: Every broken rule that was found, at least one.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(" ".join(str(fault) for fault in self.faults))
+
+    @classmethod
+    def of(cls, field: str, rule: str, value: object) -> InvalidInput:
+        """Give the error for one broken rule."""
+        return cls([Fault.of(field, rule, value)])
+
+
+class OperatorFailed(CircinusError):
+    """An operator raised, timed out or gave something that is no payload.
+
+    Attributes:
+        operator: Name of the operator.
+        cause: What happened, in words.
+    """
+
+    def __init__(self, operator: str, cause: str) -> None:
+        self.operator = operator
+        self.cause = cause
+        super().__init__(f"operator {operator} failed: {cause}")
+
+
+class Unavailable(CircinusError):
+    """Nothing is wrong with the request, but it cannot be served now.
+
+    Attributes:
+        retry_after_s: Seconds after which trying again makes sense, `>= 0`.
+    """
+
+    def __init__(self, reason: str, *, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)

@@ -1,0 +1,151 @@
+"""The DAG of a pipeline, checked when it is built: names unique, parents known, no cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from pipelines import checks
+from pipelines.errors import InvalidInput
+from pipelines.operators import Knob, OperatorSpec
+
+
+class Slot(NamedTuple):
+    """Where a knob sits."""
+
+    operator: str
+    knob: Knob
+
+    @property
+    def key(self) -> str:
+        """`operator.knob`, as configurations and files write it."""
+        return f"{self.operator}.{self.knob.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineGraph:
+    """A pipeline without its code: what planner, traces and schedulers need.
+
+    Attributes:
+        name: Name of the pipeline.
+        metric: What the score of an output means, in words; scores are in [0, 1].
+        unit: Unit of the score.
+        operators: In topological order once built, whatever order they came in (the given
+            order is kept among operators that do not depend on each other).
+
+    Raises:
+        InvalidInput: If there is no operator, a name repeats, a parent is unknown, or there is a
+            cycle.
+    """
+
+    name: str
+    operators: tuple[OperatorSpec, ...]
+    metric: str = "score"
+    unit: str = "1"
+    _position: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks.name("pipeline.name", self.name)
+        where = f"pipeline {self.name}.operators"
+        checks.require(len(self.operators) > 0, where, "must have at least one operator", [])
+        names = [operator.name for operator in self.operators]
+        checks.unique(where, names)
+        for operator in self.operators:
+            for parent in operator.after:
+                checks.require(
+                    parent in names,
+                    f"operator {operator.name}.after",
+                    f"must be among {', '.join(names)}",
+                    parent,
+                )
+        object.__setattr__(self, "operators", _topological(where, self.operators))
+        positions = {operator.name: i for i, operator in enumerate(self.operators)}
+        object.__setattr__(self, "_position", positions)
+
+    def position(self, operator: str) -> int:
+        """Give the index of an operator in `operators`.
+
+        Raises:
+            InvalidInput: If the pipeline has no such operator.
+        """
+        if operator not in self._position:
+            raise InvalidInput.of(
+                "operator", f"must be among {', '.join(self._position)}", operator
+            )
+        return self._position[operator]
+
+    def operator(self, name: str) -> OperatorSpec:
+        """Give the operator of that name.
+
+        Raises:
+            InvalidInput: If the pipeline has no such operator.
+        """
+        return self.operators[self.position(name)]
+
+    @cached_property
+    def parents(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of each operator's parents, in the order of its `after`."""
+        return tuple(tuple(self._position[p] for p in op.after) for op in self.operators)
+
+    @cached_property
+    def lineages(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of each operator's ancestors and itself, ascending.
+
+        An operator's output and seconds depend on the knobs of its lineage only.
+        """
+        lines: list[frozenset[int]] = []
+        for i, parents in enumerate(self.parents):
+            lines.append(frozenset({i}).union(*(lines[p] for p in parents)))
+        return tuple(tuple(sorted(line)) for line in lines)
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """Names of the operators that nothing comes after: their outputs are the pipeline's."""
+        inner = {parent for operator in self.operators for parent in operator.after}
+        return tuple(op.name for op in self.operators if op.name not in inner)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every knob, operators in topological order, knobs as declared."""
+        return tuple(Slot(op.name, knob) for op in self.operators for knob in op.knobs)
+
+    def width(self, operators: Sequence[int]) -> int:
+        """Give the largest number of the given operators that can run at the same time.
+
+        It is the largest antichain (Dilworth: operators minus the maximum matching of the
+        comparability relation).
+
+        Args:
+            operators: Positions of operators.
+        """
+        below = {b: [a for a in operators if a != b and a in self.lineages[b]] for b in operators}
+        matched: dict[int, int] = {}
+        pairs = sum(_augment(b, below, matched, set()) for b in operators)
+        return len(operators) - pairs
+
+
+def _augment(b: int, below: dict[int, list[int]], matched: dict[int, int], seen: set[int]) -> bool:
+    for a in below[b]:
+        if a in seen:
+            continue
+        seen.add(a)
+        if a not in matched or _augment(matched[a], below, matched, seen):
+            matched[a] = b
+            return True
+    return False
+
+
+def _topological(where: str, operators: tuple[OperatorSpec, ...]) -> tuple[OperatorSpec, ...]:
+    placed: list[OperatorSpec] = []
+    done: set[str] = set()
+    waiting = list(operators)
+    while waiting:
+        ready = next((op for op in waiting if done.issuperset(op.after)), None)
+        if ready is None:
+            raise InvalidInput.of(where, "must not form a cycle", [op.name for op in waiting])
+        placed.append(ready)
+        done.add(ready.name)
+        waiting.remove(ready)
+    return tuple(placed)

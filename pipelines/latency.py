@@ -1,0 +1,150 @@
+"""How long a request takes, composed from what its operators took.
+
+| symbol | meaning | shape |
+| --- | --- | --- |
+| P, O, n | plans, operators (topological order), inputs | |
+| t | operator seconds on the reference machine, alone | (O, n) |
+| b | bytes that an operator hands on; of the input | (O, n), (n,) |
+| v | speed factor of the tier of an operator | (P, O) |
+| r | share of a machine that an operator has | (P, O) |
+
+A request takes the longest path through the DAG: every operator starts when the
+outputs of all its parents have arrived and takes `t / v` at share 1. A transfer
+between unlike tiers takes the route's delay plus `b` times its seconds per byte;
+within a tier it is free (Circinus 4.1 and A.2: what is left inside a cluster
+contributes little). The input starts at the infrastructure's origin; the way of
+the result back is not counted. A share stretches a proportional operator by `1/r`
+and a batched one by its batch-latency curve at `1/r` requests (linear between the
+curve's points; beyond the last it goes on proportionally, so a machine is never
+split for free).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines import checks
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.operators import OperatorSpec, Scaling
+from pipelines.plan import Deployment
+from pipelines.profile import FloatArray, Profile
+
+TierArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """What one configuration does to each input, wherever it runs.
+
+    Attributes:
+        operator_s: t, shape (O, n).
+        output_bytes: b of operators, shape (O, n).
+        input_bytes: b of the inputs, shape (n,).
+    """
+
+    operator_s: FloatArray
+    output_bytes: FloatArray
+    input_bytes: FloatArray
+
+    @classmethod
+    def of(cls, profile: Profile) -> Work:
+        """Give the work of the inputs that succeeded."""
+        good = profile.succeeded
+        return cls(
+            operator_s=profile.operator_s[:, good],
+            output_bytes=profile.output_bytes[:, good],
+            input_bytes=profile.input_bytes[good],
+        )
+
+
+def compose(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    work: Work,
+    placement: TierArray,  # (P, O)
+    shares: FloatArray,  # (P, O)
+) -> FloatArray:  # (P, n)
+    """Give the seconds of every input under every plan.
+
+    Args:
+        graph: The pipeline.
+        infrastructure: Its tiers and routes.
+        work: Of one configuration.
+        placement: Position of each operator's tier.
+        shares: Share of a machine of each operator, in (0, 1].
+    """
+    delay, s_per_byte = _route_arrays(infrastructure)
+    origin = infrastructure.position(infrastructure.origin or "")
+    busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
+    finish = np.zeros_like(busy)
+    for o, parents in enumerate(graph.parents):
+        to = placement[:, o]
+        arrivals = [
+            finish[:, p]
+            + delay[placement[:, p], to][:, None]
+            + s_per_byte[placement[:, p], to][:, None] * work.output_bytes[p]
+            for p in parents
+        ] or [delay[origin, to][:, None] + s_per_byte[origin, to][:, None] * work.input_bytes]
+        finish[:, o] = np.maximum.reduce(arrivals) + busy[:, o]
+    sinks = [graph.position(sink) for sink in graph.sinks]
+    return np.asarray(finish[:, sinks].max(axis=1))
+
+
+def busy_seconds(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    work: Work,
+    placement: TierArray,  # (P, O)
+    shares: FloatArray,  # (P, O)
+) -> FloatArray:  # (P, O, n)
+    """Give the seconds that each operator runs, on its tier and its share."""
+    speed = np.array([tier.speed_factor for tier in infrastructure.tiers])
+    stretch = np.stack(
+        [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
+    )
+    return np.asarray((stretch / speed[placement])[:, :, None] * work.operator_s)
+
+
+def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:
+    """Give how many times as long an operator takes on shares of a machine, same shape."""
+    if operator.scaling is Scaling.PROPORTIONAL:
+        return np.asarray(1.0 / shares)
+    batches = np.array(sorted(operator.batch_latency), dtype=float)
+    factors = np.array([operator.batch_latency[int(b)] for b in batches])
+    together = 1.0 / shares
+    beyond = np.maximum(together / batches[-1], 1.0)
+    return np.asarray(np.interp(together, batches, factors) * beyond)
+
+
+def request_seconds(
+    graph: PipelineGraph, infrastructure: Infrastructure, work: Work, deployment: Deployment
+) -> FloatArray:  # (n,)
+    """Give the seconds of every input under one deployment."""
+    placement, shares = deployment_arrays(graph, infrastructure, deployment)
+    return np.asarray(compose(graph, infrastructure, work, placement, shares)[0])
+
+
+def deployment_arrays(
+    graph: PipelineGraph, infrastructure: Infrastructure, deployment: Deployment
+) -> tuple[TierArray, FloatArray]:  # (1, O), (1, O)
+    """Give a deployment as arrays for `compose`.
+
+    Raises:
+        InvalidInput: If an operator is not placed, or on an unknown tier.
+    """
+    for operator in graph.operators:
+        placed = operator.name in deployment.placement
+        checks.require(placed, "placement", "must place every operator, missing is", operator.name)
+    tiers = [infrastructure.position(deployment.placement[op.name]) for op in graph.operators]
+    shares = [deployment.allocation[op.name] for op in graph.operators]
+    return np.array([tiers], dtype=np.int64), np.array([shares], dtype=np.float64)
+
+
+def _route_arrays(infrastructure: Infrastructure) -> tuple[FloatArray, FloatArray]:
+    delay = np.array([[route.delay_s for route in row] for row in infrastructure.routes])
+    s_per_byte = np.array([[route.s_per_byte for route in row] for row in infrastructure.routes])
+    return delay, s_per_byte

@@ -1,0 +1,139 @@
+"""A pipeline that can run: the graph, its functions, its metric and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.configuration import Configuration
+from pipelines.dataset import Dataset
+from pipelines.errors import CircinusError, OperatorFailed
+from pipelines.graph import PipelineGraph
+from pipelines.operators import Operator
+from pipelines.payload import Payload
+from pipelines.profile import FloatArray
+
+Score = Callable[[Payload, Payload], float]
+"""`score(output, expected)` in [0, 1]; higher is better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A DAG of operators with a metric that scores its output on an input.
+
+    Attributes:
+        name: Of the pipeline.
+        operators: In any order; `graph` has them in topological order.
+        score: The metric.
+        metric: What the score means, in words.
+        unit: Unit of the score.
+        features: Map of an input to a short vector of cheap features, for stratified sampling;
+            None when there is none.
+        examples: `examples(count, seed)` makes or loads a data set; None when the pipeline
+            brings no data of its own.
+        prepare: Makes once what the operators need (trained models, say); None: nothing.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    score: Score
+    metric: str = "score"
+    unit: str = "1"
+    features: Callable[[Payload], FloatArray] | None = None
+    examples: Callable[[int, int], Dataset] | None = None
+    prepare: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        checks.require(
+            callable(self.score), f"pipeline {self.name}.score", "must be callable", self.score
+        )
+        _ = self.graph
+
+    @cached_property
+    def graph(self) -> PipelineGraph:
+        """The pipeline without its code.
+
+        Raises:
+            InvalidInput: If the operators do not form a DAG.
+        """
+        specs = tuple(operator.spec for operator in self.operators)
+        return PipelineGraph(name=self.name, metric=self.metric, unit=self.unit, operators=specs)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Operator]:
+        """The operators by name, in topological order."""
+        operators = {operator.name: operator for operator in self.operators}
+        return {spec.name: operators[spec.name] for spec in self.graph.operators}
+
+    def run(self, input: Payload, configuration: Configuration) -> Payload:
+        """Give the output of the pipeline for one input.
+
+        Raises:
+            OperatorFailed: Naming the operator that raised.
+        """
+        outputs: dict[str, Payload] = {}
+        for name in self.by_name:
+            inputs = inputs_of(self.graph, name, input, outputs)
+            outputs[name] = run_operator(self.by_name[name], inputs, configuration)
+        return output_of(self.graph, outputs)
+
+    def score_of(self, output: Payload, expected: Payload) -> float:
+        """Give the score of an output.
+
+        Raises:
+            OperatorFailed: If the metric raises or its score is not in [0, 1].
+        """
+        try:
+            score = float(self.score(output, expected))
+        except Exception as error:  # the metric is the user's code: a border
+            raise OperatorFailed("score", f"{type(error).__name__}: {error}") from error
+        if not 0 <= score <= 1:
+            raise OperatorFailed("score", f"must give a score in [0, 1], got {score}")
+        return score
+
+
+def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:
+    """Give the output of one operator.
+
+    Raises:
+        OperatorFailed: If it raises.
+    """
+    try:
+        return operator.run(inputs, configuration.of(operator.name))
+    except CircinusError as error:
+        raise OperatorFailed(operator.name, str(error)) from error
+    except Exception as error:  # an operator is the user's code: a border
+        raise OperatorFailed(operator.name, f"{type(error).__name__}: {error}") from error
+
+
+def inputs_of(
+    graph: PipelineGraph,
+    operator: str,
+    input: Payload,
+    outputs: Mapping[str, Payload],
+) -> Payload:
+    """Give what an operator's function gets, see `OperatorFunction`."""
+    parents = graph.operator(operator).after
+    if not parents:
+        return input
+    if len(parents) == 1:
+        return outputs[parents[0]]
+    return {parent: outputs[parent] for parent in parents}
+
+
+def output_of(graph: PipelineGraph, outputs: Mapping[str, Payload]) -> Payload:
+    """Give the pipeline's output: the sink's, or {sink: output} when there are several."""
+    if len(graph.sinks) == 1:
+        return outputs[graph.sinks[0]]
+    return {sink: outputs[sink] for sink in graph.sinks}
+
+
+def features_of(pipeline: Pipeline, inputs: Iterable[Payload]) -> FloatArray | None:
+    """Give the features of inputs, shape (n, F); None when the pipeline has no feature map."""
+    if pipeline.features is None:
+        return None
+    return np.stack([np.asarray(pipeline.features(item), dtype=np.float64) for item in inputs])

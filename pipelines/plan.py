@@ -1,0 +1,130 @@
+"""A plan: which configuration runs where, on how much, and what that is expected to give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from pipelines import checks
+from pipelines.configuration import Configuration
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.slo import Estimate, Slo, SloState
+
+
+class DemandItem(NamedTuple):
+    """A share of one machine of a tier; never split over machines."""
+
+    tier: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Where the operators of a pipeline run and on how much.
+
+    The operators that a plan has on one tier sit together in one slice of one machine and
+    share it over time, so they have the same share of it and the same number of replicas.
+
+    Attributes:
+        placement: Operator -> tier, in topological order.
+        allocation: Operator -> share of one machine of its tier, in (0, 1].
+        replicas: Operator -> number of copies, `>= 1`.
+    """
+
+    placement: Mapping[str, str]
+    allocation: Mapping[str, float]
+    replicas: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        for operator, tier in self.placement.items():
+            checks.share(f"allocation of {operator}", self.allocation[operator])
+            count = self.replicas[operator]
+            checks.require(count >= 1, f"replicas of {operator}", "must be >= 1", count)
+            first = self.operators_on(tier)[0]
+            alike = (self.allocation[first], self.replicas[first])
+            checks.require(
+                (self.allocation[operator], count) == alike,
+                f"allocation and replicas of {operator}",
+                f"must equal those of {first}, its neighbour on {tier}",
+                (self.allocation[operator], count),
+            )
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The tiers in use, in the order in which the pipeline first reaches them."""
+        return tuple(dict.fromkeys(self.placement.values()))
+
+    def operators_on(self, tier: str) -> tuple[str, ...]:
+        """Give the operators on a tier, in topological order."""
+        return tuple(operator for operator, on in self.placement.items() if on == tier)
+
+    def demand(self, graph: PipelineGraph) -> tuple[DemandItem, ...]:
+        """Give what the deployment asks of machines.
+
+        One item per tier and replica. Its share is that of an operator times the largest number
+        of the operators there that can run at once, so a chain asks for one operator's share.
+        """
+        items = []
+        for tier in self.tiers:
+            operators = self.operators_on(tier)
+            width = graph.width([graph.position(operator) for operator in operators])
+            item = DemandItem(tier, round(self.allocation[operators[0]] * width, 9))
+            items += [item] * self.replicas[operators[0]]
+        return tuple(items)
+
+
+def cost_usd_per_hour(demand: tuple[DemandItem, ...], infrastructure: Infrastructure) -> float:
+    """Give the dollars per hour of a demand: each share at its tier's price."""
+    return sum(infrastructure.tier(tier).price_usd_per_hour * share for tier, share in demand)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A configuration with its deployment and what is expected of it.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        configuration: One value for every knob.
+        deployment: Placement, allocation, replicas.
+        demand: What the deployment asks of machines.
+        accuracy: Estimated mean score.
+        latency_s: Estimated latency, in the statistic that the query's SLO bounds.
+        cost_usd_per_hour: Price of the demand.
+        tier_service_s: Tier -> mean seconds that one request keeps the slice there busy.
+    """
+
+    pipeline: str
+    configuration: Configuration
+    deployment: Deployment
+    demand: tuple[DemandItem, ...]
+    accuracy: Estimate
+    latency_s: Estimate
+    cost_usd_per_hour: float
+    tier_service_s: Mapping[str, float]
+
+    @property
+    def id(self) -> str:
+        """A name for what would be deployed: equal plans have equal ids, in every process."""
+        parts = (
+            self.pipeline,
+            self.configuration.values,
+            [
+                (o, t, self.deployment.allocation[o], self.deployment.replicas[o])
+                for o, t in self.deployment.placement.items()
+            ],
+        )
+        return "p-" + blake2b(repr(parts).encode(), digest_size=6).hexdigest()
+
+    def states(self, slo: Slo) -> dict[str, SloState]:
+        """Give what is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
+        states = {
+            "accuracy": self.accuracy.at_least(slo.accuracy),
+            "latency": self.latency_s.at_most(slo.latency_s),
+        }
+        if slo.cost_usd_per_hour is not None:
+            within = self.cost_usd_per_hour <= slo.cost_usd_per_hour
+            states["cost"] = SloState.MET if within else SloState.VIOLATED
+        return states

@@ -1,0 +1,131 @@
+"""A stored trace as an Evaluator: searches meet it as they meet real operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines import checks
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.profile import Failure, Profile
+from pipelines.trace import Trace
+
+
+class TraceEvaluator:
+    """Gives the profiles that measuring the trace's pipeline gave, and charges what it charged.
+
+    With a prefix cache, an operator's seconds are charged once per input and setting
+    of its lineage; without one, every time a configuration meets an input.
+
+    Args:
+        trace: The measurements.
+        order: Indices of inputs in the order in which they are drawn, a permutation of N.
+        cached: Whether operators' outputs are reused between configurations.
+
+    Raises:
+        InvalidInput: If `order` is no permutation of the inputs.
+    """
+
+    def __init__(self, trace: Trace, order: npt.NDArray[np.int64], *, cached: bool = True) -> None:
+        n = len(trace.input_bytes)
+        permutation = bool(np.array_equal(np.sort(order), np.arange(n)))
+        checks.require(permutation, "order", f"must be a permutation of {n} inputs", order)
+        self._trace = trace
+        self._order = order
+        self._cached = cached
+        self._space = ConfigurationSpace(trace.graph)
+        self._row = _rows(self._space, trace)
+        self._measured: dict[int, int] = {}  # row -> inputs measured
+        self._paid: dict[tuple[int, tuple[int, ...]], int] = {}  # operator, lineage -> inputs paid
+        self._spent_s = 0.0
+
+    @property
+    def graph(self) -> PipelineGraph:
+        """The trace's pipeline."""
+        return self._trace.graph
+
+    @property
+    def population(self) -> int:
+        """Number of inputs in the trace."""
+        return len(self._order)
+
+    @property
+    def spent_s(self) -> float:
+        """Operator seconds charged so far."""
+        return self._spent_s
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        """Give the profile over the first `inputs` inputs, or what is known when that is more.
+
+        Raises:
+            InvalidInput: If `inputs` is not in [1, population], or the trace lacks the
+                configuration.
+        """
+        checks.require(
+            1 <= inputs <= self.population, "inputs", f"must be in [1, {self.population}]", inputs
+        )
+        row = self._row_of(configuration)
+        before = self._measured.get(row, 0)
+        now = max(before, inputs)
+        drawn = self._order[before:now]
+        total_s = float(np.nansum(self._trace.latency_s[row][:, drawn], dtype=np.float64))
+        spent_s = self._charge(row, before, now)
+        self._measured[row] = now
+        self._spent_s += spent_s
+        return self._profile(configuration, row, now, spent_s, max(total_s - spent_s, 0.0))
+
+    def _row_of(self, configuration: Configuration) -> int:
+        row = self._row.get(self._space.number(configuration))
+        if row is None:
+            rule = "must be one that the trace holds"
+            raise InvalidInput.of("configuration", rule, str(configuration))
+        return row
+
+    def _charge(self, row: int, before: int, now: int) -> float:
+        seconds = 0.0
+        knobs = self._trace.configurations[row]
+        for o, lineage in enumerate(self.graph.lineages):
+            start = before
+            if self._cached:
+                key = (o, tuple(int(knobs[k]) for k in self._columns(lineage)))
+                # Inputs are drawn in one order, so what is paid is a prefix of it.
+                start = max(before, self._paid.get(key, 0))
+                self._paid[key] = max(now, self._paid.get(key, 0))
+            drawn = self._order[min(start, now) : now]
+            seconds += float(np.nansum(self._trace.latency_s[row, o, drawn], dtype=np.float64))
+        return seconds
+
+    def _columns(self, lineage: tuple[int, ...]) -> list[int]:
+        names = {self.graph.operators[i].name for i in lineage}
+        return [k for k, slot in enumerate(self.graph.slots) if slot.operator in names]
+
+    def _profile(
+        self, configuration: Configuration, row: int, count: int, spent_s: float, saved_s: float
+    ) -> Profile:
+        drawn = self._order[:count]
+        score = self._trace.score[row, drawn].astype(np.float64)
+        failed = np.isnan(score)
+        hide = np.where(failed, np.nan, 1.0)
+        return Profile(
+            configuration=configuration,
+            inputs=drawn,
+            score=score,
+            operator_s=self._trace.latency_s[row][:, drawn] * hide,
+            output_bytes=self._trace.output_bytes[row][:, drawn] * hide,
+            input_bytes=self._trace.input_bytes[drawn].astype(np.float64) * hide,
+            failures=tuple(
+                Failure(input=int(i), operator="score", cause="the stored measurement failed")
+                for i in drawn[failed]
+            ),
+            spent_s=spent_s,
+            saved_s=saved_s,
+        )
+
+
+def _rows(space: ConfigurationSpace, trace: Trace) -> Mapping[int, int]:
+    numbers = space.numbers(trace.configurations.astype(np.int64))
+    return {int(number): row for row, number in enumerate(numbers)}

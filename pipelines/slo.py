@@ -1,0 +1,119 @@
+"""Service-level objectives, and what is known about whether they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines import checks
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class LatencyStatistic(StrEnum):
+    """Which figure of a latency distribution an SLO bounds."""
+
+    MEAN = "mean"
+    P50 = "p50"
+    P90 = "p90"
+    P95 = "p95"
+    P99 = "p99"
+
+    @property
+    def quantile(self) -> float | None:
+        """The quantile in (0, 1); None for the mean."""
+        return None if self is LatencyStatistic.MEAN else int(self.value[1:]) / 100
+
+    def of(self, latencies_s: FloatArray) -> FloatArray:
+        """Give the figure over the last axis, (..., n) -> (...).
+
+        A percentile is the inverted distribution function: an observed value that at least the
+        fraction q does not exceed, never an interpolation below one.
+        """
+        if self.quantile is None:
+            return np.asarray(latencies_s.mean(axis=-1))
+        return np.asarray(np.quantile(latencies_s, self.quantile, axis=-1, method="inverted_cdf"))
+
+
+class SloState(StrEnum):
+    """What the measurements say about one SLO of one plan."""
+
+    MET = "met"
+    """The whole interval of the estimate is on the good side of the bound."""
+    LIKELY = "likely"
+    """The estimate is on the good side, its interval is not entirely."""
+    UNPROVEN = "unproven"
+    """The estimate is on the bad side, its interval not entirely; or nothing was measured."""
+    VIOLATED = "violated"
+    """The whole interval is on the bad side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """What a query asks for. Bounds are inclusive.
+
+    Attributes:
+        accuracy: Least mean score over the data, in [0, 1].
+        latency_s: Most seconds per request, `> 0`.
+        latency_statistic: Which figure `latency_s` bounds.
+        cost_usd_per_hour: Most dollars per hour of the deployed plan, `>= 0`; None: any.
+    """
+
+    accuracy: float
+    latency_s: float
+    latency_statistic: LatencyStatistic = LatencyStatistic.MEAN
+    cost_usd_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.probability("slo.accuracy", self.accuracy)
+        checks.positive("slo.latency_s", self.latency_s)
+        if self.cost_usd_per_hour is not None:
+            checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure and how well it is known.
+
+    Attributes:
+        value: The figure.
+        low: Lower end of its confidence interval, `<= value`.
+        high: Upper end, `>= value`.
+        confidence: Of the interval, in (0, 1).
+        inputs: On how many inputs it rests, `>= 0`.
+    """
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    inputs: int
+
+    def __post_init__(self) -> None:
+        checks.require(
+            self.low <= self.value <= self.high,
+            "estimate",
+            "must lie within its interval",
+            (self.low, self.value, self.high),
+        )
+        checks.require(
+            0 < self.confidence < 1, "estimate.confidence", "must be in (0, 1)", self.confidence
+        )
+        checks.require(self.inputs >= 0, "estimate.inputs", "must be >= 0", self.inputs)
+
+    def at_least(self, bound: float) -> SloState:
+        """Give what is known of `figure >= bound`."""
+        return _state(self.value >= bound, certain=self.low >= bound or self.high < bound)
+
+    def at_most(self, bound: float) -> SloState:
+        """Give what is known of `figure <= bound`."""
+        return _state(self.value <= bound, certain=self.high <= bound or self.low > bound)
+
+
+def _state(good: bool, *, certain: bool) -> SloState:
+    if good:
+        return SloState.MET if certain else SloState.LIKELY
+    return SloState.VIOLATED if certain else SloState.UNPROVEN

@@ -1,0 +1,223 @@
+"""A measured trace of a pipeline: a profile of every configuration, stored as two files.
+
+The format is described in `docs/architecture.md`, section "Trace". `pipeline.yaml`
+names the operators and knobs, `trace.npz` holds the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from pipelines import checks
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.operators import Knob, KnobValue, OperatorSpec, Scaling
+
+FloatArray = npt.NDArray[np.float32]
+
+_ARRAYS = ("configurations", "score", "latency_s", "output_bytes", "input_bytes", "features")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """What was measured of every configuration on every input.
+
+    C configurations, N inputs, O operators, K knobs, F features.
+
+    Attributes:
+        graph: The pipeline; arrays follow its order of operators and knobs.
+        configurations: Index of the value of each knob, int16, shape (C, K).
+        score: Metric of a configuration on an input, in [0, 1], NaN where it failed, shape (C, N).
+        latency_s: Seconds on the reference machine, alone, shape (C, O, N).
+        output_bytes: What an operator hands on, shape (C, O, N).
+        input_bytes: Size of an input, shape (N,).
+        features: Features of an input, shape (N, F).
+    """
+
+    graph: PipelineGraph
+    configurations: npt.NDArray[np.int16]
+    score: FloatArray
+    latency_s: FloatArray
+    output_bytes: FloatArray
+    input_bytes: FloatArray
+    features: FloatArray
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_values(self)
+        _check_prefixes(self)
+
+
+def save_trace(trace: Trace, folder: Path) -> None:
+    """Write `pipeline.yaml` and `trace.npz` into `folder`, making it when it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(graph_to_dict(trace.graph), sort_keys=False, allow_unicode=True)
+    (folder / "pipeline.yaml").write_text(text, encoding="utf-8")
+    arrays = {name: getattr(trace, name) for name in _ARRAYS}
+    np.savez_compressed(folder / "trace.npz", **arrays)
+
+
+def load_trace(folder: Path) -> Trace:
+    """Give the trace in `folder`.
+
+    Raises:
+        InvalidInput: If a file is missing or torn, shapes disagree, a score is outside [0, 1], or
+            an operator's seconds depend on knobs that are not upstream of it.
+    """
+    try:
+        document = yaml.safe_load((folder / "pipeline.yaml").read_text(encoding="utf-8"))
+        with (folder / "trace.npz").open("rb") as file:  # numpy leaves a torn file open
+            stored = np.load(file, allow_pickle=False)
+            arrays = {name: stored[name] for name in _ARRAYS}
+    except (OSError, KeyError, ValueError, BadZipFile, yaml.YAMLError) as error:
+        raise InvalidInput.of(
+            "trace", f"must be a readable trace ({error})", str(folder)
+        ) from error
+    return Trace(graph=graph_from_dict(document), **arrays)
+
+
+def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
+    """Give the form of a pipeline in `pipeline.yaml`."""
+    return {
+        "name": graph.name,
+        "metric": graph.metric,
+        "unit": graph.unit,
+        "operators": [_operator_to_dict(operator) for operator in graph.operators],
+    }
+
+
+def graph_from_dict(document: object) -> PipelineGraph:
+    """Give the pipeline that `pipeline.yaml` describes.
+
+    Raises:
+        InvalidInput: If a part is missing or breaks a rule of its type.
+    """
+    top = _mapping("pipeline", document)
+    operators = top.get("operators")
+    if not isinstance(operators, list):
+        raise InvalidInput.of("pipeline.operators", "must be a list", operators)
+    graph = PipelineGraph(
+        name=str(top.get("name")),
+        metric=str(top.get("metric", "score")),
+        unit=str(top.get("unit", "1")),
+        operators=tuple(_operator_from_dict(operator) for operator in operators),
+    )
+    names = [operator.name for operator in graph.operators]
+    given = [operator["name"] for operator in operators]
+    checks.require(names == given, "pipeline.operators", "must be in topological order", given)
+    return graph
+
+
+def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
+    document: dict[str, object] = {
+        "name": operator.name,
+        "after": list(operator.after),
+        "scaling": operator.scaling.value,
+        "knobs": {knob.name: list(knob.values) for knob in operator.knobs},
+        "ordered": {knob.name: bool(knob.ordered) for knob in operator.knobs},
+    }
+    if operator.batch_latency:
+        document["batch_latency"] = dict(operator.batch_latency)
+    return document
+
+
+def _operator_from_dict(document: object) -> OperatorSpec:
+    operator = _mapping("operator", document)
+    name = str(operator.get("name"))
+    knobs = _mapping(f"operator {name}.knobs", operator.get("knobs") or {})
+    ordered = _mapping(f"operator {name}.ordered", operator.get("ordered") or {})
+    curve = _mapping(f"operator {name}.batch_latency", operator.get("batch_latency") or {})
+    scaling = str(operator.get("scaling", Scaling.PROPORTIONAL.value))
+    choices = ", ".join(Scaling)
+    checks.require(
+        scaling in list(Scaling), f"operator {name}.scaling", f"must be one of {choices}", scaling
+    )
+    return OperatorSpec(
+        name=name,
+        after=tuple(map(str, _list(f"operator {name}.after", operator.get("after") or []))),
+        knobs=tuple(
+            _knob(name, knob, values, ordered.get(knob)) for knob, values in knobs.items()
+        ),
+        scaling=Scaling(scaling),
+        batch_latency={int(cast(int, size)): float(cast(float, f)) for size, f in curve.items()},
+    )
+
+
+def _knob(operator: str, name: object, values: object, ordered: object) -> Knob:
+    listed = cast("list[KnobValue]", _list(f"knob {operator}.{name}", values))
+    flag = None if ordered is None else bool(ordered)
+    return Knob(name=str(name), values=tuple(listed), ordered=flag)
+
+
+def _mapping(field: str, value: object) -> Mapping[object, object]:
+    if not isinstance(value, dict):
+        raise InvalidInput.of(field, "must be a mapping", value)
+    return value
+
+
+def _list(field: str, value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise InvalidInput.of(field, "must be a list", value)
+    return value
+
+
+def _check_shapes(trace: Trace) -> None:
+    c, k = len(trace.configurations), len(trace.graph.slots)
+    n, o = len(trace.input_bytes), len(trace.graph.operators)
+    features = trace.features.shape[1] if trace.features.ndim == 2 else -1
+    shapes = {
+        "configurations": (c, k),
+        "score": (c, n),
+        "latency_s": (c, o, n),
+        "output_bytes": (c, o, n),
+        "input_bytes": (n,),
+        "features": (n, features),
+    }
+    for name, shape in shapes.items():
+        found = getattr(trace, name).shape
+        checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
+
+
+def _check_values(trace: Trace) -> None:
+    for column, slot in enumerate(trace.graph.slots):
+        values = trace.configurations[:, column]
+        good = bool(((values >= 0) & (values < len(slot.knob.values))).all())
+        rule = f"must hold indices in [0, {len(slot.knob.values)})"
+        checks.require(good, f"trace.configurations of {slot.key}", rule, values)
+    score = trace.score[~np.isnan(trace.score)]
+    good = bool(((score >= 0) & (score <= 1)).all())
+    checks.require(good, "trace.score", "must be in [0, 1] or NaN", score)
+    succeeded = ~np.isnan(trace.score)[:, None, :]
+    for name in ("latency_s", "output_bytes"):
+        array = getattr(trace, name)
+        good = bool(((array >= 0) | ~succeeded).all())
+        checks.require(good, f"trace.{name}", "must be >= 0 where a score was measured", array)
+
+
+def _check_prefixes(trace: Trace) -> None:
+    """An operator's seconds and bytes depend on the knobs of its lineage only."""
+    graph = trace.graph
+    for o, lineage in enumerate(graph.lineages):
+        upstream = {graph.operators[i].name for i in lineage}
+        columns = [i for i, slot in enumerate(graph.slots) if slot.operator in upstream]
+        keys = np.ascontiguousarray(trace.configurations[:, columns])
+        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        leader = first[group.reshape(-1)]
+        for name in ("latency_s", "output_bytes"):
+            values = getattr(trace, name)[:, o]
+            same = values == values[leader]
+            failed = np.isnan(values) | np.isnan(values[leader])
+            checks.require(
+                bool((same | failed).all()),
+                f"trace.{name} of {graph.operators[o].name}",
+                "must depend on the knobs of the operator and its ancestors only",
+                np.argwhere(~(same | failed))[:3].tolist(),
+            )

@@ -1,0 +1,187 @@
+from typing import Any
+
+import pytest
+from langchain_core.runnables import (
+    ConfigurableField,
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnablePassthrough,
+    RunnableSerializable,
+)
+from langchain_core.runnables.utils import ConfigurableFieldSingleOption
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput, OperatorFailed
+from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+
+
+class Scale(RunnableSerializable[float, float]):
+    """Multiplies; the factor can be configured."""
+
+    factor: float = 1.0
+
+    def invoke(
+        self,
+        input: float,
+        config: RunnableConfig | None = None,
+        **_: object,
+    ) -> float:
+        return input * self.factor
+
+
+def _scale(id_: str = "factor") -> Runnable[Any, Any]:
+    options = {"one": 1.0, "double": 2.0}
+    field = ConfigurableFieldSingleOption(id=id_, options=options, default="one")
+    return Scale().configurable_fields(factor=field)
+
+
+def _shift(id_: str = "shift") -> Runnable[Any, Any]:
+    return Scale().configurable_alternatives(
+        ConfigurableField(id=id_), default_key="none", ten=RunnableLambda(lambda x: x + 10)
+    )
+
+
+def _read(chain: Runnable[Any, Any], **more: object) -> Pipeline:
+    return pipeline_from_runnable(chain, Reading(name="chain", score=lambda o, e: 1.0, **more))  # type: ignore[arg-type]  # any field
+
+
+def _agree_everywhere(chain: Runnable[Any, Any], pipeline: Pipeline, item: Payload) -> list[Any]:
+    """Outputs over all configurations; the chain and both Runnables agree."""
+    space = ConfigurationSpace(pipeline.graph)
+    outputs = []
+    for number in range(space.size):
+        configuration = space.configuration(number)
+        by_hand = pipeline.run(item, configuration)
+        assert configured(chain, configuration).invoke(item) == by_hand
+        assert runnable_of(pipeline, configuration).invoke(item) == by_hand
+        outputs.append(by_hand)
+    return outputs
+
+
+def test_one_id_for_two_steps_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"must configure one step, .* got 'factor'"):
+        _read(_scale() | _scale())
+
+
+def test_choices_for_an_unknown_id_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="choices must be among the ids factor, got 'k'"):
+        _read(_scale(), choices={"k": [1]})
+
+
+def test_a_step_that_raises_is_named() -> None:
+    pipeline = _read(_scale() | RunnableLambda(lambda x: x / 0, name="divide"))
+    configuration = ConfigurationSpace(pipeline.graph).configuration(0)
+
+    with pytest.raises(OperatorFailed, match="operator divide failed: ZeroDivisionError"):
+        pipeline.run(1.0, configuration)
+
+
+def test_a_sequence_becomes_a_chain_and_its_options_knobs() -> None:
+    chain = _scale() | _shift() | RunnableLambda(lambda x: -x, name="negate")
+    pipeline = _read(chain)
+
+    assert [op.after for op in pipeline.graph.operators][1:] == [
+        (pipeline.graph.operators[0].name,),
+        (pipeline.graph.operators[1].name,),
+    ]
+    assert [(s.knob.name, s.knob.values) for s in pipeline.graph.slots] == [
+        ("factor", ("one", "double")),
+        ("shift", ("none", "ten")),
+    ]
+    assert sorted(_agree_everywhere(chain, pipeline, 3.0)) == [-16.0, -13.0, -6.0, -3.0]
+
+
+def test_a_parallel_step_becomes_branches_that_a_later_step_joins() -> None:
+    chain = (
+        _scale()
+        | {"a": _shift(), "b": RunnableLambda(lambda x: x * 100), "c": RunnablePassthrough()}
+        | RunnableLambda(lambda d: [d["a"], d["b"], d["c"]], name="join")
+    )
+    pipeline = _read(chain)
+
+    assert pipeline.graph.operator("join").after == ("a", "b", "c")
+    assert _agree_everywhere(chain, pipeline, 2.0)[-1] == [14.0, 400.0, 4.0]
+
+
+def test_a_parallel_end_gives_the_dict_that_the_chain_gives() -> None:
+    chain = RunnableLambda(lambda x: x, name="in") | {"a": _scale(), "b": {"c": _shift()}}
+    pipeline = _read(chain)
+
+    assert _agree_everywhere(chain, pipeline, 2.0)[0] == {"a": 2.0, "b": {"c": 2.0}}
+
+
+def test_two_branches_at_the_end_of_which_one_is_used_keep_the_chain_s_output() -> None:
+    chain = {"a": _scale(), "b": _shift()} | RunnableLambda(lambda d: d["b"], name="pick")
+
+    assert _agree_everywhere(chain, _read(chain), 2.0) == [2.0, 12.0, 2.0, 12.0]
+
+
+def test_assign_adds_keys_to_the_dict_before_it() -> None:
+    chain = (
+        RunnablePassthrough.assign(double=RunnableLambda(lambda d: d["x"] * 2))
+        | RunnablePassthrough.assign(sum=RunnableLambda(lambda d: d["x"] + d["double"]))
+        | RunnableLambda(lambda d: d["sum"], name="last")
+    )
+
+    assert _agree_everywhere(chain, _read(chain), {"x": 2}) == [6]
+
+
+def test_assign_to_something_that_is_no_dict_is_a_failure_of_the_operator() -> None:
+    pipeline = _read(RunnablePassthrough.assign(a=RunnableLambda(lambda x: x)))
+    configuration = ConfigurationSpace(pipeline.graph).configuration(0)
+
+    with pytest.raises(OperatorFailed, match="must be given a dict, got 'int'"):
+        pipeline.run(3, configuration)
+
+
+def test_a_field_without_options_is_a_knob_when_choices_are_given() -> None:
+    chain = Scale().configurable_fields(factor=ConfigurableField(id="free"))
+
+    assert _read(chain).graph.slots == ()
+    pipeline = _read(chain, choices={"free": [1.0, 3.0]})
+    assert _agree_everywhere(chain, pipeline, 2.0) == [2.0, 6.0]
+
+
+def test_alternatives_inside_alternatives_are_knobs_of_one_operator() -> None:
+    chain = Scale().configurable_alternatives(
+        ConfigurableField(id="kind"), default_key="plain", scaled=_scale()
+    )
+    pipeline = _read(chain)
+
+    assert len(pipeline.graph.operators) == 1
+    assert sorted(_agree_everywhere(chain, pipeline, 2.0)) == [2.0, 2.0, 2.0, 4.0]
+
+
+def test_a_lambda_that_gives_a_step_runs_it() -> None:
+    chain = RunnableLambda(lambda x: RunnableLambda(lambda y: y + 1), name="indirect")
+
+    assert _agree_everywhere(chain, _read(chain), 1) == [2]
+
+
+def test_a_step_runs_its_own_function_without_the_chain_around_it() -> None:
+    callers: list[str] = []
+
+    def spy(item: float) -> float:
+        import sys
+
+        callers.append(sys._getframe(1).f_globals["__name__"])
+        return item
+
+    pipeline = _read(RunnableLambda(spy, name="spy"))
+    pipeline.run(1.0, ConfigurationSpace(pipeline.graph).configuration(0))
+
+    assert callers == ["pipelines.langchain"]
+
+
+def test_steps_of_one_name_get_names_of_their_own() -> None:
+    step = RunnableLambda(lambda x: x, name="same step!")
+    pipeline = _read(step | step | step)
+
+    assert [op.name for op in pipeline.graph.operators] == [
+        "same-step",
+        "same-step-2",
+        "same-step-3",
+    ]

@@ -1,0 +1,160 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work, compose, request_seconds, stretch_of
+from pipelines.operators import OperatorSpec, Scaling
+from pipelines.plan import DemandItem, Deployment, cost_usd_per_hour
+from tests.pipelines.strategies import graphs, infrastructures, works
+
+
+def _brute_force(
+    graph: PipelineGraph, infra: Infrastructure, work: Work, tiers: list[int], shares: list[float]
+) -> np.ndarray:
+    """The longest of all paths from the input to an operator, each added up on its own."""
+
+    def paths(o: int) -> list[list[int]]:
+        parents = graph.parents[o]
+        return [[*path, o] for p in parents for path in paths(p)] or [[o]]
+
+    def transfer(a: int, b: int, size: float) -> float:
+        route = infra.routes[a][b]
+        return route.delay_s + size * route.s_per_byte
+
+    def seconds(path: list[int], n: int) -> float:
+        origin = infra.position(infra.origin or "")
+        total = transfer(origin, tiers[path[0]], work.input_bytes[n])
+        for a, b in pairwise(path):
+            total += transfer(tiers[a], tiers[b], work.output_bytes[a, n])
+        for o in path:
+            stretch = float(stretch_of(graph.operators[o], np.array([shares[o]]))[0])
+            total += work.operator_s[o, n] * stretch / infra.tiers[tiers[o]].speed_factor
+        return total
+
+    everything = [path for o in range(len(graph.operators)) for path in paths(o)]
+    return np.array([max(seconds(p, n) for p in everything) for n in range(len(work.input_bytes))])
+
+
+@given(data=st.data(), graph=graphs(most=6, batched=True), infra=infrastructures())
+def test_composition_equals_brute_force_over_all_paths(
+    data: st.DataObject, graph: PipelineGraph, infra: Infrastructure
+) -> None:
+    operators = len(graph.operators)
+    work = data.draw(works(operators))
+    tier = st.integers(0, len(infra.tiers) - 1)
+    rows = [data.draw(st.lists(tier, min_size=operators, max_size=operators)) for _ in range(2)]
+    share = st.integers(1, 20).map(lambda i: i / 20)
+    shares = [data.draw(st.lists(share, min_size=operators, max_size=operators)) for _ in rows]
+
+    composed = compose(graph, infra, work, np.array(rows), np.array(shares))
+
+    expected = [
+        _brute_force(graph, infra, work, row, part) for row, part in zip(rows, shares, strict=True)
+    ]
+    np.testing.assert_allclose(composed, expected, rtol=1e-9)
+
+
+CHAIN = PipelineGraph(
+    name="g", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))
+)
+TWO = Infrastructure(
+    name="two",
+    tiers=(
+        Tier(name="device", speed_factor=0.5, dedicated=True),
+        Tier(name="cloud", price_usd_per_hour=2.0),
+    ),
+    links=(Link(between=("device", "cloud"), bandwidth_bytes_per_s=1000, delay_s=0.1),),
+)
+WORK = Work(
+    operator_s=np.array([[0.1], [0.2]]),
+    output_bytes=np.array([[500.0], [1.0]]),
+    input_bytes=np.array([2000.0]),
+)
+
+
+def _deployed(a: str, b: str, share: float = 1.0) -> Deployment:
+    return Deployment(
+        placement={"a": a, "b": b}, allocation={"a": share, "b": share}, replicas={"a": 1, "b": 1}
+    )
+
+
+def test_a_split_chain_pays_for_the_link_between() -> None:
+    # a on the device: 0.1 / 0.5; link: 0.1 + 500 / 1000; b in the cloud: 0.2
+    assert request_seconds(CHAIN, TWO, WORK, _deployed("device", "cloud"))[0] == pytest.approx(1.0)
+
+
+def test_the_input_travels_from_the_origin() -> None:
+    # link: 0.1 + 2000 / 1000; 0.1 + 0.2 in the cloud
+    assert request_seconds(CHAIN, TWO, WORK, _deployed("cloud", "cloud"))[0] == pytest.approx(2.4)
+
+
+def test_half_a_machine_takes_twice_as_long() -> None:
+    # (0.1 + 0.2) / 0.5 speed / 0.5 share
+    halved = request_seconds(CHAIN, TWO, WORK, _deployed("device", "device", 0.5))
+    assert halved[0] == pytest.approx(1.2)
+
+
+def test_a_batched_operator_shares_by_its_curve_and_then_in_proportion() -> None:
+    operator = OperatorSpec(name="llm", scaling=Scaling.BATCHED, batch_latency={1: 1.0, 4: 1.6})
+
+    stretch = stretch_of(operator, np.array([1.0, 0.4, 0.25, 0.125]))
+
+    # 2.5 requests: 1 + 0.6 * 1.5 / 3; beyond four the curve's last point grows in proportion
+    np.testing.assert_allclose(stretch, [1.0, 1.3, 1.6, 3.2])
+
+
+def test_an_operator_that_is_not_placed_is_named() -> None:
+    lonely = Deployment(placement={"a": "cloud"}, allocation={"a": 1.0}, replicas={"a": 1})
+    with pytest.raises(InvalidInput, match="must place every operator, missing is, got 'b'"):
+        request_seconds(CHAIN, TWO, WORK, lonely)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.05, float("nan"), -0.5])
+def test_a_share_outside_its_bounds_is_refused(share: float) -> None:
+    with pytest.raises(InvalidInput, match=r"allocation of a must be in \(0, 1\]"):
+        _deployed("cloud", "cloud", share)
+
+
+def test_neighbours_on_a_tier_have_one_share() -> None:
+    with pytest.raises(InvalidInput, match="must equal those of a, its neighbour on cloud"):
+        Deployment(
+            placement={"a": "cloud", "b": "cloud"},
+            allocation={"a": 0.5, "b": 0.6},
+            replicas={"a": 1, "b": 1},
+        )
+
+
+def test_a_chain_asks_for_one_slice_and_each_replica_for_another() -> None:
+    one = _deployed("cloud", "cloud", 0.5)
+    copies = Deployment(
+        placement=one.placement, allocation=one.allocation, replicas={"a": 3, "b": 3}
+    )
+
+    assert one.demand(CHAIN) == (DemandItem("cloud", 0.5),)
+    assert copies.demand(CHAIN) == (DemandItem("cloud", 0.5),) * 3
+    assert cost_usd_per_hour(copies.demand(CHAIN), TWO) == pytest.approx(3.0)
+
+
+def test_branches_that_run_at_once_ask_for_a_share_each() -> None:
+    fork = PipelineGraph(
+        name="g",
+        operators=(
+            OperatorSpec(name="s"),
+            OperatorSpec(name="l", after=("s",)),
+            OperatorSpec(name="r", after=("s",)),
+        ),
+    )
+    names = ["s", "l", "r"]
+    deployment = Deployment(
+        placement=dict.fromkeys(names, "cloud"),
+        allocation=dict.fromkeys(names, 0.4),
+        replicas=dict.fromkeys(names, 1),
+    )
+
+    assert deployment.demand(fork) == (DemandItem("cloud", 0.8),)
