@@ -1,0 +1,163 @@
+"""The workload: noisy clips of a three-digit display, with what it shows.
+
+One rule: everything about a clip is drawn from the generator handed in, so that a seed names a
+workload. The difficulty is a design choice: it spreads the accuracies of the configurations, and
+says nothing about digits in the wild.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import ndimage
+
+from pipelines.catalog.digits.geometry import (
+    DIGITS,
+    FRAMES,
+    GLYPH,
+    HEIGHT,
+    PITCH,
+    WIDTH,
+    FloatArray,
+    UInt8Array,
+)
+from pipelines.catalog.digits.glyphs import Glyphs, held_out_glyphs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clip:
+    """A clip and what it shows.
+
+    Attributes:
+        frames: uint8 (12, 64, 112).
+        digits: What the display reads, three characters.
+        glyphs: Rows of scikit-learn's digits that are shown, left to right.
+    """
+
+    frames: UInt8Array
+    digits: str
+    glyphs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """What is wrong with one clip; grey levels of 255, pixels, radians."""
+
+    background: float
+    contrast: float
+    noise: float
+    specks: float
+    angle: float
+    shift: tuple[float, float]
+    shake: float
+    occluder_width: int
+    occluder_grey: float
+
+
+def draw_clip(rng: np.random.Generator) -> Clip:
+    """A clip of three held-out digits under noise, specks, rotation, shake and an occluder."""
+    glyphs = held_out_glyphs()
+    rows = rng.integers(len(glyphs.labels), size=DIGITS)
+    scene = _draw_scene(rng)
+    light = _moving_display(_display(glyphs, rows), scene, rng)
+    frames = scene.background + scene.contrast * light
+    _occlude(frames, scene, rng)
+    frames += scene.noise * rng.standard_normal(frames.shape, dtype=np.float32)
+    _speckle(frames, scene, rng)
+    return Clip(
+        frames=np.clip(np.rint(frames), 0, 255).astype(np.uint8),
+        digits="".join(str(label) for label in glyphs.labels[rows]),
+        glyphs=tuple(int(index) for index in glyphs.indices[rows]),
+    )
+
+
+def _draw_scene(rng: np.random.Generator) -> _Scene:
+    return _Scene(
+        background=rng.uniform(30, 80),
+        contrast=rng.uniform(100, 175),
+        noise=15 + 105 * rng.random() ** 1.5,
+        specks=rng.uniform(0.02, 0.2) if rng.random() < 0.5 else 0.0,
+        angle=np.deg2rad(rng.uniform(-10, 10)),
+        shift=(rng.uniform(-3.5, 3.5), rng.uniform(-4, 4)),
+        shake=rng.uniform(0.3, 1.5),
+        occluder_width=int(rng.integers(8, 20)) if rng.random() < 0.5 else 0,
+        occluder_grey=rng.uniform(0, 200),
+    )
+
+
+def _display(glyphs: Glyphs, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
+    canvas = np.zeros((HEIGHT, WIDTH), dtype=np.float32)
+    top = (HEIGHT - GLYPH) // 2
+    for place, row in enumerate(rows):
+        left = WIDTH // 2 + (place - DIGITS // 2) * PITCH - GLYPH // 2
+        ink = ndimage.zoom(glyphs.images[row], GLYPH / 8, order=1, grid_mode=True, mode="nearest")
+        canvas[top : top + GLYPH, left : left + GLYPH] = ink
+    return canvas  # (HEIGHT, WIDTH)
+
+
+def _moving_display(
+    display: FloatArray,  # (HEIGHT, WIDTH)
+    scene: _Scene,
+    rng: np.random.Generator,
+) -> FloatArray:  # (FRAMES, HEIGHT, WIDTH)
+    centre = np.array([(HEIGHT - 1) / 2, (WIDTH - 1) / 2])
+    moves = np.array(scene.shift) + scene.shake * rng.standard_normal((FRAMES, 2))
+    cos, sin = np.cos(scene.angle), np.sin(scene.angle)
+    turn = np.array([[cos, -sin], [sin, cos]])  # output pixel -> display pixel: the way back
+    frames = [
+        ndimage.affine_transform(display, turn, offset=centre - turn @ (centre + move), order=1)
+        for move in moves
+    ]
+    return np.stack(frames)
+
+
+def _occlude(
+    frames: FloatArray,  # (FRAMES, HEIGHT, WIDTH), changed
+    scene: _Scene,
+    rng: np.random.Generator,
+) -> None:
+    """Draw a bar that crosses the frame during the clip."""
+    left = rng.uniform(0, WIDTH)
+    speed = rng.uniform(-8, 8)
+    for time, frame in enumerate(frames):
+        start = int(left + speed * time) % WIDTH
+        frame[:, start : start + scene.occluder_width] = scene.occluder_grey
+
+
+def _speckle(
+    frames: FloatArray,  # (FRAMES, HEIGHT, WIDTH), changed
+    scene: _Scene,
+    rng: np.random.Generator,
+) -> None:
+    """Turn a share of the pixels black or white."""
+    chance = rng.random(frames.shape, dtype=np.float32)
+    frames[chance < scene.specks / 2] = 0
+    frames[chance > 1 - scene.specks / 2] = 255
+
+
+def clip_features(clip: UInt8Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """How hard a clip looks, from its first frame, for stratified sampling.
+
+    Args:
+        clip: uint8 (12, 64, 112).
+
+    Returns:
+        (5,): noise level (robust standard deviation of the difference of neighbouring pixels,
+        Rousseeuw and Croux 1993), mean brightness, contrast (range of the smoothed frame between
+        its 5th and 95th percentile), share of black and white pixels, mean change to the last
+        frame; all but the share in grey levels.
+    """
+    first = clip[0].astype(np.float32)
+    steps = np.diff(first, axis=1)
+    smooth = ndimage.uniform_filter(first, 7)
+    low, high = np.percentile(smooth, [5, 95])
+    return np.array(
+        [
+            1.4826 * np.median(np.abs(steps)) / np.sqrt(2),
+            first.mean(),
+            high - low,
+            np.mean((clip[0] == 0) | (clip[0] == 255)),
+            np.abs(smooth - ndimage.uniform_filter(clip[-1].astype(np.float32), 7)).mean(),
+        ]
+    )
