@@ -1,0 +1,81 @@
+"""How long scheduling and dispatching take. Sizes and seeds are fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from pipelines.infrastructure import Tier
+from pipelines.plan import DemandItem
+from scheduler.dispatch.latency_model import LatencyModel
+from scheduler.dispatch.matching import MinCostMatching
+from scheduler.dispatch.policy import InstanceState, WaitingRequest
+from scheduler.greedy import Greedy
+from scheduler.problem import Candidate, PlanOption, Problem, validate
+
+TIERS = (
+    Tier(name="device", machines=1, dedicated=True),
+    Tier(name="edge", machines=64, price_usd_per_hour=2.5),
+    Tier(name="cloud", machines=64, price_usd_per_hour=3.7),
+)
+
+
+def problem(queries: int, plans: int = 10, seed: int = 7) -> Problem:
+    """Plans with an item on each of one to three tiers, in twentieths of at most 0.2."""
+    rng = np.random.default_rng(seed)
+    twentieths = rng.integers(0, 5, size=(queries, plans, len(TIERS)))
+    twentieths[:, :, 2] += (twentieths.sum(axis=2) == 0).astype(int)
+    weights = rng.uniform(1, 10, queries)
+    return Problem(
+        tiers=TIERS,
+        candidates=tuple(
+            Candidate(
+                query_id=f"q{q:06}",
+                weight=float(weights[q]),
+                plans=tuple(_plan(p, row) for p, row in enumerate(twentieths[q].tolist())),
+            )
+            for q in range(queries)
+        ),
+    )
+
+
+def _plan(number: int, twentieths: list[int]) -> PlanOption:
+    items = zip(TIERS, twentieths, strict=True)
+    demand = tuple(DemandItem(tier.name, n / 20) for tier, n in items if n)
+    money = sum(
+        tier.price_usd_per_hour * n / 20 for tier, n in zip(TIERS, twentieths, strict=True)
+    )
+    return PlanOption(plan_id=f"p{number}", demand=demand, cost_usd_per_hour=money)
+
+
+@pytest.mark.parametrize("queries", [100, 1000, 10_000])
+def test_greedy(benchmark: BenchmarkFixture, queries: int) -> None:
+    given = problem(queries)
+    schedule = benchmark(Greedy().schedule, given)
+    assert validate(given, schedule) == ()
+
+
+def test_validate(benchmark: BenchmarkFixture) -> None:
+    given = problem(1000)
+    assert benchmark(validate, given, Greedy().schedule(given)) == ()
+
+
+@pytest.mark.parametrize("size", [20, 64, 200])
+def test_matching(benchmark: BenchmarkFixture, size: int) -> None:
+    rng = np.random.default_rng(7)
+    waiting = [
+        WaitingRequest(id=f"r{i}", waited_s=float(w), qos_s=0.35)
+        for i, w in enumerate(rng.uniform(0, 0.1, size))
+    ]
+    instances = [InstanceState(id=f"i{j}", idle=j % 4 == 0) for j in range(size)]
+    predicted = rng.uniform(0.01, 0.5, (size, size))
+    assert benchmark(MinCostMatching().assign, waiting, instances, predicted)
+
+
+def test_predictions(benchmark: BenchmarkFixture) -> None:
+    model = LatencyModel.of({f"i{j}": 0.1 for j in range(20)})
+    for j in range(20):
+        model.observe(f"i{j}", 0.2, 10.0)
+    predicted = benchmark(model.predict, [float(i) for i in range(20)], list(model.lines))
+    assert predicted.shape == (20, 20)

@@ -1,0 +1,240 @@
+"""What a scheduling policy is asked, what it answers, and whether the answer holds.
+
+A share of a machine is counted in whole millionths, so that twenty slices of 0.05
+fill a machine exactly and nothing drifts. An item of a demand sits on one machine
+and is never split. On a dedicated tier every query has machines of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isclose
+from typing import NamedTuple
+
+from pipelines import checks
+from pipelines.infrastructure import Tier
+from pipelines.plan import DemandItem
+
+PARTS = 1_000_000
+"""Parts of one machine. Shares come in steps of 0.05; finer ones are rounded to a part."""
+
+
+def parts_of(share: float) -> int:
+    """Give a share in parts of one machine, at least one."""
+    return max(1, round(share * PARTS))
+
+
+def aggregate_parts(demand: Iterable[DemandItem], tiers: Container[str]) -> int:
+    """Give the sum of a demand's shares on some tiers, in parts."""
+    return sum(parts_of(share) for tier, share in demand if tier in tiers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOption:
+    """A plan as the scheduler sees it.
+
+    Attributes:
+        plan_id: Unique within its query.
+        demand: Items (tier, share of one machine), each share `> 0`; a share above 1 fits no
+            machine.
+        cost_usd_per_hour: `>= 0`.
+    """
+
+    plan_id: str
+    demand: tuple[DemandItem, ...]
+    cost_usd_per_hour: float
+
+    def __post_init__(self) -> None:
+        where = f"plan {self.plan_id}"
+        checks.non_negative(f"{where}.cost_usd_per_hour", self.cost_usd_per_hour)
+        for tier, share in self.demand:
+            checks.positive(f"{where}.demand on {tier}", share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A live query with the plans it could run.
+
+    Attributes:
+        query_id: Unique within a problem.
+        plans: At least one; any of them meets the query's SLOs.
+        weight: Benefit of serving the query, `> 0`.
+    """
+
+    query_id: str
+    plans: tuple[PlanOption, ...]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        where = f"query {self.query_id}"
+        checks.positive(f"{where}.weight", self.weight)
+        checks.require(len(self.plans) > 0, f"{where}.plans", "must have at least one plan", [])
+        checks.unique(f"{where}.plans", [plan.plan_id for plan in self.plans])
+
+    def plan(self, plan_id: str) -> PlanOption | None:
+        """Give the plan of that id; None when it is not offered."""
+        return next((plan for plan in self.plans if plan.plan_id == plan_id), None)
+
+
+class Slice(NamedTuple):
+    """A share of one machine. On a dedicated tier `machine` counts the query's own."""
+
+    tier: str
+    machine: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A query that is served.
+
+    Attributes:
+        query_id: Which query.
+        plan_id: With which of its plans.
+        machines: A slice for every item of the plan's demand, in its order.
+    """
+
+    query_id: str
+    plan_id: str
+    machines: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """All live queries and the machines there are.
+
+    Attributes:
+        tiers: With their machines; names are unique.
+        candidates: The live queries.
+        running: What each query runs on now. An entry binds nobody: it is kept where possible,
+            and means nothing when its query is no candidate any more.
+    """
+
+    tiers: tuple[Tier, ...]
+    candidates: tuple[Candidate, ...]
+    running: Mapping[str, Assignment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.unique("tiers", [tier.name for tier in self.tiers])
+        checks.unique("queries", [candidate.query_id for candidate in self.candidates])
+        known = {tier.name for tier in self.tiers}
+        rule = f"must be among {', '.join(sorted(known))}"
+        for candidate in self.candidates:
+            for plan in candidate.plans:
+                for item in plan.demand:
+                    checks.require(
+                        item.tier in known, f"plan {plan.plan_id}.demand", rule, item.tier
+                    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Which queries are served, with which plan, on which machines.
+
+    Attributes:
+        assignments: At most one per query, in the order of the problem's candidates.
+        waiting: For every other candidate, why it waits and what would let it in, in words.
+        utilisation: Tier -> part of its machines in use, in [0, 1]. The machines of a dedicated
+            tier are those of the queries served.
+    """
+
+    assignments: tuple[Assignment, ...]
+    waiting: Mapping[str, str]
+    utilisation: Mapping[str, float]
+
+    @property
+    def by_query(self) -> dict[str, Assignment]:
+        """The assignments by query: what is `running` next time."""
+        return {assignment.query_id: assignment for assignment in self.assignments}
+
+
+def utilisation(problem: Problem, assignments: Iterable[Assignment]) -> dict[str, float]:
+    """Give the part of each tier's machines in use; 0 for a tier without machines."""
+    used: Counter[str] = Counter()
+    served = 0
+    for assignment in assignments:
+        served += 1
+        for tier, _, share in assignment.machines:
+            used[tier] += parts_of(share)
+    there = {t.name: t.machines * (served if t.dedicated else 1) for t in problem.tiers}
+    return {name: used[name] / (PARTS * n) if n else 0.0 for name, n in there.items()}
+
+
+def validate(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+    """Give everything that is wrong with a schedule, in words; empty when it holds.
+
+    Checked: only known queries, each once, either assigned or waiting with a reason; only offered
+    plans; a slice for every item of the plan; only machines that exist, none above its capacity;
+    the utilisation said is the true one.
+    """
+    return (
+        *_wrong_queries(problem, schedule),
+        *_wrong_plans(problem, schedule),
+        *_wrong_machines(problem, schedule),
+        *_wrong_utilisation(problem, schedule),
+    )
+
+
+def _wrong_queries(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    known = {candidate.query_id for candidate in problem.candidates}
+    assigned = Counter(assignment.query_id for assignment in schedule.assignments)
+    for query in sorted((set(assigned) | set(schedule.waiting)) - known):
+        yield f"query {query} is not in the problem."
+    for query, times in assigned.items():
+        if times > 1:
+            yield f"query {query} must be assigned at most once, is {times} times."
+        if query in schedule.waiting:
+            yield f"query {query} is assigned and waiting at once."
+    for query in sorted(known - set(assigned)):
+        if not schedule.waiting.get(query):
+            yield f"query {query} is neither assigned nor waiting with a reason."
+
+
+def _wrong_plans(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    candidates = {candidate.query_id: candidate for candidate in problem.candidates}
+    for assignment in schedule.assignments:
+        candidate = candidates.get(assignment.query_id)
+        if candidate is None:
+            continue
+        plan = candidate.plan(assignment.plan_id)
+        if plan is None:
+            yield f"query {assignment.query_id} was not offered plan {assignment.plan_id}."
+        elif not covers(assignment, plan):
+            yield (
+                f"query {assignment.query_id} must get the items of plan {plan.plan_id}, "
+                f"{list(map(tuple, plan.demand))}, has {list(map(tuple, assignment.machines))}."
+            )
+
+
+def covers(assignment: Assignment, plan: PlanOption) -> bool:
+    """Give whether an assignment has a slice for every item of a plan, and no other."""
+    slices = Counter((tier, parts_of(share)) for tier, _, share in assignment.machines)
+    return slices == Counter((tier, parts_of(share)) for tier, share in plan.demand)
+
+
+def _wrong_machines(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    tiers = {tier.name: tier for tier in problem.tiers}
+    load: Counter[tuple[str, str, int]] = Counter()
+    for assignment in schedule.assignments:
+        for name, machine, share in assignment.machines:
+            tier = tiers.get(name)
+            if tier is None or not 0 <= machine < tier.machines:
+                yield f"query {assignment.query_id} is on {name} machine {machine}: there is none."
+                continue
+            owner = f" of query {assignment.query_id}" if tier.dedicated else ""
+            load[name, owner, machine] += parts_of(share)
+    for (name, owner, machine), used in load.items():
+        if used > PARTS:
+            yield f"{name} machine {machine}{owner} must hold at most 1, holds {used / PARTS}."
+
+
+def _wrong_utilisation(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    true = utilisation(problem, schedule.assignments)
+    if set(true) != set(schedule.utilisation):
+        said = sorted(schedule.utilisation)
+        yield f"utilisation must name the tiers {sorted(true)}, got {said}."
+    for tier, part in schedule.utilisation.items():
+        if tier in true and not isclose(part, true[tier], abs_tol=1e-9):
+            yield f"utilisation of {tier} must be {true[tier]:g}, got {part:g}."

@@ -1,0 +1,103 @@
+"""Why a query waits and what would let it in, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.infrastructure import Tier
+from pipelines.plan import DemandItem
+from scheduler.packing import FreeShares, Packing
+from scheduler.problem import PARTS, Candidate, PlanOption, aggregate_parts, parts_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What a plan lacks on one tier.
+
+    Attributes:
+        tier: Which tier.
+        items: Shares that find no room, the largest first, at least one.
+        left: Parts left on the emptiest machine when the first of them was tried.
+    """
+
+    tier: Tier
+    items: tuple[float, ...]
+    left: int
+
+    @property
+    def machines(self) -> int | None:
+        """How many more machines would hold the items; None when no number would."""
+        parts = [parts_of(share) for share in self.items]
+        if self.tier.dedicated or parts[0] > PARTS:
+            return None
+        fresh = FreeShares(len(parts))
+        used = set()
+        for size in parts:
+            machine = fresh.best(size)
+            if machine is not None:  # there is a machine for each
+                fresh.take(machine, size)
+                used.add(machine)
+        return len(used)
+
+    @property
+    def fact(self) -> str:
+        """What is needed and what there is, as part of a sentence."""
+        many = f"{len(self.items)} times " if len(self.items) > 1 else ""
+        needs = f"{many}{self.items[0]:g} of one machine of {self.tier.name}"
+        if self.tier.machines == 0:
+            return f"{needs}, which has no machines"
+        where = "of the query's own" if self.tier.dedicated else "there"
+        free = f"the most free on one {where} is {self.left / PARTS:g}"
+        return f"{needs}, but {free}: {self._gap:g} is missing"
+
+    @property
+    def remedy(self) -> str:
+        """What would end it, as part of a sentence."""
+        name = self.tier.name
+        if self.machines is None:
+            return f"a plan that fits one machine of {name}"
+        more = f"{self.machines} more machine{'s' if self.machines > 1 else ''} of {name}"
+        if len(self.items) > 1 or self.tier.machines == 0:
+            return more
+        return f"{self._gap:g} coming free on the emptiest machine of {name} (or {more})"
+
+    @property
+    def _gap(self) -> float:
+        return (parts_of(self.items[0]) - self.left) / PARTS
+
+
+def shortages(
+    plan: PlanOption, packing: Packing, tiers: Mapping[str, Tier]
+) -> tuple[Shortage, ...]:
+    """Give what a plan lacks, one shortage per tier; empty when it fits."""
+    lacking: dict[str, list[tuple[DemandItem, int]]] = {}
+    for item, left in packing.missing(plan.demand):
+        lacking.setdefault(item.tier, []).append((item, left))
+    return tuple(
+        Shortage(tier=tiers[name], items=tuple(i.share for i, _ in found), left=found[0][1])
+        for name, found in lacking.items()
+    )
+
+
+def why_waiting(candidate: Candidate, packing: Packing, tiers: Sequence[Tier]) -> str:
+    """Give why none of a query's plans fits, told by its least demanding plan that ever could.
+
+    Args:
+        candidate: The query; none of its plans fits.
+        packing: What the queries that are served leave.
+        tiers: Of the problem.
+    """
+    by_name = {tier.name: tier for tier in tiers}
+    shared = frozenset(tier.name for tier in tiers if not tier.dedicated)
+    plans = sorted(
+        candidate.plans,
+        key=lambda p: (aggregate_parts(p.demand, shared), p.cost_usd_per_hour, p.plan_id),
+    )
+    told = ((plan, shortages(plan, packing, by_name)) for plan in plans)
+    never = (plans[0], shortages(plans[0], packing, by_name))
+    plan, lacks = next((t for t in told if all(lack.machines is not None for lack in t[1])), never)
+    facts = " and ".join(lack.fact for lack in lacks)
+    remedies = " and ".join(lack.remedy for lack in lacks)
+    which = "Its least demanding plan" if len(plans) > 1 else "Its only plan"
+    return f"{which} {plan.plan_id} needs {facts}. What would let it in: {remedies}."

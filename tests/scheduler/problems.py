@@ -1,0 +1,89 @@
+"""Problems to try policies on, and the exact answer for tiny ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from hypothesis import strategies as st
+
+from pipelines.infrastructure import Tier
+from pipelines.plan import DemandItem
+from scheduler.problem import Candidate, PlanOption, Problem, parts_of
+
+TWENTIETHS = st.integers(1, 20).map(lambda n: n / 20)
+ANY_SHARE = st.one_of(TWENTIETHS, st.floats(1e-9, 1.0), st.sampled_from([1e-12, 1 / 3, 1.0, 7.5]))
+
+
+def plan(name: str, *items: tuple[str, float], cost: float = 0.0) -> PlanOption:
+    demand = tuple(DemandItem(tier, share) for tier, share in items)
+    return PlanOption(plan_id=name, demand=demand, cost_usd_per_hour=cost)
+
+
+def candidate(name: str, *plans: PlanOption, weight: float = 1.0) -> Candidate:
+    return Candidate(query_id=name, plans=plans, weight=weight)
+
+
+def cloud(machines: int = 1) -> Tier:
+    return Tier(name="cloud", machines=machines)
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, *, shares: st.SearchStrategy[float] = ANY_SHARE, queries: int = 8
+) -> Problem:
+    """Unlike tiers with 0 to 3 machines, ties in weights and costs, huge and tiny demands."""
+    names = ["device", "edge", "cloud"][: draw(st.integers(1, 3))]
+    tiers = tuple(
+        Tier(name=name, machines=draw(st.integers(0, 3)), dedicated=draw(st.booleans()))
+        for name in names
+    )
+    items = st.lists(st.tuples(st.sampled_from(names), shares), min_size=0, max_size=4)
+    weights = st.one_of(st.sampled_from([1.0, 2.0]), st.floats(1e-6, 1e6))
+    candidates = []
+    for q in range(draw(st.integers(0, queries))):
+        plans = [
+            plan(f"p{i}", *draw(items), cost=draw(st.sampled_from([0.0, 1.0, 2.5])))
+            for i in range(draw(st.integers(1, 3)))
+        ]
+        candidates.append(candidate(f"q{q}", *plans, weight=draw(weights)))
+    return Problem(tiers=tiers, candidates=tuple(candidates))
+
+
+def best_goodput(problem: Problem) -> float:
+    """The largest weight that fits, by trying every choice of plans and every packing."""
+    choices = [[None, *c.plans] for c in problem.candidates]
+    best = 0.0
+    for chosen in itertools.product(*choices):
+        weight = sum(
+            c.weight for c, p in zip(problem.candidates, chosen, strict=True) if p is not None
+        )
+        if weight > best and _fits(problem, [p for p in chosen if p is not None]):
+            best = weight
+    return best
+
+
+def _fits(problem: Problem, plans: Sequence[PlanOption]) -> bool:
+    for tier in problem.tiers:
+        groups = [
+            [parts_of(share) for name, share in p.demand if name == tier.name] for p in plans
+        ]
+        together = groups if tier.dedicated else [list(itertools.chain.from_iterable(groups))]
+        if not all(_packs(sorted(sizes, reverse=True), tier.machines) for sizes in together):
+            return False
+    return True
+
+
+def _packs(sizes: list[int], machines: int) -> bool:
+    return next(_packings(sizes, [1_000_000] * machines), None) is not None
+
+
+def _packings(sizes: list[int], free: list[int]) -> Iterator[bool]:
+    if not sizes:
+        yield True
+        return
+    for room in set(free):
+        if room >= sizes[0]:
+            rest = free.copy()
+            rest[rest.index(room)] -= sizes[0]
+            yield from _packings(sizes[1:], rest)
