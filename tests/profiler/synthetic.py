@@ -1,0 +1,105 @@
+"""Tiny pipelines whose every score, second and byte is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.clock import ManualClock
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.dataset import Dataset, Example
+from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+from profiler.execution import InProcess
+from profiler.journal import Journal, MemoryJournal
+from profiler.measure import Profiler
+from profiler.prefix_cache import PrefixCache
+
+
+@dataclass
+class Bench:
+    """A clock that operators move on, and a count of their calls."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def operator(
+        self,
+        name: str,
+        run: OperatorFunction,
+        *,
+        after: tuple[str, ...] = (),
+        knobs: tuple[Knob, ...] = (),
+        seconds: Callable[[int], float] = lambda call: 0.25,
+    ) -> Operator:
+        """Give an operator that takes `seconds(number of the call)`."""
+
+        def counted(inputs: Payload, settings: Settings) -> Payload:
+            self.calls[name] += 1
+            self.clock.sleep(seconds(self.calls[name]))
+            return run(inputs, settings)
+
+        return Operator(spec=OperatorSpec(name=name, after=after, knobs=knobs), run=counted)
+
+    def profiler(
+        self,
+        pipeline: Pipeline,
+        dataset: Dataset,
+        *,
+        order: Sequence[int] | None = None,
+        journal: Journal | None = None,
+        cache: PrefixCache | None = None,
+    ) -> Profiler:
+        """Give a profiler on this clock; by default in the order of the data."""
+        indices = range(len(dataset)) if order is None else order
+        return Profiler(
+            pipeline,
+            dataset,
+            order=np.array(indices, dtype=np.int64),
+            executor=InProcess(self.clock),
+            journal=MemoryJournal() if journal is None else journal,
+            cache=cache,
+        )
+
+
+def numbers(count: int) -> Dataset:
+    """Give the inputs 0.0, 1.0, ... that expect themselves."""
+    examples = tuple(Example(input=float(i), expected=float(i)) for i in range(count))
+    return Dataset(name="numbers", examples=examples)
+
+
+def add(inputs: Payload, settings: Settings) -> Payload:
+    """Give the number plus the settings' `by`."""
+    assert isinstance(inputs, float)
+    return inputs + float(settings["by"])
+
+
+def closeness(output: Payload, expected: Payload) -> float:
+    """Give 1 / (1 + distance)."""
+    assert isinstance(output, float)
+    assert isinstance(expected, float)
+    return 1 / (1 + abs(output - expected))
+
+
+def chain(bench: Bench, *, seconds: Callable[[int], float] = lambda call: 0.25) -> Pipeline:
+    """Give `first` -> `second`, each adding 0, 1 or 2."""
+    by = Knob(name="by", values=(0, 1, 2))
+    first = bench.operator("first", add, knobs=(by,), seconds=seconds)
+    second = bench.operator("second", add, knobs=(by,), after=("first",), seconds=seconds)
+    return Pipeline(name="chain", operators=(first, second), score=closeness)
+
+
+def one(run: OperatorFunction) -> Pipeline:
+    """Give a pipeline of a single operator without knobs; any output scores 1."""
+    operator = Operator(spec=OperatorSpec(name="only"), run=run)
+    return Pipeline(name="one", operators=(operator,), score=lambda output, expected: 1.0)
+
+
+def chosen(pipeline: Pipeline, **by: int) -> Configuration:
+    """Give the configuration with these `by` per operator."""
+    space = ConfigurationSpace(pipeline.graph)
+    return space.parse({name: {"by": value} for name, value in by.items()})

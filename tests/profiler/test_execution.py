@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import pytest
+
+from pipelines.clock import ManualClock
+from pipelines.configuration import Configuration
+from pipelines.errors import Unavailable
+from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.payload import Payload
+from profiler.execution import Completed, Executor, Failed, InProcess
+
+PLAIN = Configuration(())
+
+
+def operator(run: OperatorFunction, *knobs: Knob) -> Operator:
+    return Operator(spec=OperatorSpec(name="op", knobs=knobs), run=run)
+
+
+def raising(error: Exception) -> OperatorFunction:
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "cause"),
+    [
+        (raising(KeyError("x")), "KeyError: 'x'"),
+        (raising(MemoryError()), "MemoryError: "),
+        (raising(Unavailable("model is gone", retry_after_s=1)), "model is gone"),
+        (lambda inputs, settings: cast(Payload, {1, 2}), "payload must be None, truth value"),
+        (lambda inputs, settings: cast(Payload, object()), "payload must be None, truth value"),
+        (lambda inputs, settings: np.array([None]), "payload must have arrays of numbers"),
+        (lambda inputs, settings: "\ud800", "surrogates not allowed"),
+    ],
+)
+def test_whatever_an_operator_does_wrong_is_a_failure_with_its_cause(
+    run: OperatorFunction, cause: str
+) -> None:
+    done = InProcess(ManualClock()).run(operator(run), 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert cause in done.cause
+
+
+def test_a_failure_is_paid_for() -> None:
+    clock = ManualClock()
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        clock.sleep(3)
+        raise RuntimeError("late")
+
+    done = InProcess(clock).run(operator(run), 1, PLAIN)
+    assert done == Failed(cause="RuntimeError: late", spent_s=3)
+
+
+def test_an_operator_that_writes_into_its_input_fails_loudly() -> None:
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        assert isinstance(inputs, np.ndarray)
+        inputs[0] = 1
+        return inputs
+
+    given = np.zeros(2)
+    done = InProcess(ManualClock()).run(operator(run), given, PLAIN)
+    assert isinstance(done, Failed)
+    assert "read-only" in done.cause
+    assert given.tolist() == [0, 0]
+
+
+def test_an_operator_that_hands_out_its_own_buffer_fails_loudly() -> None:
+    buffer = np.zeros(2)
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        buffer[0] += 1
+        return buffer
+
+    done = InProcess(ManualClock()).run(operator(run), 0, PLAIN)
+    assert isinstance(done, Failed)
+    assert "read-only" in done.cause
+
+
+def test_an_operator_that_changes_a_list_changes_only_its_own() -> None:
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        assert isinstance(inputs, list)
+        inputs.append(1)
+        return len(inputs)
+
+    given: list[Payload] = []
+    done = InProcess(ManualClock()).run(operator(run), given, PLAIN)
+    assert isinstance(done, Completed)
+    assert done.output == 1  # in the warm-up as in the timed call
+    assert given == []
+
+
+def test_loading_on_the_first_call_is_paid_for_but_is_no_latency() -> None:
+    clock = ManualClock()
+    loaded: set[object] = set()
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        if settings["model"] not in loaded:
+            clock.sleep(10)
+            loaded.add(settings["model"])
+        clock.sleep(2)
+        return "abc"
+
+    loader = operator(run, Knob(name="model", values=("a", "b")))
+    executor: Executor = InProcess(clock)
+    a, b = (Configuration((("op", "model", model),)) for model in "ab")
+    # 12 s of warm-up and 2 s timed on the first call; `"abc"` as JSON is 5 bytes.
+    first = Completed(output="abc", output_bytes=5, seconds=2, spent_s=14)
+    later = Completed(output="abc", output_bytes=5, seconds=2, spent_s=2)
+    assert executor.run(loader, 0, a) == first
+    assert executor.run(loader, 1, a) == later
+    assert executor.run(loader, 0, b) == first
+    assert executor.run(loader, 1, a) == later
+
+
+def test_an_operator_is_warm_only_after_a_call_that_succeeded() -> None:
+    calls: list[Payload] = []
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        calls.append(inputs)
+        if inputs == 0:
+            raise RuntimeError("not this one")
+        return inputs
+
+    executor = InProcess(ManualClock())
+    for given in (0, 1, 2):
+        executor.run(operator(run), given, PLAIN)
+    assert calls == [0, 1, 1, 2]

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from math import isnan
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.dataset import Dataset, Example
+from pipelines.operators import Knob, Operator, OperatorFunction, Settings
+from pipelines.payload import Payload, content_hash
+from pipelines.pipeline import Pipeline
+from pipelines.profile import Profile
+from profiler.prefix_cache import PrefixCache
+from tests.profiler.synthetic import Bench, add, chain, chosen, closeness, numbers
+
+SHAPES = ("array", "list", "dict", "text", "number")
+
+
+def digest(*parts: object) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
+
+
+def mixing(name: str) -> OperatorFunction:
+    """Give a function whose output, in a form of its own, depends on all that it may depend on."""
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        number = digest(name, sorted(settings.items()), content_hash(inputs))
+        forms: dict[str, Payload] = {
+            "array": np.array([number, 1]),
+            "list": [number, [np.array([number])]],
+            "dict": {"number": number, "more": ["x"]},
+            "text": str(number),
+            "number": number,
+        }
+        return forms[SHAPES[digest(name) % len(SHAPES)]]
+
+    return run
+
+
+def constant(seconds: float) -> Callable[[int], float]:
+    """Dyadic seconds, please: differences of clock readings are then exact."""
+    return lambda call: seconds
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> tuple[Bench, Pipeline]:
+    """Draw a random DAG of up to five operators with up to two knobs each."""
+    bench = Bench()
+    operators: list[Operator] = []
+    for position in range(draw(st.integers(1, 5))):
+        above = [operator.name for operator in operators]
+        after = tuple(draw(st.lists(st.sampled_from(above), unique=True))) if above else ()
+        knobs = tuple(
+            Knob(name=knob, values=(True, 2, "three")[: draw(st.integers(1, 3))])
+            for knob in draw(st.permutations(("u", "v")))[: draw(st.integers(0, 2))]
+        )
+        name = f"op{position}"
+        operators.append(
+            bench.operator(
+                name, mixing(name), after=after, knobs=knobs, seconds=constant((1 + position) / 8)
+            )
+        )
+    pipeline = Pipeline(
+        name="dag",
+        operators=tuple(draw(st.permutations(operators))),
+        score=lambda output, expected: digest(content_hash(output), expected) / 2**32,
+    )
+    return bench, pipeline
+
+
+def dataset(count: int) -> Dataset:
+    # Two inputs alike: their entries are shared.
+    examples = [Example(input=max(i, 1), expected=i) for i in range(count)]
+    return Dataset(name="integers", examples=examples)
+
+
+def same(one: Profile, other: Profile) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
+        for name in ("inputs", "score", "operator_s", "output_bytes", "input_bytes")
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=dags(),
+    limit=st.sampled_from([0, 800, 2000, 4000, 100_000]),
+    asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 4)), min_size=1, max_size=8),
+)
+def test_profiles_are_those_of_running_everything_whatever_the_cache_evicts(
+    drawn: tuple[Bench, Pipeline], limit: int, asked: list[tuple[int, int]]
+) -> None:
+    bench, pipeline = drawn
+    data = dataset(4)
+    space = ConfigurationSpace(pipeline.graph)
+    cached = bench.profiler(pipeline, data, cache=PrefixCache(limit))
+    plain = bench.profiler(pipeline, data)
+    for number, inputs in asked:
+        configuration = space.configuration(number % space.size)
+        profile = cached.measure(configuration, inputs)
+        assert same(profile, plain.measure(configuration, inputs))
+        for column, index in enumerate(profile.inputs.tolist()):
+            example = data.examples[index]
+            by_hand = pipeline.score_of(
+                pipeline.run(example.input, configuration), example.expected
+            )
+            assert profile.score[column] == by_hand
+    assert cached.spent_s <= plain.spent_s
+    assert plain.saved_s == 0
+
+
+def test_a_shared_prefix_is_run_once() -> None:
+    bench = Bench()
+    pipeline = chain(bench)
+    profiler = bench.profiler(pipeline, numbers(5), cache=PrefixCache())
+    for by in (0, 1, 2):
+        profiler.measure(chosen(pipeline, first=1, second=by), 5)
+    # One warm-up per operator and settings, and one run per input (and setting of the second).
+    assert bench.calls == {"first": 1 + 5, "second": 3 * (1 + 5)}
+    assert profiler.spent_s == 24 * 0.25
+    assert profiler.saved_s == 2 * 5 * 0.25
+
+
+def test_seconds_of_a_shared_prefix_are_equal_even_when_it_had_to_be_run_again() -> None:
+    bench = Bench()
+    pipeline = chain(bench, seconds=lambda call: call / 8)  # every call takes longer
+    for cache in (PrefixCache(), PrefixCache(0), None):
+        profiler = bench.profiler(pipeline, numbers(3), cache=cache)
+        one = profiler.measure(chosen(pipeline, first=1, second=0), 3)
+        other = profiler.measure(chosen(pipeline, first=1, second=2), 3)
+        assert one.operator_s[0].tolist() == other.operator_s[0].tolist()
+
+
+def test_what_was_really_run_is_spent_though_the_first_seconds_are_reported() -> None:
+    bench = Bench()
+    pipeline = chain(bench, seconds=lambda call: 1.0 if call <= 2 else 4.0)
+    profiler = bench.profiler(pipeline, numbers(1))
+    profiler.measure(chosen(pipeline, first=1, second=0), 1)
+    assert profiler.spent_s == 4  # both warmed up and timed
+    other = profiler.measure(chosen(pipeline, first=1, second=1), 1)
+    assert other.operator_s[:, 0].tolist() == [1, 4]
+    assert other.spent_s == 12  # first again; second warmed up and timed
+    assert other.saved_s == 0
+
+
+def test_an_ancestor_is_not_run_for_an_output_that_is_cached() -> None:
+    # `middle` hands on so little that it stays, `wide` so much that it is never held.
+    bench = Bench()
+    by = Knob(name="by", values=(0, 1))
+    pipeline = Pipeline(
+        name="funnel",
+        operators=(
+            bench.operator("wide", lambda inputs, settings: np.zeros(10_000)),
+            bench.operator("middle", lambda inputs, settings: 1.0, after=("wide",)),
+            bench.operator("last", add, after=("middle",), knobs=(by,)),
+        ),
+        score=closeness,
+    )
+    profiler = bench.profiler(pipeline, numbers(2), cache=PrefixCache(20_000))
+    profiler.measure(chosen(pipeline, last=0), 2)
+    profile = profiler.measure(chosen(pipeline, last=1), 2)
+    assert bench.calls == {"wide": 3, "middle": 3, "last": 6}
+    assert profile.operator_s.tolist() == [[0.25, 0.25]] * 3
+    assert profile.output_bytes[0].tolist() == [80_000, 80_000]
+    assert profile.saved_s == 4 * 0.25
+
+
+def test_a_failing_operator_ends_the_input_and_what_ran_before_it_is_kept() -> None:
+    bench = Bench()
+
+    def pick(inputs: Payload, settings: Settings) -> Payload:
+        if inputs == settings["by"]:
+            raise RuntimeError("broke")
+        return 1.0
+
+    by = Knob(name="by", values=(0, 1))
+    pipeline = Pipeline(
+        name="breaks",
+        operators=(
+            bench.operator("first", lambda inputs, settings: inputs),
+            bench.operator("second", pick, after=("first",), knobs=(by,)),
+            bench.operator("third", lambda inputs, settings: inputs, after=("second",)),
+        ),
+        score=closeness,
+    )
+    profiler = bench.profiler(pipeline, numbers(2), cache=PrefixCache())
+    profile = profiler.measure(chosen(pipeline, second=0), 2)
+    assert isnan(profile.score[0])
+    assert profile.succeeded.tolist() == [False, True]
+    failure = profile.failures[0]
+    assert (failure.input, failure.operator) == (0, "second")
+    assert failure.cause == "RuntimeError: broke"
+    assert bench.calls["third"] == 2  # warm-up and input 1 only
+    profiler.measure(chosen(pipeline, second=1), 2)
+    assert bench.calls["first"] == 3  # its output on both inputs was cached
+
+
+def test_a_metric_that_changes_an_output_changes_only_its_own() -> None:
+    def greedy(output: Payload, expected: Payload) -> float:
+        assert isinstance(output, list)
+        output.append(1)
+        return 1 / len(output)
+
+    bench = Bench()
+    operator = bench.operator("op", lambda inputs, settings: [0])
+    pipeline = Pipeline(name="p", operators=(operator,), score=greedy)
+    alike = Dataset(name="alike", examples=(Example(input=1, expected=1),) * 2)
+    profiler = bench.profiler(pipeline, alike, cache=PrefixCache())
+    configuration = ConfigurationSpace(pipeline.graph).configuration(0)
+    assert profiler.measure(configuration, 2).score.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("cache", [None, PrefixCache()])
+def test_several_sinks_are_scored_together(cache: PrefixCache | None) -> None:
+    bench = Bench()
+    pipeline = Pipeline(
+        name="fork",
+        operators=(
+            bench.operator("left", lambda inputs, settings: 1),
+            bench.operator("right", lambda inputs, settings: 2),
+        ),
+        score=lambda output, expected: float(output == {"left": 1, "right": 2}),
+    )
+    profile = bench.profiler(pipeline, numbers(2), cache=cache).measure(
+        ConfigurationSpace(pipeline.graph).configuration(0), 2
+    )
+    assert profile.score.tolist() == [1, 1]
