@@ -115,7 +115,7 @@ class Cmbo:
         )
         utility = log_utility(chance, latency.mean[:, 1])
         best = int(np.argmax(utility))
-        return Proposal(number=numbers(best), best_chance=float(np.exp(chance.max())))
+        return Proposal(number=numbers(best), chance=_chance_of_any(chance))
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
         x = encode(self._space, self._numbers)
@@ -154,6 +154,11 @@ class Cmbo:
         short = max(self._slo.accuracy - seen.accuracy, 0.0)
         late = max(seen.latency_s / self._slo.latency_s - 1, 0.0)
         return short + late, seen.reference_s
+
+
+def _chance_of_any(log_chances: FloatArray) -> float:
+    """Give a bound on the probability that any candidate meets the SLOs (Boole's inequality)."""
+    return min(float(np.exp(log_chances).sum()), 1.0)
 
 
 def _normals(posterior: Posterior) -> Normals:

@@ -43,12 +43,12 @@ class Proposal:
 
     Attributes:
         number: Of the configuration.
-        best_chance: Largest probability that the strategy gives any configuration not measured
-            yet to meet accuracy and latency; None: it has no model of that (yet).
+        chance: What the strategy takes the probability to be that any configuration not measured
+            yet meets the SLOs, at most; None when it cannot say.
     """
 
     number: int
-    best_chance: float | None = None
+    chance: float | None = None
 
 
 class Strategy(Protocol):
