@@ -25,19 +25,38 @@ schedule's goodput from above, so the search may stop anywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
 
-from scheduler.arrays import FloatArray, PlanArrays
+from scheduler.arrays import FloatArray, IntArray, PlanArrays
 
 ROUNDS = 60
 """Tangents at most. With up to three tiers the search ends after 10 to 30."""
 PRECISION = 1e-4
 """Of the bound, relative: prices this near the optimum rank plans no differently."""
+_GOLDEN = 0.6180339887498949
 _SAMPLE = 4000
 """Queries whose prices start the search for all: tangents at remote prices cost as much."""
+
+
+class Tangent(NamedTuple):
+    """What f is at some prices, and the purchase that makes it so.
+
+    Attributes:
+        value: f there.
+        height: Of the tangent at prices of 0.
+        slope: Machines that the purchase leaves.  # (T,)
+        plan: Least charged plan of each query.  # (N,)
+    """
+
+    value: float
+    height: float
+    slope: FloatArray
+    plan: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,10 +66,12 @@ class Prices:
     Attributes:
         per_machine: lambda, in benefit.
         bound: No schedule serves more benefit.
+        favourite: Plan of each query in the solution of the relaxation, split plans rounded.
     """
 
     per_machine: FloatArray  # (T,)
     bound: float
+    favourite: IntArray  # (N,)
 
 
 def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
@@ -58,7 +79,9 @@ def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
     queries = len(arrays.benefit)
     if queries == 0 or arrays.usage.shape[1] == 0:
         return Prices(
-            per_machine=np.zeros(arrays.usage.shape[1]), bound=float(arrays.benefit.sum())
+            per_machine=np.zeros(arrays.usage.shape[1]),
+            bound=float(arrays.benefit.sum()),
+            favourite=arrays.first[:-1],
         )
     start = None
     if queries > 4 * _SAMPLE:
@@ -92,18 +115,34 @@ def _kelley(arrays: PlanArrays, start: FloatArray | None, precision: float) -> P
     highest = _highest(arrays)
     at = np.zeros_like(capacity) if start is None else start
     best, best_at = np.inf, at
-    heights: list[float] = []
-    slopes: list[FloatArray] = []
+    tangents: list[Tangent] = []
     for _ in range(ROUNDS):
-        value, slope = _tangent(arrays, at, capacity)
-        if value < best:
-            best, best_at = value, at
-        heights.append(value - float(slope @ at))
-        slopes.append(slope)
-        at, low = _lowest(heights, slopes, highest)
+        tangent = _tangent(arrays, at, capacity)
+        tangents.append(tangent)
+        if tangent.value < best:
+            best, best_at = tangent.value, at
+        at, low, parts = _lowest(tangents, highest)
         if best - low <= precision * max(abs(best), 1e-300):
             break
-    return Prices(per_machine=best_at, bound=float(best))
+    return Prices(
+        per_machine=best_at, bound=float(best), favourite=_favourite(tangents, parts)
+    )
+
+
+def _favourite(tangents: Sequence[Tangent], parts: FloatArray) -> IntArray:
+    """Give each query the plan of one tangent, so that each tangent has its part of queries.
+
+    The relaxation is solved by a mixture of the tangents' purchases; its parts are the duals of
+    the last search for prices. Taken alone, every purchase runs one of the tiers over.
+    """
+    queries = len(tangents[0].plan)
+    # Multiples of the golden ratio: any run of queries has nearly the parts of them all.
+    drawn = np.searchsorted(np.cumsum(parts), np.arange(queries) * _GOLDEN % 1.0)
+    drawn = np.minimum(drawn, len(tangents) - 1)
+    favourite = np.empty(queries, np.int64)
+    for i in np.unique(drawn).tolist():
+        favourite[drawn == i] = tangents[i].plan[drawn == i]
+    return favourite
 
 
 def _highest(arrays: PlanArrays) -> FloatArray:
@@ -115,30 +154,33 @@ def _highest(arrays: PlanArrays) -> FloatArray:
     return np.asarray(ratio.max(axis=0, initial=0.0) + 1.0)
 
 
-def _tangent(
-    arrays: PlanArrays, price: FloatArray, capacity: FloatArray
-) -> tuple[float, FloatArray]:
-    """Give f and a slope of it at some prices."""
+def _tangent(arrays: PlanArrays, price: FloatArray, capacity: FloatArray) -> Tangent:
     charge, plan = arrays.least(arrays.usage @ price)
     worth = arrays.benefit - charge
     bought = worth > 0
     slope = capacity - arrays.usage[plan[bought]].sum(axis=0)
-    return float(price @ capacity + worth[bought].sum()), slope
+    value = float(price @ capacity + worth[bought].sum())
+    return Tangent(value, value - float(slope @ price), slope, plan)
 
 
 def _lowest(
-    heights: list[float], slopes: list[FloatArray], highest: FloatArray
-) -> tuple[FloatArray, float]:
-    """Give where the highest tangent is lowest, and its value there."""
+    tangents: Sequence[Tangent], highest: FloatArray
+) -> tuple[FloatArray, float, FloatArray]:
+    """Give where the highest tangent is lowest, its value there, and who holds it up.
+
+    Returns:
+        Prices, value, and the parts of the tangents in the solution of the relaxation.
+    """
     tiers = len(highest)
-    scale = max(abs(h) for h in heights) or 1.0
+    scale = max(abs(t.height) for t in tangents) or 1.0
     # Prices in units of the highest, values in units of the largest: well scaled rows.
-    rows = np.column_stack((np.array(slopes) * highest / scale, -np.ones(len(slopes))))
+    slopes = np.array([t.slope for t in tangents]) * highest / scale
     found = linprog(
         np.append(np.zeros(tiers), 1.0),
-        A_ub=rows,
-        b_ub=-np.array(heights) / scale,
+        A_ub=np.column_stack((slopes, -np.ones(len(tangents)))),
+        b_ub=-np.array([t.height for t in tangents]) / scale,
         bounds=[(0.0, 1.0)] * tiers + [(None, None)],
         method="highs",
     )
-    return found.x[:tiers] * highest, float(found.fun) * scale
+    parts = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
+    return found.x[:tiers] * highest, float(found.fun) * scale, parts / (parts.sum() or 1.0)
