@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines import checks
+from scheduler.arrays import FloatArray, PlanArrays
 from scheduler.placement import Items, Placed, Placement
 
 
@@ -59,6 +60,17 @@ class Option:
     plan: int
     items: Items
     charge: float
+
+
+def options_of(arrays: PlanArrays, charge: FloatArray, query: int) -> list[Option]:
+    """Give a query's plans, the least charged first; of plans with equal items the first."""
+    start, end = int(arrays.first[query]), int(arrays.first[query + 1])
+    found: dict[Items, Option] = {}
+    for offset in np.argsort(charge[start:end], kind="stable").tolist():
+        items = arrays.items(start + offset)
+        if items not in found:
+            found[items] = Option(start + offset, items, float(charge[start + offset]))
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +158,7 @@ class Improver:
             idle += 1
             if gained > best + 1e-12 * abs(best):
                 best, best_at, idle = gained, dict(self._placement.at), 0
-        self._restore(best_at)
+        self._placement.restore(best_at)
         return best
 
     def _step(self, allowed: float) -> float:
@@ -158,7 +170,7 @@ class Improver:
         self._refill(before)
         change = self._change(before)
         if change < allowed:
-            self._put_back(before)
+            self._placement.put_back(before)
             return 0.0
         self._note(before)
         return change
@@ -250,14 +262,6 @@ class Improver:
     def _place(self, query: int, option: Option) -> bool:
         return self._placement.place(query, option.plan, option.items)
 
-    def _put_back(self, before: Mapping[int, Placed | None]) -> None:
-        for query in before:
-            if query in self._placement.at:
-                self._placement.lift(query)
-        for query, placed in before.items():
-            if placed is not None:
-                self._placement.occupy(query, placed)
-
     def _note(self, before: Mapping[int, Placed | None]) -> None:
         at = self._placement.at
         if any((old is None) != (query not in at) for query, old in before.items()):
@@ -265,11 +269,3 @@ class Improver:
             touched += [q for q, old in before.items() if old is not None and q not in at]
             touched.sort(key=lambda q: (-self._rate[q], q))
             self._out = touched
-
-    def _restore(self, at: Mapping[int, Placed]) -> None:
-        changed = [q for q, placed in self._placement.at.items() if at.get(q) != placed]
-        for query in changed:
-            self._placement.lift(query)
-        for query, placed in at.items():
-            if query not in self._placement.at:
-                self._placement.occupy(query, placed)

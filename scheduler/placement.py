@@ -5,7 +5,7 @@ The one rule: nothing is ever above capacity or quota, so that a search may stop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scheduler.packing import FreeShares
@@ -83,6 +83,23 @@ class Placement:
             self.on[tier][machine].discard(query)
         self._give_quota(query, placed.items)
         return placed
+
+    def put_back(self, before: Mapping[int, Placed | None]) -> None:
+        """Undo a step: each query goes where it was, None meaning nowhere."""
+        for query in before:
+            if query in self.at:
+                self.lift(query)
+        for query, placed in before.items():
+            if placed is not None:
+                self.occupy(query, placed)
+
+    def restore(self, at: Mapping[int, Placed]) -> None:
+        """Go back to an earlier `at`."""
+        for query in [q for q, placed in self.at.items() if at.get(q) != placed]:
+            self.lift(query)
+        for query, placed in at.items():
+            if query not in self.at:
+                self.occupy(query, placed)
 
     def _enter(self, query: int, placed: Placed) -> None:
         self.at[query] = placed

@@ -23,7 +23,7 @@ from scheduler.arrays import FloatArray, IntArray, PlanArrays
 from scheduler.compiled import Compiled
 from scheduler.filling import charges, fill
 from scheduler.greedy import keep_running
-from scheduler.improvement import Draws, Effort, Improver, Option, Stakes
+from scheduler.improvement import Draws, Effort, Improver, Stakes, options_of
 from scheduler.placement import Placed, Placement
 from scheduler.prices import Prices, dual_prices
 from scheduler.problem import Problem, Schedule
@@ -134,18 +134,7 @@ class Priced:
         homes = {q: home[q] for q in moved if q in home} if self.migration is not None else {}
         return Stakes(
             benefit=benefit,
-            options={q: _options(arrays, charge, q) for q in moved},
+            options={q: options_of(arrays, charge, q) for q in moved},
             stay={q: price * benefit[q] for q in homes},
             home=homes,
         )
-
-
-def _options(arrays: PlanArrays, charge: FloatArray, query: int) -> list[Option]:
-    """Give a query's plans, the least charged first; of plans with equal items the first."""
-    start, end = int(arrays.first[query]), int(arrays.first[query + 1])
-    found: dict[tuple[tuple[int, int], ...], Option] = {}
-    for offset in np.argsort(charge[start:end], kind="stable").tolist():
-        items = arrays.items(start + offset)
-        if items not in found:
-            found[items] = Option(start + offset, items, float(charge[start + offset]))
-    return list(found.values())
