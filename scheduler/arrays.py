@@ -69,7 +69,9 @@ class PlanArrays:
         queries, plans = len(self.benefit), len(value)
         if queries == 0:
             return np.zeros(0), np.zeros(0, np.int64)
-        if plans == queries * (plans // queries) and np.all(np.diff(self.first) * queries == plans):
+        if plans == queries * (plans // queries) and np.all(
+            np.diff(self.first) * queries == plans
+        ):
             rows = value.reshape(queries, -1)
             best = rows.argmin(axis=1)
             return rows[np.arange(queries), best], self.first[:-1] + best

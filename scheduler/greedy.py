@@ -68,7 +68,8 @@ class Greedy:
         with np.errstate(divide="ignore"):
             ratio = np.where(price > 0, benefit / price, np.inf)
         # Among equals the order of the plans decides: queries by id, plans by cost, then id.
-        return np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
+        ranked: list[int] = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
+        return ranked
 
 
 def keep_running(compiled: Compiled, placement: Placement, ranked: Sequence[int]) -> None:

@@ -47,6 +47,7 @@ Every variable has bounds. Where a query runs now is not looked at.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -179,9 +180,7 @@ def installed_solvers() -> tuple[Solver, ...]:
 def _nothing(compiled: Compiled, objective: float, bound: float | None = None) -> Solved:
     schedule = compiled.schedule(compiled.placement())
     bound = objective if bound is None else bound
-    return Solved(
-        schedule=schedule, objective=objective, bound=bound, proven=objective == bound
-    )
+    return Solved(schedule=schedule, objective=objective, bound=bound, proven=objective == bound)
 
 
 class _Model:
@@ -198,7 +197,7 @@ class _Model:
         arrays = compiled.arrays
         plans = range(len(compiled.entries))
         self._items = [arrays.items(p) for p in plans]
-        self._x = [pulp.LpVariable(f"x_{p}", cat="Binary") for p in plans]
+        self._x = [self.program.add_variable(f"x_{p}", cat="Binary") for p in plans]
         self._add_choice(limited)
         self._add_quotas()
         self._tiers = [self._add_tier(m, symmetry) for m in range(len(compiled.tiers))]
@@ -286,12 +285,12 @@ class _Ordered:
     ) -> None:
         self._n = [
             {
-                size: pulp.LpVariable(f"n_{m}_{k}_{size}", 0, PARTS // size, cat="Integer")
+                size: program.add_variable(f"n_{m}_{k}_{size}", 0, PARTS // size, cat="Integer")
                 for size in placed
             }
             for k in range(machines)
         ]
-        z = [pulp.LpVariable(f"z_{m}_{k}", cat="Binary") for k in range(machines)]
+        z = [program.add_variable(f"z_{m}_{k}", cat="Binary") for k in range(machines)]
         loads = [
             pulp.LpAffineExpression([(n, size / PARTS) for size, n in row.items()])
             for row in self._n
@@ -325,10 +324,10 @@ class _Flow:
         placed: Mapping[int, pulp.LpAffineExpression],
     ) -> None:
         self._arcs = {
-            (a, size): pulp.LpVariable(f"f_{m}_{a}_{size}", 0, machines, cat="Integer")
+            (a, size): program.add_variable(f"f_{m}_{a}_{size}", 0, machines, cat="Integer")
             for a, size in _arcs(placed)
         }
-        self.rented = pulp.LpVariable(f"z_{m}", 0, machines, cat="Integer")
+        self.rented = program.add_variable(f"z_{m}", 0, machines, cat="Integer")
         out: dict[int, list[pulp.LpVariable]] = defaultdict(list)
         into: dict[int, list[pulp.LpVariable]] = defaultdict(list)
         for (a, size), f in self._arcs.items():
@@ -358,11 +357,11 @@ class _Flow:
 def _arcs(sizes: Mapping[int, object]) -> list[tuple[int, int]]:
     """Give the arcs (load, size) on paths from 0 along which sizes fall."""
     loads = {0}
-    arcs = []
+    arcs: list[tuple[int, int]] = []
     for size in sorted(sizes, reverse=True):
         for start in sorted(loads):
             load = start
-            while load + size <= PARTS and (load, size) not in arcs[-1:]:
+            while load + size <= PARTS:
                 arcs.append((load, size))
                 load += size
                 if load in loads:
@@ -378,7 +377,7 @@ def _whole(value: float | None) -> int:
 def _run(
     program: pulp.LpProblem, solver: Solver, time_limit_s: float, gap: float
 ) -> tuple[float, bool, bool]:
-    """Solve; give the bound, whether the solution (or that there is none) is proven, and if any."""
+    """Solve; give the bound, whether the outcome is proven, and whether there is a solution."""
     run: Callable[[pulp.LpProblem, float, float], tuple[float, bool]]
     run = _run_highs if solver is Solver.HIGHS else _run_cbc
     bound, proven = run(program, time_limit_s, gap)
@@ -386,9 +385,7 @@ def _run(
     return bound, proven, found
 
 
-def _run_highs(
-    program: pulp.LpProblem, time_limit_s: float, gap: float
-) -> tuple[float, bool]:
+def _run_highs(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:
     program.solve(pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=gap, threads=1))
     bound = program.solverModel.getInfo().mip_dual_bound
     if program.sense == pulp.LpMaximize:
@@ -401,7 +398,9 @@ _CBC_STOPPED = re.compile(r"^Result - Stopped", re.MULTILINE)
 
 
 def _run_cbc(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        # The CBC that PuLP 3 brings along leaves it with PuLP 4; our range ends before that.
+        warnings.simplefilter("ignore", DeprecationWarning)
         log = Path(folder) / "cbc.log"
         solver = pulp.PULP_CBC_CMD(
             msg=False, timeLimit=time_limit_s, gapRel=gap, threads=1, logPath=str(log)

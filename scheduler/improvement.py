@@ -32,13 +32,14 @@ class Effort:
         steps: At most. The same problem takes the same steps, so this limit keeps the outcome
             reproducible.
         idle_steps: Ends after that many steps without a new best.
-        time_limit_s: At most; an outcome that this cut short depends on the machine's speed.
+        time_limit_s: Of the whole policy, prices and filling included; what is left of it is for
+            improvement. An outcome that this cut short depends on the machine's speed.
         seed: Of the random draws.
     """
 
     steps: int = 6000
     idle_steps: int = 3000
-    time_limit_s: float = 2.0
+    time_limit_s: float = 1.5
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -149,7 +150,7 @@ class Improver:
         until = now() + effort.time_limit_s
         warmth = _WARMTH * float(np.median(list(self._stakes.benefit.values()) or [0.0]))
         for step in range(effort.steps):
-            if not self._out and not self._stakes.stay or not self._machines:
+            if (not self._out and not self._stakes.stay) or not self._machines:
                 break
             if idle >= effort.idle_steps or (step % 16 == 0 and now() >= until):
                 break

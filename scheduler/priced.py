@@ -13,13 +13,13 @@ allowed: then a query may be moved, or stopped for others, when that wins more t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
-from scheduler.arrays import FloatArray, IntArray, PlanArrays
+from scheduler.arrays import FloatArray, PlanArrays
 from scheduler.compiled import Compiled
 from scheduler.filling import charges, fill
 from scheduler.greedy import keep_running
@@ -66,53 +66,41 @@ class Priced:
     def schedule(self, problem: Problem) -> Schedule:
         """Give a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
+        until = self.clock.now() + self.effort.time_limit_s
         prices = dual_prices(compiled.arrays)
         charge = charges(compiled.arrays, prices.per_machine)
         placement = compiled.placement()
         home = compiled.running()
-        keep_running(compiled, placement, self._by_rate(compiled.arrays, charge, home))
+        if problem.running:
+            keep_running(compiled, placement, _by_rate(compiled.arrays, charge))
         pinned = set() if self.migration is not None else set(placement.at)
-        self.place(compiled.arrays, placement, (charge, prices.favourite), pinned, home)
+        fill(compiled.arrays, placement, charge, prices.favourite)
+        stakes = self._stakes(compiled.arrays, placement, charge, pinned, home)
+        self._improve(placement, stakes, until)
+        fill(compiled.arrays, placement, charge)
         return compiled.schedule(placement)
 
     def of_arrays(self, arrays: PlanArrays, placement: Placement) -> Prices:
-        """Fill a placement; give the prices and the bound that they prove."""
-        prices = dual_prices(arrays)
-        guide = (charges(arrays, prices.per_machine), prices.favourite)
-        self.place(arrays, placement, guide, set(placement.at), {})
-        return prices
-
-    def place(
-        self,
-        arrays: PlanArrays,
-        placement: Placement,
-        guide: tuple[FloatArray, IntArray],
-        pinned: set[int],
-        home: dict[int, Placed],
-    ) -> None:
-        """Fill a placement and improve it.
+        """Fill a placement; give the prices and the bound that they prove.
 
         Args:
             arrays: All plans.
-            placement: Of what runs already; changed.
-            guide: Charge of each plan, favourite plan of each query.  # (L,), (N,)
-            pinned: Queries that stay where they are.
-            home: Where queries run.
+            placement: Empty, or of queries that stay where they are; changed.
         """
-        charge, favourite = guide
-        fill(arrays, placement, charge, favourite)
-        stakes = self._stakes(arrays, placement, charge, pinned, home)
-        rng = np.random.Generator(np.random.PCG64(self.effort.seed))
-        Improver(placement, stakes, Draws(rng)).run(self.effort, self.clock.now)
-        fill(arrays, placement, charge)
+        until = self.clock.now() + self.effort.time_limit_s
+        prices = dual_prices(arrays)
+        charge = charges(arrays, prices.per_machine)
+        pinned = set(placement.at)
+        fill(arrays, placement, charge, prices.favourite)
+        if self.clock.now() < until:
+            self._improve(placement, self._stakes(arrays, placement, charge, pinned, {}), until)
+            fill(arrays, placement, charge)
+        return prices
 
-    def _by_rate(
-        self, arrays: PlanArrays, charge: FloatArray, home: dict[int, Placed]
-    ) -> list[int]:
-        if not home and not len(arrays.benefit):
-            return []
-        with np.errstate(divide="ignore"):
-            return np.lexsort((charge, -arrays.benefit[arrays.owner] / charge)).tolist()
+    def _improve(self, placement: Placement, stakes: Stakes, until: float) -> None:
+        rng = np.random.Generator(np.random.PCG64(self.effort.seed))
+        left = replace(self.effort, time_limit_s=max(0.0, until - self.clock.now()))
+        Improver(placement, stakes, Draws(rng)).run(left, self.clock.now)
 
     def _stakes(
         self,
@@ -138,3 +126,10 @@ class Priced:
             stay={q: price * benefit[q] for q in homes},
             home=homes,
         )
+
+
+def _by_rate(arrays: PlanArrays, charge: FloatArray) -> list[int]:
+    """Give the plans of all queries, the most benefit per charge first."""
+    with np.errstate(divide="ignore"):
+        ranked: list[int] = np.lexsort((charge, -arrays.benefit[arrays.owner] / charge)).tolist()
+    return ranked

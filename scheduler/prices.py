@@ -124,9 +124,7 @@ def _kelley(arrays: PlanArrays, start: FloatArray | None, precision: float) -> P
         at, low, parts = _lowest(tangents, highest)
         if best - low <= precision * max(abs(best), 1e-300):
             break
-    return Prices(
-        per_machine=best_at, bound=float(best), favourite=_favourite(tangents, parts)
-    )
+    return Prices(per_machine=best_at, bound=float(best), favourite=_favourite(tangents, parts))
 
 
 def _favourite(tangents: Sequence[Tangent], parts: FloatArray) -> IntArray:
@@ -170,6 +168,9 @@ def _lowest(
 
     Returns:
         Prices, value, and the parts of the tangents in the solution of the relaxation.
+
+    Raises:
+        ArithmeticError: If numbers differ so much in size that the solver fails.
     """
     tiers = len(highest)
     scale = max(abs(t.height) for t in tangents) or 1.0
@@ -182,5 +183,7 @@ def _lowest(
         bounds=[(0.0, 1.0)] * tiers + [(None, None)],
         method="highs",
     )
+    if found.x is None or found.fun is None:  # f has a lowest value: cannot happen
+        raise ArithmeticError(f"linear program for prices: {found.message}")
     parts = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
     return found.x[:tiers] * highest, float(found.fun) * scale, parts / (parts.sum() or 1.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from math import floor, isclose
 from typing import NamedTuple
 
@@ -248,17 +249,16 @@ def _wrong_quotas(problem: Problem, schedule: Schedule) -> Iterator[str]:
     tenants = {candidate.query_id: candidate.tenant for candidate in problem.candidates}
     used: Counter[tuple[str, str]] = Counter()
     for assignment in schedule.assignments:
-        for tier, _, share in assignment.machines:
-            used[tenants.get(assignment.query_id, ""), tier] += parts_of(share)
-    for tier in problem.tiers:
-        for tenant in () if tier.dedicated else problem.quotas:
-            most = quota_parts(problem, tenant, tier)
-            if used[tenant, tier.name] > most:
-                holds = used[tenant, tier.name] / PARTS
-                yield (
-                    f"tenant {tenant} must hold at most {most / PARTS:g} machines of "
-                    f"{tier.name}, holds {holds:g}."
-                )
+        for name, _, share in assignment.machines:
+            used[tenants.get(assignment.query_id, ""), name] += parts_of(share)
+    shared = [tier for tier in problem.tiers if not tier.dedicated]
+    for tenant, tier in product(problem.quotas, shared):
+        holds, most = used[tenant, tier.name], quota_parts(problem, tenant, tier)
+        if holds > most:
+            yield (
+                f"tenant {tenant} must hold at most {most / PARTS:g} machines of {tier.name}, "
+                f"holds {holds / PARTS:g}."
+            )
 
 
 def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:

@@ -132,9 +132,8 @@ class _Emptier:
             return
         open_.sort(key=lambda spot: -spot[0])  # the emptiest first
         spots = [open_[int(draws.next() ** 1.5 * len(open_))]]
-        for chance in (0.8, 0.4):
-            if draws.next() < chance:
-                spots.append(open_[draws.below(len(open_))])
+        more = sum(draws.next() < chance for chance in (0.8, 0.4))
+        spots += [open_[draws.below(len(open_))] for _ in range(more)]
         for i, (_, tier, machine) in enumerate(spots):
             for query in sorted(self._placement.on[tier][machine]):
                 if query in self._options and (i == 0 or draws.next() < 0.8):
