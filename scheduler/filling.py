@@ -28,7 +28,7 @@ def charges(arrays: PlanArrays, per_machine: FloatArray) -> FloatArray:
     Returns:
         `>= 0`; 0 for a plan that needs no shared machine and no money.  # (L,)
     """
-    top = float(per_machine.max(initial=0.0)) or float(np.median(arrays.benefit, axis=0))
+    top = float(per_machine.max(initial=0.0)) or float(arrays.benefit.max(initial=1.0))
     price = np.maximum(per_machine, 1e-3 * top)
     money = arrays.cost_usd_per_hour
     dearest = float(money.max(initial=0.0))
