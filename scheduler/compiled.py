@@ -5,7 +5,7 @@ The one rule: equal problems give equal arrays, in whatever order queries and pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -73,7 +73,7 @@ class Compiled:
         rows = [
             (c, worth[c.query_id], found)
             for c in sorted(problem.candidates, key=lambda c: c.query_id)
-            if (found := _entries(c, tiers, own))
+            if (found := entries_of(c, tiers, own))
         ]
         entries = tuple(entry for _, _, found in rows for entry in found)
         index = {tier.name: t for t, tier in enumerate(tiers)}
@@ -147,24 +147,29 @@ class Compiled:
     def _assignment(self, query: int, placed: Placed) -> Assignment:
         candidate, entry = self.queries[query], self.entries[placed.plan]
         before = self.problem.running.get(candidate.query_id)
-        slices = dict(entry.own)
-        free: dict[tuple[int, int], list[int]] = {}
-        for item, machine in zip(placed.items, placed.machines, strict=True):
-            free.setdefault(item, []).append(machine)
-        index = {tier.name: t for t, tier in enumerate(self.tiers)}
-        for position in entry.shared:
-            tier, share = entry.plan.demand[position]
-            machine = free[index[tier], parts_of(share)].pop(0)
-            slices[position] = Slice(tier, machine, share)
-        assignment = Assignment(
-            query_id=candidate.query_id,
-            plan_id=entry.plan.plan_id,
-            machines=tuple(slices[i] for i in range(len(slices))),
-        )
-        same = before is not None and before.plan_id == assignment.plan_id
-        if before is not None and same and _same_machines(before, assignment):
-            return before
-        return assignment
+        return assignment_of(candidate.query_id, entry, placed, self.tiers, before)
+
+
+def assignment_of(
+    query_id: str, entry: Entry, placed: Placed, tiers: Sequence[Tier], before: Assignment | None
+) -> Assignment:
+    """Give a placed query with names; `before` itself if it is the same plan and machines."""
+    slices = dict(entry.own)
+    free: dict[tuple[int, int], list[int]] = {}
+    for item, machine in zip(placed.items, placed.machines, strict=True):
+        free.setdefault(item, []).append(machine)
+    index = {tier.name: t for t, tier in enumerate(tiers)}
+    for position in entry.shared:
+        tier, share = entry.plan.demand[position]
+        machine = free[index[tier], parts_of(share)].pop(0)
+        slices[position] = Slice(tier, machine, share)
+    assignment = Assignment(
+        query_id=query_id,
+        plan_id=entry.plan.plan_id,
+        machines=tuple(slices[i] for i in range(len(slices))),
+    )
+    same = before is not None and before.plan_id == assignment.plan_id
+    return before if before and same and _same_machines(before, assignment) else assignment
 
 
 def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
@@ -186,14 +191,15 @@ def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
     return worth
 
 
-def _entries(
-    candidate: Candidate, shared: tuple[Tier, ...], own: tuple[Tier, ...]
+def entries_of(
+    candidate: Candidate, shared: Sequence[Tier], own: Sequence[Tier]
 ) -> tuple[Entry, ...]:
+    """Give a query's plans that machines could ever hold, the cheapest first."""
     plans = sorted(candidate.plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
     return tuple(e for plan in plans if (e := _entry(plan, shared, own)) is not None)
 
 
-def _entry(plan: PlanOption, shared: tuple[Tier, ...], own: tuple[Tier, ...]) -> Entry | None:
+def _entry(plan: PlanOption, shared: Sequence[Tier], own: Sequence[Tier]) -> Entry | None:
     """Give a plan as it would be placed; None if no machines could ever hold it."""
     demand = plan.demand
     machines = {tier.name: tier.machines for tier in shared}

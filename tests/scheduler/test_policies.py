@@ -163,9 +163,9 @@ def test_priced_finds_what_greedy_cannot_see() -> None:
 def test_a_running_query_is_moved_when_that_pays() -> None:
     # 0.5 on each machine: the newcomer needs a whole one
     halves = tuple(candidate(f"h{i}", plan("p", ("cloud", 0.5))) for i in range(2))
-    apart = Priced(effort=SMALL).schedule(
-        Problem(tiers=(cloud(2),), candidates=(halves[0],))
-    ).by_query
+    apart = (
+        Priced(effort=SMALL).schedule(Problem(tiers=(cloud(2),), candidates=(halves[0],))).by_query
+    )
     moved = replace(apart["h0"], query_id="h1")
     moved = replace(moved, machines=(moved.machines[0]._replace(machine=1),))
     whole = candidate("w", plan("p", ("cloud", 1.0)), weight=1.0)
