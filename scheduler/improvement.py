@@ -117,11 +117,11 @@ class Draws:
         return int(self.next() * n)
 
 
-_WARMTH = 0.3
+_WARMTH = 1.0
 """Of the median benefit: how much worse a step may make things at first."""
 _CROWD = 24
 """Waiting queries tried per step, besides those that left."""
-_NOISE = 0.4
+_NOISE = 1.0
 """Spread of the order in which queries are tried, on the logarithm of benefit per charge."""
 
 
