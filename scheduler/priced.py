@@ -57,7 +57,7 @@ class Priced:
 
     effort: Effort = field(default_factory=Effort)
     migration: Migration | None = None
-    reach: int = 4000
+    reach: int = 2000
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class Priced:
         charge = charges(arrays, prices.per_machine)
         pinned = set(placement.at)
         fill(arrays, placement, charge, prices.favourite)
-        if self.clock.now() < until:
+        if self.effort.steps and self.clock.now() < until:
             self._improve(placement, self._stakes(arrays, placement, charge, pinned, {}), until)
             fill(arrays, placement, charge)
         return prices
@@ -122,7 +122,7 @@ class Priced:
         homes = {q: home[q] for q in moved if q in home} if self.migration is not None else {}
         return Stakes(
             benefit=benefit,
-            options={q: options_of(arrays, charge, q) for q in moved},
+            options=options_of(arrays, charge, moved),
             stay={q: price * benefit[q] for q in homes},
             home=homes,
         )

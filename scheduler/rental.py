@@ -15,7 +15,7 @@ What runs stays on its machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +39,9 @@ class Rental:
         clock: Of the time limit.
     """
 
-    effort: Effort = field(default_factory=lambda: Effort(steps=3000, idle_steps=1500))
+    effort: Effort = field(
+        default_factory=lambda: Effort(steps=4000, idle_steps=2000, time_limit_s=4.0)
+    )
     clock: Clock = field(default_factory=SystemClock)
 
     def schedule(self, problem: Problem) -> Schedule:
@@ -82,13 +84,14 @@ class _Emptier:
         self._draws = Draws(np.random.Generator(np.random.PCG64(seed)))
         pinned = set(placement.at)
         queries = [q for q in range(len(compiled.queries)) if q not in pinned]
-        self._options = {q: options_of(compiled.arrays, money, q) for q in queries}
+        self._options = options_of(compiled.arrays, money, queries)
         self._size = {q: max(_size(o) for o in options) for q, options in self._options.items()}
 
     def run(self, effort: Effort, now: Callable[[], float]) -> None:
         """Place everybody and leave the best placement found."""
         until = now() + effort.time_limit_s
-        self._insert(sorted(self._options, key=lambda q: (-self._size[q], q)), {}, 0.0)
+        by_size = sorted(self._options, key=lambda q: (-self._size[q], q))
+        self._insert(by_size, self._price, 0.0)
         score = best = self._score()
         best_at, idle = dict(self._placement.at), 0
         warmth = _WARMTH * max(self._price)
@@ -132,7 +135,7 @@ class _Emptier:
             return
         open_.sort(key=lambda spot: -spot[0])  # the emptiest first
         spots = [open_[int(draws.next() ** 1.5 * len(open_))]]
-        more = sum(draws.next() < chance for chance in (0.8, 0.4))
+        more = sum(draws.next() < chance for chance in (0.8, 0.4, 0.2, 0.2))
         spots += [open_[draws.below(len(open_))] for _ in range(more)]
         for i, (_, tier, machine) in enumerate(spots):
             for query in sorted(self._placement.on[tier][machine]):
@@ -145,14 +148,13 @@ class _Emptier:
         before.update(dict.fromkeys(missing))
         spread = draws.next()
         key = {q: self._size[q] * (1 + spread * (draws.next() - 0.5)) for q in before}
-        self._insert(sorted(before, key=lambda q: (-key[q], q)), before, 0.5 * draws.next())
+        price = self._fancied() if draws.next() < 0.5 else self._price
+        self._insert(sorted(before, key=lambda q: (-key[q], q)), price, 0.5 * draws.next())
 
-    def _insert(
-        self, queries: Sequence[int], before: Mapping[int, Placed | None], spread: float
-    ) -> None:
+    def _insert(self, queries: Sequence[int], price: Sequence[float], spread: float) -> None:
         for query in queries:
             ranked = sorted(
-                (self._added(o) * (1 + spread * (self._draws.next() - 0.5)), i)
+                (self._added(o, price) * (1 + spread * (self._draws.next() - 0.5)), i)
                 for i, o in enumerate(self._options[query])
             )
             for _, i in ranked:
@@ -160,15 +162,20 @@ class _Emptier:
                 if self._placement.place(query, option.plan, option.items):
                     break
 
-    def _added(self, option: Option) -> float:
-        """Give about what a plan adds: its shares, and most of each machine that it opens."""
-        added = option.charge + 1e-9
+    def _added(self, option: Option, price: Sequence[float]) -> float:
+        """Give about what a plan adds: its shares, and a part of each machine that it opens."""
+        added = 1e-9
         for tier, parts in option.items:
             free = self._placement.free[tier]
             machine = free.best(parts)
-            if machine is None or free.on(machine) == PARTS:
-                added += 0.5 * self._price[tier] * (1 - parts / PARTS)
+            opens = machine is None or free.on(machine) == PARTS
+            share = parts / PARTS
+            added += price[tier] * (share + 0.5 * (1 - share) if opens else share)
         return added
+
+    def _fancied(self) -> list[float]:
+        """Give prices for one step: some tier looks cheap, so that many move there together."""
+        return [price * 4.0 ** (2 * self._draws.next() - 1) for price in self._price]
 
 
 def _size(option: Option) -> int:
