@@ -19,10 +19,10 @@ import numpy as np
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
+from scheduler.admission import keep_running
 from scheduler.arrays import FloatArray, PlanArrays
 from scheduler.compiled import Compiled
 from scheduler.filling import charges, fill
-from scheduler.greedy import keep_running
 from scheduler.improvement import Draws, Effort, Improver, Stakes, options_of
 from scheduler.placement import Placed, Placement
 from scheduler.prices import Prices, dual_prices

@@ -22,9 +22,9 @@ import numpy as np
 
 from pipelines.clock import Clock, SystemClock
 from pipelines.infrastructure import Tier
+from scheduler.admission import admit, keep_running
 from scheduler.arrays import FloatArray
 from scheduler.compiled import Compiled
-from scheduler.greedy import admit, keep_running
 from scheduler.improvement import Draws, Effort, Option, options_of
 from scheduler.placement import Placed, Placement
 from scheduler.problem import PARTS, Problem, Schedule

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.admission import admit, keep_running
 from scheduler.baselines.cheapest import cheapest_only
 from scheduler.compiled import Compiled
-from scheduler.greedy import admit, keep_running
 from scheduler.problem import Problem, Schedule
 
 
