@@ -35,8 +35,8 @@ from profiler.prefix_cache import PrefixCache
 from profiler.stopping import TTest
 from profiler.strata import profiling_order
 from scheduler.dispatch.matching import MinCostMatching
-from scheduler.greedy import Greedy
 from scheduler.policy import SchedulingPolicy
+from scheduler.priced import Priced
 
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
@@ -167,7 +167,7 @@ def make_parts(settings: Settings) -> Parts:
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
         store=SqlStore(engine),
         clock=SystemClock(),
-        policy=Greedy(),
+        policy=Priced(),
     )
 
 

@@ -28,6 +28,7 @@ from pipelines.clock import Clock
 from pipelines.errors import CircinusError, InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
+from scheduler.displacement import displacements
 from scheduler.policy import SchedulingPolicy
 from scheduler.problem import Schedule, validate
 
@@ -113,6 +114,7 @@ class Reconciler:
             "schedule.made",
             admitted=[assignment.query_id for assignment in schedule.assignments],
             waiting=list(schedule.waiting),
+            displaced=[found.words for found in displacements(problem, schedule)],
         )
         for query_id, reason in schedule.waiting.items():
             self._move(query_id, LIVE, Phase.WAITING, reason)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import isclose
+from itertools import product
+from math import floor, isclose
 from typing import NamedTuple
 
 from pipelines import checks
@@ -19,6 +20,10 @@ from pipelines.plan import DemandItem
 
 PARTS = 1_000_000
 """Parts of one machine. Shares come in steps of 0.05; finer ones are rounded to a part."""
+
+
+_ROUNDING = 1e-6
+"""Of a part: 0.1 * 3 machines are 300,000 parts, not 299,999."""
 
 
 def parts_of(share: float) -> int:
@@ -61,11 +66,15 @@ class Candidate:
         query_id: Unique within a problem.
         plans: At least one; any of them meets the query's SLOs.
         weight: Benefit of serving the query, `> 0`.
+        priority: A query is worth more than all queries of lower priority together.
+        tenant: Whose it is; what quotas count by. Empty: nobody's, without a quota.
     """
 
     query_id: str
     plans: tuple[PlanOption, ...]
     weight: float = 1.0
+    priority: int = 0
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         where = f"query {self.query_id}"
@@ -110,13 +119,18 @@ class Problem:
         candidates: The live queries.
         running: What each query runs on now. An entry binds nobody: it is kept where possible,
             and means nothing when its query is no candidate any more.
+        quotas: Tenant -> the largest part of each shared tier that its queries may hold
+            together, in [0, 1]. A tenant that is not named may hold everything.
     """
 
     tiers: tuple[Tier, ...]
     candidates: tuple[Candidate, ...]
     running: Mapping[str, Assignment] = field(default_factory=dict)
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for tenant, part in self.quotas.items():
+            checks.probability(f"quota of {tenant}", part)
         checks.unique("tiers", [tier.name for tier in self.tiers])
         checks.unique("queries", [candidate.query_id for candidate in self.candidates])
         known = {tier.name for tier in self.tiers}
@@ -167,12 +181,13 @@ def validate(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
 
     Checked: only known queries, each once, either assigned or waiting with a reason; only offered
     plans; a slice for every item of the plan; only machines that exist, none above its capacity;
-    the utilisation said is the true one.
+    no tenant above its quota; the utilisation said is the true one.
     """
     return (
         *_wrong_queries(problem, schedule),
         *_wrong_plans(problem, schedule),
         *_wrong_machines(problem, schedule),
+        *_wrong_quotas(problem, schedule),
         *_wrong_utilisation(problem, schedule),
     )
 
@@ -228,6 +243,27 @@ def _wrong_machines(problem: Problem, schedule: Schedule) -> Iterator[str]:
     for (name, owner, machine), used in load.items():
         if used > PARTS:
             yield f"{name} machine {machine}{owner} must hold at most 1, holds {used / PARTS}."
+
+
+def _wrong_quotas(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    tenants = {candidate.query_id: candidate.tenant for candidate in problem.candidates}
+    used: Counter[tuple[str, str]] = Counter()
+    for assignment in schedule.assignments:
+        for name, _, share in assignment.machines:
+            used[tenants.get(assignment.query_id, ""), name] += parts_of(share)
+    shared = [tier for tier in problem.tiers if not tier.dedicated]
+    for tenant, tier in product(problem.quotas, shared):
+        holds, most = used[tenant, tier.name], quota_parts(problem, tenant, tier)
+        if holds > most:
+            yield (
+                f"tenant {tenant} must hold at most {most / PARTS:g} machines of {tier.name}, "
+                f"holds {holds / PARTS:g}."
+            )
+
+
+def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
+    """Give the parts of a shared tier that a tenant with a quota may hold."""
+    return floor(problem.quotas[tenant] * tier.machines * PARTS + _ROUNDING)
 
 
 def _wrong_utilisation(problem: Problem, schedule: Schedule) -> Iterator[str]:

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.infrastructure import Tier
 from pipelines.plan import DemandItem
 from scheduler.packing import FreeShares, Packing
-from scheduler.problem import PARTS, Candidate, PlanOption, aggregate_parts, parts_of
+from scheduler.problem import (
+    PARTS,
+    Assignment,
+    Candidate,
+    PlanOption,
+    Problem,
+    aggregate_parts,
+    parts_of,
+    quota_parts,
+)
+
+
+def reasons(problem: Problem, assignments: Sequence[Assignment]) -> dict[str, str]:
+    """Give why each query without an assignment waits.
+
+    Args:
+        problem: With all queries.
+        assignments: Valid ones that leave no room for another plan.
+    """
+    packing = Packing(problem.tiers)
+    held: Counter[tuple[str, str]] = Counter()
+    tenants = {c.query_id: c.tenant for c in problem.candidates}
+    for assignment in assignments:
+        packing.occupy(assignment.machines)
+        for tier, _, share in assignment.machines:
+            held[tenants[assignment.query_id], tier] += parts_of(share)
+    served = {assignment.query_id for assignment in assignments}
+    waiting = [c for c in problem.candidates if c.query_id not in served]
+    return {c.query_id: _reason(problem, c, packing, held) for c in waiting}
+
+
+def _reason(
+    problem: Problem, candidate: Candidate, packing: Packing, held: Mapping[tuple[str, str], int]
+) -> str:
+    why = _over_quota(problem, candidate, packing, held) or why_waiting(
+        candidate, packing, problem.tiers
+    )
+    before = problem.running.get(candidate.query_id)
+    return why if before is None else f"Its plan {before.plan_id} lost its machines. {why}"
+
+
+def _over_quota(
+    problem: Problem, candidate: Candidate, packing: Packing, held: Mapping[tuple[str, str], int]
+) -> str | None:
+    """Give the words when a plan would find room and only the quota is in its way."""
+    tenant = candidate.tenant
+    if tenant not in problem.quotas:
+        return None
+    for plan in candidate.plans:
+        if packing.missing(plan.demand):
+            continue
+        for tier in problem.tiers:
+            needs = aggregate_parts(plan.demand, (tier.name,))
+            most = quota_parts(problem, tenant, tier)
+            over = held.get((tenant, tier.name), 0) + needs - most
+            if needs and over > 0 and not tier.dedicated:
+                return (
+                    f"Its plan {plan.plan_id} needs {needs / PARTS:g} machines of {tier.name}, "
+                    f"but tenant {tenant} may hold {most / PARTS:g} and would hold "
+                    f"{over / PARTS:g} more. What would let it in: another query of {tenant} "
+                    f"giving back {over / PARTS:g} of {tier.name}, or a larger quota."
+                )
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

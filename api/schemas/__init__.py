@@ -41,9 +41,18 @@ from api.schemas.progress import (
 )
 from api.schemas.query import DataSource, LimitsRequest, QueryRequest, SloRequest, to_query
 from api.schemas.requests import ExampleReference, RequestBody, RequestReply
-from api.schemas.schedule import AssignmentView, MachineShare, ScheduleView, TierUse, WaitingView
+from api.schemas.schedule import (
+    ArrivalInput,
+    AssignmentView,
+    MachineShare,
+    PreviewBody,
+    ScheduleView,
+    TierUse,
+    WaitingView,
+)
 
 __all__ = [
+    "ArrivalInput",
     "AssignmentView",
     "DataSource",
     "DemandView",
@@ -65,6 +74,7 @@ __all__ = [
     "PipelineView",
     "PlanList",
     "PlanView",
+    "PreviewBody",
     "Problem",
     "ProgressView",
     "QueryPage",

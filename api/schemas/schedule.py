@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from api.schemas.base import View
+from typing import Annotated
+
+from pydantic import Field
+
+from api.schemas.base import Input, View
 
 
 class MachineShare(View):
@@ -62,3 +66,53 @@ class ScheduleView(View):
     """Queries without capacity."""
     tiers: list[TierUse]
     """Every tier of the infrastructure."""
+    goodput: float | None = None
+    """Sum of the weights of the live queries that are served."""
+    bound: float | None = None
+    """No schedule on these machines serves more weight (linear relaxation)."""
+    gap: float | None = None
+    """Part of the bound that is not reached, in [0, 1]; the optimum may be nearer."""
+    displaced: list[str] = Field(default_factory=list)
+    """Live queries that ran and would be stopped or moved, and for whom."""
+
+
+class DemandInput(Input):
+    """An item of a plan's demand."""
+
+    tier: str
+    """Name of the tier."""
+    share: Annotated[float, Field(gt=0, le=1)]
+    """Of one machine."""
+
+
+class PlanInput(Input):
+    """A plan of a query that might come."""
+
+    id: str
+    """Unique within the query."""
+    demand: Annotated[list[DemandInput], Field(max_length=64)]
+    """What it asks of machines."""
+    cost_usd_per_hour: Annotated[float, Field(ge=0)] = 0.0
+    """Price of the demand."""
+
+
+class ArrivalInput(Input):
+    """A query that might come."""
+
+    id: str
+    """Unlike those of the live queries."""
+    plans: Annotated[list[PlanInput], Field(min_length=1, max_length=1000)]
+    """Any of them would do."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Benefit of serving it."""
+
+
+class PreviewBody(Input):
+    """A change to try out; nothing is changed by it."""
+
+    machines: dict[str, Annotated[int, Field(ge=0, le=100_000)]] = Field(default_factory=dict)
+    """Tier -> number of machines instead of those there are."""
+    leaving: list[str] = Field(default_factory=list, max_length=10_000)
+    """Live queries that would be gone."""
+    arriving: list[ArrivalInput] = Field(default_factory=list, max_length=1000)
+    """Queries that would come."""

@@ -11,12 +11,15 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import application_of
+from api.documents import to_document
 from api.phases import LIVE, Phase
 from api.service import Service, make_service
+from api.services.preview import live_problem
 from api.store.records import Move
 from api.store.store import Store
 from deploy.instances import DesiredDeployment
-from tests.api.fakes import SPEC, FakeDeployer, add_planned, parts, plan
+from scheduler.greedy import Greedy
+from tests.api.fakes import INFRASTRUCTURE, SPEC, FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
 Connect = Callable[..., TestClient]
@@ -337,3 +340,52 @@ def test_what_is_unforeseen_gets_an_incident_and_no_traceback(connect: Connect) 
     problem = assert_problem(client.get("/v1/schedule"), 500)
     assert "incident" in problem["detail"]
     assert "sqlalchemy" not in json.dumps(problem).lower()
+
+
+def scheduled(connect: Connect) -> TestClient:
+    """A service with q-1 running as scheduled, alone."""
+    client = served(connect)
+    store = store_of(client)
+    schedule = Greedy().schedule(live_problem(store, INFRASTRUCTURE))
+    store.set_schedule(to_document(schedule), at=1.0)
+    return client
+
+
+def test_the_schedule_tells_how_good_it_is(connect: Connect) -> None:
+    shown = scheduled(connect).get("/v1/schedule").json()
+    assert (shown["goodput"], shown["bound"], shown["gap"]) == (1.0, 1.0, 0.0)
+    assert shown["displaced"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"machines": {"moon": 1}}, "machines"),
+        ({"machines": {"cloud": -1}}, "machines.cloud"),
+        ({"leaving": ["q-9"]}, "leaving"),
+        ({"arriving": [{"id": "new", "plans": []}]}, "arriving[0].plans"),
+        ({"x": 1}, "x"),
+    ],
+)
+def test_a_preview_that_breaks_a_rule_is_refused(
+    connect: Connect, body: dict[str, object], field: str
+) -> None:
+    response = served(connect).post("/v1/schedule:preview", json=body)
+    assert assert_problem(response, 422)["errors"][0]["field"] == field
+
+
+def test_a_preview_changes_nothing(connect: Connect) -> None:
+    client = scheduled(connect)
+    before = client.get("/v1/schedule").json()
+    gone = client.post("/v1/schedule:preview", json={"machines": {"cloud": 0}}).json()
+    assert gone["assignments"] == []
+    assert [waiting["query_id"] for waiting in gone["waiting"]] == ["q-1"]
+    assert gone["displaced"] == ["q-1 was stopped because its machines or plan are gone."]
+    whole = {"id": "p", "demand": [{"tier": "cloud", "share": 1.0}]}
+    arriving = [{"id": "new", "plans": [whole], "weight": 2.0}]
+    left = client.post(
+        "/v1/schedule:preview", json={"leaving": ["q-1"], "arriving": arriving}
+    ).json()
+    assert [assigned["query_id"] for assigned in left["assignments"]] == ["new"]
+    assert (left["goodput"], left["bound"]) == (2.0, 2.0)
+    assert client.get("/v1/schedule").json() == before

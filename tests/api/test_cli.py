@@ -401,3 +401,47 @@ def test_piped_output_is_plain_text(folder: Path) -> None:
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     assert "limits.profiling_s: 30 (default)" in done.stderr
     assert "spent" in done.stderr  # progress, a line per change
+
+
+def test_policies_are_compared_on_drawn_problems(folder: Path) -> None:
+    tried = ("--queries", "4,8", "--plans", "3", "--tiers", "three-tier", "--seeds", "2")
+    result = invoke("study", "ilp", *tried, "--out", "gap", "--json")
+    assert result.exit_code == 0, result.output
+    lines = json.loads(result.stdout)["lines"]
+    assert [(line["queries"], line["problems"]) for line in lines if line["policy"] == "ilp"] == [
+        (4, 2),
+        (8, 2),
+    ]
+    assert {path.name for path in (folder / "gap").iterdir()} == {"ilp.csv", "ilp.svg", "ilp.html"}
+
+
+def test_policies_are_compared_on_a_problem_of_ones_own(folder: Path) -> None:
+    plan = {"id": "p", "demand": [{"tier": "cloud", "share": 0.5}]}
+    queries = [{"id": f"q{i}", "weight": i + 1, "plans": [plan]} for i in range(3)]
+    problem = {"tiers": [{"name": "cloud", "machines": 1}], "queries": queries}
+    (folder / "problem.json").write_text(json.dumps(problem))
+    told = ("--problem", "problem.json", "--out", "gap", "--schedule-out", "chosen.json")
+    result = invoke("study", "ilp", *told, "--policies", "fcfs,priced")
+    assert result.exit_code == 0, result.output
+    fcfs, priced = json.loads((folder / "chosen.json").read_text())
+    assert {a["query"] for a in fcfs["assignments"]} == {"q0", "q1"}
+    assert {a["query"] for a in priced["assignments"]} == {"q1", "q2"}
+    assert list(priced["waiting"]) == ["q0"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("--queries", "ten", "queries: must be whole numbers, by commas"),
+        ("--policies", "best", "policies: must be among greedy"),
+        ("--tiers", "moon", "infrastructure: must be a file or one of"),
+        ("--time-limit", "0", "time_limit_s: must be finite and > 0"),
+    ],
+)
+def test_a_wrong_option_of_the_study_is_bad_input(
+    folder: Path, option: str, value: str, rule: str
+) -> None:
+    result = invoke("study", "ilp", "--out", "gap", option, value)
+    assert result.exit_code == 2
+    assert rule.split(": ")[0] in result.stderr
+    assert not (folder / "gap").exists()

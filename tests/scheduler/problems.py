@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from hypothesis import strategies as st
 
@@ -87,3 +88,41 @@ def _packings(sizes: list[int], free: list[int]) -> Iterator[bool]:
             rest = free.copy()
             rest[rest.index(room)] -= sizes[0]
             yield from _packings(sizes[1:], rest)
+
+
+@st.composite
+def quarters(draw: st.DrawFn, tiers: int) -> Problem:
+    """Up to 5 queries x 3 plans on shared tiers of up to 2 machines, shares in quarters."""
+    names = ["edge", "cloud"][:tiers]
+    there = tuple(
+        Tier(
+            name=name,
+            machines=draw(st.integers(1, 2)),
+            price_usd_per_hour=draw(st.sampled_from([1.0, 2.5, 3.0])),
+        )
+        for name in names
+    )
+    share = st.integers(1, 4).map(lambda n: n / 4)
+    items = st.lists(st.tuples(st.sampled_from(names), share), min_size=0, max_size=3)
+    candidates = [
+        candidate(
+            f"q{q}",
+            *(plan(f"p{i}", *draw(items)) for i in range(draw(st.integers(1, 3)))),
+            weight=draw(st.integers(1, 5)),
+        )
+        for q in range(draw(st.integers(0, 5)))
+    ]
+    return Problem(tiers=there, candidates=tuple(candidates))
+
+
+def least_rent(problem: Problem) -> float:
+    """The least money of whole machines that hold all queries, by trying every choice."""
+    least = inf
+    for chosen in itertools.product(*(c.plans for c in problem.candidates)):
+        rent = 0.0
+        for tier in problem.tiers:
+            sizes = [parts_of(s) for p in chosen for name, s in p.demand if name == tier.name]
+            fits = (n for n in range(tier.machines + 1) if _packs(sorted(sizes)[::-1], n))
+            rent += tier.price_usd_per_hour * next(fits, inf)
+        least = min(least, rent)
+    return least

@@ -1,0 +1,307 @@
+"""How far from the optimum are scheduling policies, and how long do they take?
+
+Runs policies on the same problems, drawn (`scheduler.generator`) or given, beside the
+integer program and its bound. Every schedule is validated; a problem whose optimum was not
+proven in time stays in, measured against the best bound.
+
+The one rule: a row says only what a user could compute again from the problem, which
+`save_problems` keeps and the seed makes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from math import inf, isfinite, nan
+from pathlib import Path
+
+from pipelines import checks
+from pipelines.clock import Clock, SystemClock
+from pipelines.infrastructure import Tier
+from scheduler.baselines.fcfs import Fcfs
+from scheduler.baselines.local_best import LocalBest
+from scheduler.compiled import Compiled, benefits
+from scheduler.generator import Recipe, Weights, problem_of
+from scheduler.greedy import Greedy, Ranking
+from scheduler.ilp import Ilp, Objective
+from scheduler.policy import SchedulingPolicy
+from scheduler.priced import Priced
+from scheduler.prices import dual_prices
+from scheduler.problem import Problem, Schedule, validate
+from scheduler.rental import Rental, rented_usd_per_hour
+from studies import ilp_gap_report
+from studies.problem_file import schedule_to_dict
+
+ILP = "ilp"
+POLICIES = ("greedy", "priced", "fcfs", "local-best", ILP)
+"""In the order in which they run. `greedy` and `priced` mean their forms for the objective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A problem to compare policies on.
+
+    Attributes:
+        name: For files: unique within a run.
+        problem: The problem.
+        plans: Of each query; of the query with most, where they differ.
+        seed: It was drawn from; None: it was given.
+    """
+
+    name: str
+    problem: Problem
+    plans: int
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one policy made of one problem; a line of `ilp.csv`.
+
+    Attributes:
+        queries: N.
+        plans: Of a query.
+        tiers: Shared ones.
+        seed: Of the problem; empty if it was given.
+        policy: Name.
+        objective: `goodput` or `cost`.
+        served: Queries.
+        goodput: Sum of the benefits of those (their weights, if all priorities are equal).
+        cost: Dollars per hour of all machines that hold anything, as whole machines.
+        bound: No schedule is better: the integer program's, or that of the linear relaxation.
+        proven: Whether the bound is the optimum.
+        seconds: The policy took.
+    """
+
+    queries: int
+    plans: int
+    tiers: int
+    seed: int | None
+    policy: str
+    objective: str
+    served: int
+    goodput: float
+    cost: float
+    bound: float
+    proven: bool
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Goodput over its bound, or cost over its; NaN for a cost that does not serve all."""
+        if self.objective == Objective.GOODPUT:
+            return self.goodput / self.bound if self.bound > 0 else 1.0
+        if self.served < self.queries:
+            return nan
+        return self.cost / self.bound if self.bound > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is compared.
+
+    Attributes:
+        policies: Among `POLICIES`.
+        objective: Goodput of the machines there are, or cost of serving all.
+        time_limit_s: Of the integer program, for each problem.
+    """
+
+    policies: tuple[str, ...] = POLICIES
+    objective: Objective = Objective.GOODPUT
+    time_limit_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        rule = f"must be among {', '.join(POLICIES)}"
+        for policy in self.policies:
+            checks.require(policy in POLICIES, "policies", rule, policy)
+        checks.unique("policies", self.policies)
+        checks.require(len(self.policies) > 0, "policies", "must name one at least", [])
+        checks.positive("time_limit_s", self.time_limit_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """Which problems are drawn.
+
+    Attributes:
+        queries: Sizes; for each of them one problem per seed.
+        plans: Of a query.
+        tiers: With their machines.
+        seeds: 0 up to this.
+        largest: Share of the largest item.
+        weights: How queries differ in weight.
+        load: If given, machines are set so that the least that all queries could ask for is this
+            many times what there is, spread over the tiers evenly, a machine each at least.
+    """
+
+    queries: tuple[int, ...]
+    plans: int
+    tiers: tuple[Tier, ...]
+    seeds: int = 1
+    largest: float = 1.0
+    weights: Weights = Weights.UNLIKE
+    load: float | None = None
+
+    def __post_init__(self) -> None:
+        for queries in self.queries:
+            checks.require(queries >= 1, "queries", "must be >= 1", queries)
+        checks.positive("plans", self.plans)
+        checks.positive("seeds", self.seeds)
+        if self.load is not None:
+            checks.positive("load", self.load)
+
+
+def cases(draw: Draw, objective: Objective) -> tuple[Case, ...]:
+    """Give the drawn problems, the small ones first.
+
+    For `COST` each shared tier gets as many machines as could ever be needed.
+    """
+    found = []
+    for queries in draw.queries:
+        for seed in range(draw.seeds):
+            recipe = Recipe(
+                queries=queries,
+                plans=draw.plans,
+                tiers=draw.tiers,
+                largest=draw.largest,
+                weights=draw.weights,
+            )
+            problem = problem_of(recipe, seed)
+            if objective is Objective.COST:
+                problem = with_machines(problem, 2 * queries)
+            elif draw.load is not None:
+                problem = with_machines(problem, _machines(problem, draw.load))
+            name = f"q{queries}-p{draw.plans}-s{seed}"
+            found.append(Case(name=name, problem=problem, plans=draw.plans, seed=seed))
+    return tuple(found)
+
+
+def given(problem: Problem, name: str) -> Case:
+    """Give the case of a user's own problem."""
+    plans = max((len(c.plans) for c in problem.candidates), default=0)
+    return Case(name=name, problem=problem, plans=plans, seed=None)
+
+
+def with_machines(problem: Problem, machines: int) -> Problem:
+    """Give the problem with that many machines on each shared tier."""
+    tiers = tuple(t if t.dedicated else replace(t, machines=machines) for t in problem.tiers)
+    return replace(problem, tiers=tiers)
+
+
+def _machines(problem: Problem, load: float) -> int:
+    compiled = Compiled.of(with_machines(problem, 1))
+    least, _ = compiled.arrays.least(compiled.arrays.usage.sum(axis=1))
+    return max(1, round(float(least.sum()) / load / max(1, len(compiled.tiers))))
+
+
+def run(
+    problems: Sequence[Case],
+    question: Question,
+    out: Path,
+    *,
+    schedule_out: Path | None = None,
+    clock: Clock | None = None,
+    observer: Callable[[Row], None] = lambda row: None,
+) -> tuple[Row, ...]:
+    """Run the policies; write `ilp.csv`, `ilp.svg` and `ilp.html` into a folder.
+
+    Args:
+        problems: To run on.
+        question: What is compared.
+        out: Folder; made if needed. What is there of an earlier run is replaced.
+        schedule_out: File that gets what each policy chose, as JSON.
+        clock: Of the seconds told; None: the system's.
+        observer: Gets each row as soon as it is there.
+
+    Raises:
+        ArithmeticError: If a policy gave an invalid schedule.
+    """
+    clock = SystemClock() if clock is None else clock
+    rows: list[Row] = []
+    chosen: list[Mapping[str, object]] = []
+    out.mkdir(parents=True, exist_ok=True)
+    for case in problems:
+        for row, schedule in _compare(case, question, clock):
+            rows.append(row)
+            observer(row)
+            about = {"case": case.name, "policy": row.policy, "objective": row.objective}
+            chosen.append({**about, "seconds": row.seconds, **schedule_to_dict(schedule)})
+        write_csv(rows, out / "ilp.csv")  # a run that is cut off leaves what it has
+    ilp_gap_report.write(rows, out)
+    if schedule_out is not None:
+        schedule_out.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+    return tuple(rows)
+
+
+def _compare(case: Case, question: Question, clock: Clock) -> list[tuple[Row, Schedule]]:
+    bound, proven = relaxed_bound(case.problem, question.objective), False
+    found: list[tuple[Row, Schedule]] = []
+    for name in question.policies:
+        started = clock.now()
+        if name == ILP:
+            ilp = Ilp(objective=question.objective, time_limit_s=question.time_limit_s)
+            solved = ilp.solve(case.problem)
+            schedule, proven = solved.schedule, solved.proven
+            if isfinite(solved.bound):
+                limited = question.objective is Objective.GOODPUT
+                bound = min(bound, solved.bound) if limited else max(bound, solved.bound)
+        else:
+            schedule = policy_of(name, question.objective).schedule(case.problem)
+        found.append((_row(case, question, name, schedule, clock.now() - started), schedule))
+    return [(replace(row, bound=bound, proven=proven), schedule) for row, schedule in found]
+
+
+def policy_of(name: str, objective: Objective) -> SchedulingPolicy:
+    """Give the policy of a name in its form for an objective."""
+    money = objective is Objective.COST
+    ranking = Ranking.MONEY if money else Ranking.DEMAND
+    made: dict[str, SchedulingPolicy] = {
+        "greedy": Greedy(ranking=ranking),
+        "priced": Rental() if money else Priced(),
+        "fcfs": Fcfs(),
+        "local-best": LocalBest(ranking=ranking),
+    }
+    return made[name]
+
+
+def relaxed_bound(problem: Problem, objective: Objective) -> float:
+    """Give the bound of the linear relaxation: goodput at most, or cost at least."""
+    compiled = Compiled.of(problem)
+    if objective is Objective.GOODPUT:
+        return dual_prices(compiled.arrays, precision=1e-6).bound
+    if len(compiled.queries) < len(problem.candidates):
+        return inf
+    price = [tier.price_usd_per_hour for tier in compiled.tiers]
+    least, _ = compiled.arrays.least(compiled.arrays.usage @ price)
+    return float(least.sum())
+
+
+def _row(case: Case, question: Question, policy: str, schedule: Schedule, seconds: float) -> Row:
+    wrong = validate(case.problem, schedule)
+    if wrong:
+        raise ArithmeticError(f"{policy} on {case.name}: {wrong[0]}")
+    worth = benefits(case.problem.candidates)
+    return Row(
+        queries=len(case.problem.candidates),
+        plans=case.plans,
+        tiers=sum(not tier.dedicated for tier in case.problem.tiers),
+        seed=case.seed,
+        policy=policy,
+        objective=question.objective.value,
+        served=len(schedule.assignments),
+        goodput=sum(worth[query] for query in schedule.by_query),
+        cost=rented_usd_per_hour(case.problem.tiers, schedule),
+        bound=nan,
+        proven=False,
+        seconds=seconds,
+    )
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write one line per row, under the names of `Row`."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Row)])
+        table.writeheader()
+        table.writerows(asdict(row) for row in rows)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Tier
+from scheduler.generator import Recipe, problem_of
+from scheduler.greedy import Greedy, Ranking
+from scheduler.ilp import Ilp, Objective, Solver, Symmetry, installed_solvers
+from scheduler.problem import Assignment, Problem, Slice, validate
+from scheduler.rental import rented_usd_per_hour
+from tests.scheduler.problems import (
+    best_goodput,
+    candidate,
+    cloud,
+    least_rent,
+    plan,
+    problems,
+    quarters,
+)
+
+WAYS = list(itertools.product(installed_solvers(), Symmetry))
+
+
+@pytest.mark.parametrize(
+    ("build", "rule"),
+    [
+        (lambda: Ilp(time_limit_s=0.0), "time_limit_s must be finite and > 0, got 0.0"),
+        (lambda: Ilp(gap=-0.1), "gap must be finite and >= 0, got -0.1"),
+    ],
+)
+def test_bounds_of_the_settings(build: Callable[[], Ilp], rule: str) -> None:
+    with pytest.raises(InvalidInput, match=rule):
+        build()
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_without_machines_nothing_is_worth_nothing_and_that_is_proven(
+    solver: Solver, symmetry: Symmetry
+) -> None:
+    problem = Problem(tiers=(cloud(0),), candidates=(candidate("a", plan("p", ("cloud", 0.5))),))
+    solved = Ilp(solver=solver, symmetry=symmetry).solve(problem)
+    assert (solved.objective, solved.bound, solved.proven, solved.gap) == (0.0, 0.0, True, 0.0)
+    assert list(solved.schedule.waiting) == ["a"]
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_serving_all_is_refused_as_a_whole_when_machines_do_not_reach(
+    solver: Solver, symmetry: Symmetry
+) -> None:
+    queries = tuple(candidate(f"q{i}", plan("p", ("cloud", 0.75))) for i in range(3))
+    problem = Problem(tiers=(replace(cloud(2), price_usd_per_hour=1.0),), candidates=queries)
+    ilp = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry)
+    solved = ilp.solve(problem)
+    assert solved.objective == inf
+    assert solved.bound == inf
+    assert solved.proven
+    assert not solved.schedule.assignments
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_half_and_half_does_not_hold_three_quarters(solver: Solver, symmetry: Symmetry) -> None:
+    # two machines, 0.5 each taken by the heavy ones unless they share: 10 + 10 + 1
+    queries = (
+        candidate("h0", plan("p", ("cloud", 0.5)), weight=10),
+        candidate("h1", plan("p", ("cloud", 0.5)), weight=10),
+        candidate("t", plan("p", ("cloud", 0.75)), weight=1),
+        candidate("u", plan("p", ("cloud", 0.5)), weight=0.5),
+    )
+    solved = Ilp(solver=solver, symmetry=symmetry).solve(
+        Problem(tiers=(cloud(2),), candidates=queries)
+    )
+    assert solved.objective == pytest.approx(21)
+    assert solved.bound == pytest.approx(21)
+    assert solved.proven
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_renting_pays_for_whole_machines(solver: Solver, symmetry: Symmetry) -> None:
+    # by shares the edge is cheaper (0.5 x 1 < 0.25 x 3), but one cloud machine holds all four
+    queries = tuple(
+        candidate(
+            f"q{i}", plan("e", ("edge", 0.75), cost=0.75), plan("c", ("cloud", 0.25), cost=1)
+        )
+        for i in range(4)
+    )
+    tiers = (
+        Tier(name="edge", machines=4, price_usd_per_hour=1.0),
+        Tier(name="cloud", machines=4, price_usd_per_hour=3.0),
+    )
+    problem = Problem(tiers=tiers, candidates=queries)
+    solved = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry).solve(problem)
+    assert solved.objective == pytest.approx(3.0)
+    assert rented_usd_per_hour(tiers, solved.schedule) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_a_tenant_gets_no_more_than_its_quota(solver: Solver, symmetry: Symmetry) -> None:
+    queries = tuple(
+        replace(candidate(f"q{i}", plan("p", ("cloud", 0.5)), weight=w), tenant=t)
+        for i, (t, w) in enumerate([("a", 9), ("a", 8), ("a", 7), ("b", 1)])
+    )
+    problem = Problem(tiers=(cloud(2),), candidates=queries, quotas={"a": 0.5})
+    solved = Ilp(solver=solver, symmetry=symmetry).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert solved.objective == pytest.approx(18)  # two of a, and b: 9 + 8 + 1
+
+
+def test_where_a_query_runs_is_not_looked_at() -> None:
+    running = {"old": Assignment(query_id="old", plan_id="p", machines=(Slice("cloud", 0, 1),))}
+    old = candidate("old", plan("p", ("cloud", 1.0)))
+    new = candidate("new", plan("p", ("cloud", 1.0)), weight=2.0)
+    problem = Problem(tiers=(cloud(),), candidates=(old, new), running=running)
+    assert list(Ilp().schedule(problem).by_query) == ["new"]
+
+
+def test_a_time_limit_gives_a_valid_schedule_and_a_bound_above_it() -> None:
+    tiers = (Tier(name="edge", machines=20), Tier(name="cloud", machines=20))
+    problem = problem_of(Recipe(queries=300, plans=6, tiers=tiers), 3)
+    solved = Ilp(time_limit_s=0.3, symmetry=Symmetry.ORDERED).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert not solved.proven
+    greedy = sum(
+        c.weight for c in problem.candidates if c.query_id in Greedy().schedule(problem).by_query
+    )
+    assert solved.bound >= max(greedy, solved.objective)
+    assert solved.gap > 0
+
+
+@pytest.mark.parametrize("tiers", [1, 2])
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=15)
+def test_brute_force_agrees_on_the_largest_goodput(
+    solver: Solver, symmetry: Symmetry, tiers: int, data: st.DataObject
+) -> None:
+    problem = data.draw(quarters(tiers))
+    solved = Ilp(solver=solver, symmetry=symmetry).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert solved.proven
+    assert solved.objective == pytest.approx(best_goodput(problem))
+    assert solved.bound == pytest.approx(solved.objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("tiers", [1, 2])
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+@given(data=st.data())
+@settings(deadline=None, max_examples=15)
+def test_brute_force_agrees_on_the_least_rent_for_all(
+    solver: Solver, symmetry: Symmetry, tiers: int, data: st.DataObject
+) -> None:
+    problem = data.draw(quarters(tiers))
+    solved = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert solved.proven
+    assert solved.objective == pytest.approx(least_rent(problem))
+    if solved.objective < inf:
+        rent = rented_usd_per_hour(problem.tiers, solved.schedule)
+        assert rent == pytest.approx(solved.objective)
+
+
+@given(problem=problems(queries=5))
+@settings(deadline=None, max_examples=30)
+def test_any_problem_gets_a_valid_schedule_at_least_as_good_as_greedy(problem: Problem) -> None:
+    weight = {c.query_id: c.weight for c in problem.candidates}
+    solved = Ilp(gap=0.0).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    greedy = sum(weight[q] for q in Greedy(ranking=Ranking.DEMAND).schedule(problem).by_query)
+    assert solved.objective >= greedy * (1 - 1e-6)
