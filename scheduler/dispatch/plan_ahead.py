@@ -7,6 +7,7 @@
 | L | predicted seconds | (m, n) |
 | p | price of a second of an instance, from the throughput bound's duals | (n,) |
 | start | seconds from now at which a request would start on an instance | |
+| w | what waiting for an instance counts | |
 
 At every arrival and completion with an idle instance the plan is made anew:
 
@@ -14,7 +15,7 @@ At every arrival and completion with an idle instance the plan is made anew:
 2. The others are taken by arrival - `lead` x (seconds on the fastest instance): the large ones,
    which have the fewest places to go, first.
 3. Each instance has a tentative list in the order of deadlines. Of the places where the request
-   and everybody behind it stay in time, it takes the one of least p (L + start).
+   and everybody behind it stay in time, it takes the one of least p (L + w start).
 4. If there is none, a planned request moves elsewhere where that makes room: the pair of moves
    that is cheapest in total.
 5. If that does not help either, whoever frees the most priced time waits for the next round:
@@ -121,14 +122,15 @@ def _cheapest(
     price: FloatArray,
     queue: IntArray,
     length: IntArray,
+    weight: float,
 ) -> tuple[int, float]:
     """Give the cheapest instance but one where i fits, and its cost."""
     best, least = _NOWHERE, inf
     for j in range(len(busy_s)):
-        if j == but or price[j] * (predicted_s[i, j] + busy_s[j]) >= least:
+        if j == but or price[j] * (predicted_s[i, j] + weight * busy_s[j]) >= least:
             continue
         start = _start_s(i, j, _NOWHERE, left, predicted_s, busy_s, queue, length)
-        cost = price[j] * (predicted_s[i, j] + start)
+        cost = price[j] * (predicted_s[i, j] + weight * start)
         if cost < least:
             best, least = j, cost
     return best, least
@@ -144,6 +146,7 @@ def _make_room(
     queue: IntArray,
     length: IntArray,
     place: IntArray,
+    weight: float,
 ) -> None:
     """Plan i by moving one other request, or by letting one wait (steps 4 and 5)."""
     mover, mover_to, room_at, least = _NOWHERE, _NOWHERE, _NOWHERE, inf
@@ -163,11 +166,11 @@ def _make_room(
             freed = price[j] * predicted_s[r, j]
             if freed > most:
                 waiter, waits_at, most = r, j, freed
-            here = price[j] * (predicted_s[i, j] + start) - freed
+            here = price[j] * (predicted_s[i, j] + weight * start) - freed
             if here >= least:
                 continue
             to, cost = _cheapest(
-                r, j, left, predicted_s, busy_s, price, queue, length
+                r, j, left, predicted_s, busy_s, price, queue, length, weight
             )
             if here + cost < least:
                 mover, mover_to, room_at, least = r, to, j, here + cost
@@ -229,7 +232,7 @@ def plan_ahead_rule(
     if not idle.any():
         return
     m, n = predicted_s.shape
-    xi, lead, age = settings[0], settings[1], settings[2]
+    xi, lead, age, weight = settings[0], settings[1], settings[2], settings[3]
     left = xi * qos_s - waited_s
     fastest = np.empty(m)
     background = np.zeros(m, dtype=np.bool_)
@@ -242,11 +245,11 @@ def plan_ahead_rule(
     for i in np.argsort(-waited_s - lead * fastest):
         if background[i]:
             continue
-        j, _ = _cheapest(i, _NOWHERE, left, predicted_s, busy_s, price, queue, length)
+        j, _ = _cheapest(i, _NOWHERE, left, predicted_s, busy_s, price, queue, length, weight)
         if j != _NOWHERE:
             _insert(i, j, left, queue, length, place)
         else:
-            _make_room(i, left, predicted_s, busy_s, price, queue, length, place)
+            _make_room(i, left, predicted_s, busy_s, price, queue, length, place, weight)
     free = np.zeros(n, dtype=np.bool_)
     for j in range(n):
         if idle[j]:
@@ -267,11 +270,14 @@ class PlanAhead:
         lead: Weight of a request's fastest seconds in the order of planning, `>= 0`.
         oldest: After so many times its deadline a background request goes before younger
             ones, `>= 1`.
+        delay_weight: w, `>= 0`: what a second of waiting for an instance counts in the choice
+            of a place. 0.5: measured 0.1 to 0.4 % more rate than 1, 1 % more than 0.1.
     """
 
     xi: float = 1.0
     lead: float = 2.0
     oldest: float = 3.0
+    delay_weight: float = 0.5
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
     rule: ClassVar[Kernel] = staticmethod(plan_ahead_rule)
@@ -280,11 +286,12 @@ class PlanAhead:
         checks.share("xi", self.xi)
         checks.non_negative("lead", self.lead)
         checks.require(1 <= self.oldest < inf, "oldest", "must be finite and >= 1", self.oldest)
+        checks.non_negative("delay_weight", self.delay_weight)
 
     @property
     def settings(self) -> FloatArray:
         """Give what the rule takes."""
-        return np.array([self.xi, self.lead, self.oldest])
+        return np.array([self.xi, self.lead, self.oldest, self.delay_weight])
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, see `DispatchPolicy`."""
