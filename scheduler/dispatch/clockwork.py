@@ -87,7 +87,7 @@ class Clockwork:
     @property
     def settings(self) -> FloatArray:
         """Give xi, or 0 if nothing is rejected."""
-        return np.array([self.xi if self.rejects else 0.0])
+        return np.array([self.xi if self.rejects else 0.0], dtype=np.float64)
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, and the queues, see `DispatchPolicy`."""

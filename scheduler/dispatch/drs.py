@@ -22,7 +22,7 @@ from scheduler.dispatch.policy import (
 @compiled_part
 def _served_on(row: FloatArray, kind: IntArray, on_base: bool) -> bool:
     """Give whether a side has an instance that can serve the request."""
-    for j in range(len(kind)):
+    for j in range(len(kind)):  # noqa: SIM110 - generators do not compile
         if (kind[j] == 0) == on_base and row[j] < inf:
             return True
     return False
@@ -83,7 +83,7 @@ class SizeThreshold:
     @property
     def settings(self) -> FloatArray:
         """Give the threshold."""
-        return np.array([self.largest_small])
+        return np.array([self.largest_small], dtype=np.float64)
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, see `DispatchPolicy`."""

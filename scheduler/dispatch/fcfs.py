@@ -1,4 +1,4 @@
-"""First come, first served, the base type preferred: how Ribbon distributes (Kairos, section 7)."""
+"""First come, first served, the base type preferred: as Ribbon does (Kairos, section 7)."""
 
 from __future__ import annotations
 

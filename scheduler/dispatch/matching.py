@@ -139,7 +139,7 @@ class MinCostMatching:
     @property
     def settings(self) -> FloatArray:
         """Give xi."""
-        return np.array([self.xi])
+        return np.array([self.xi], dtype=np.float64)
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, see `DispatchPolicy`."""

@@ -61,11 +61,10 @@ def _start_s(
 ) -> float:
     """Give when i would start on j if everybody there stays in time; infinite if they do not.
 
-    Args:
-        without: A request of the list that is taken out of it, or _NOWHERE.
+    `without`, a request of the list or _NOWHERE, is taken out of it.
     """
-    at = busy_s[j]
-    if at + predicted_s[i, j] > left[i]:
+    at = float(busy_s[j])
+    if predicted_s[i, j] == inf or at + predicted_s[i, j] > left[i]:
         return inf
     k = 0
     while k < length[j] and left[queue[j, k]] <= left[i]:
@@ -137,7 +136,7 @@ def _cheapest(
 
 
 @compiled_part
-def _make_room(
+def _make_room(  # noqa: C901 - steps 4 and 5 look at the same places
     i: int,
     left: FloatArray,
     predicted_s: FloatArray,
@@ -156,7 +155,7 @@ def _make_room(
         if predicted_s[i, j] <= left[i]:
             most = min(most, price[j] * predicted_s[i, j])
     for j in range(len(busy_s)):
-        if busy_s[j] + predicted_s[i, j] > left[i]:
+        if predicted_s[i, j] == inf or busy_s[j] + predicted_s[i, j] > left[i]:
             continue
         for k in range(length[j]):
             r = queue[j, k]
@@ -169,9 +168,7 @@ def _make_room(
             here = price[j] * (predicted_s[i, j] + weight * start) - freed
             if here >= least:
                 continue
-            to, cost = _cheapest(
-                r, j, left, predicted_s, busy_s, price, queue, length, weight
-            )
+            to, cost = _cheapest(r, j, left, predicted_s, busy_s, price, queue, length, weight)
             if here + cost < least:
                 mover, mover_to, room_at, least = r, to, j, here + cost
     if mover != _NOWHERE:
@@ -238,7 +235,7 @@ def plan_ahead_rule(
     background = np.zeros(m, dtype=np.bool_)
     for i in range(m):
         fastest[i] = predicted_s[i].min()
-        background[i] = fastest[i] > left[i]
+        background[i] = fastest[i] > left[i] or fastest[i] == inf
     queue = np.empty((n, m), dtype=np.int64)
     length = np.zeros(n, dtype=np.int64)
     place = np.full(m, _NOWHERE, dtype=np.int64)
@@ -291,7 +288,8 @@ class PlanAhead:
     @property
     def settings(self) -> FloatArray:
         """Give what the rule takes."""
-        return np.array([self.xi, self.lead, self.oldest, self.delay_weight])
+        values = [self.xi, self.lead, self.oldest, self.delay_weight]
+        return np.array(values, dtype=np.float64)
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, see `DispatchPolicy`."""

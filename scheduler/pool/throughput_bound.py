@@ -89,7 +89,8 @@ def throughput_bound(
     objective[-1] = -1.0
     solved = linprog(objective, A_ub=left, b_ub=right, method="highs")
     dual = -np.asarray(solved.ineqlin.marginals)[len(share) + 1 :]
-    return ThroughputBound(rate_rps=float(solved.x[-1]), price=_relative(dual))
+    # x = 0 is feasible and R is bounded by the instances: there always is an optimum.
+    return ThroughputBound(rate_rps=-float(solved.fun), price=_relative(dual))
 
 
 def _relative(dual: FloatArray) -> FloatArray:  # (K,)

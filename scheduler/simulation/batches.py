@@ -77,7 +77,7 @@ def changing(before: BatchMix, after: BatchMix, *, at: float = 0.5) -> BatchMix:
     checks.probability("at", at)
 
     def draw(count: int, rng: np.random.Generator) -> IntArray:
-        first = int(round(at * count))
+        first = round(at * count)
         return np.concatenate([before(first, rng), after(count - first, rng)])
 
     return draw

@@ -137,9 +137,7 @@ def _next_completion(free_at: FloatArray, idle: BoolArray) -> int:
 
 
 @compiled_part
-def _busy_s(
-    now: float, idle: BoolArray, began: FloatArray, foreseen: FloatArray
-) -> FloatArray:
+def _busy_s(now: float, idle: BoolArray, began: FloatArray, foreseen: FloatArray) -> FloatArray:
     """Give what each is still busy; what takes longer than foreseen, as long again.
 
     With no seconds left it would look as good as an idle instance.
@@ -152,9 +150,7 @@ def _busy_s(
 
 
 @compiled_part
-def _overdue(
-    waiting: IntArray, count: int, arrived: FloatArray, born: float
-) -> int:
+def _overdue(waiting: IntArray, count: int, arrived: FloatArray, born: float) -> int:
     """Give how many of those that wait arrived before `born`."""
     late = 0
     for k in range(count):
@@ -208,9 +204,9 @@ def _events(  # noqa: C901, PLR0913, PLR0915 - one loop over compiled arrays, no
             planned[m] = UNPLANNED
             m += 1
             arrivals += 1
-        if events % _LOOK_EVERY == 0:
-            if late + _overdue(waiting, m, arrived, now - qos_s) > most_late:
-                return _STOPPED
+        look = events % _LOOK_EVERY == 0
+        if look and late + _overdue(waiting, m, arrived, now - qos_s) > most_late:
+            return _STOPPED
         if m == 0 or not (idle_count > 0 or plans_ahead):
             continue
         waited, qos, sizes = np.empty(m), np.full(m, qos_s), np.empty(m)
