@@ -181,7 +181,7 @@ class TierQueue:
         await asyncio.gather(*self._recoveries, return_exceptions=True)
 
     async def _turn(self, waiter: _Waiter) -> _Slot:
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._limit and not self._gave_one_up():
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
             raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
         serial = str(next(self._serials))
@@ -195,6 +195,18 @@ class TierQueue:
             raise
         finally:
             self._waiting.pop(serial, None)
+
+    def _gave_one_up(self) -> bool:
+        """Turn away whoever has been late for longest, so that others can be in time."""
+        now = self._clock.now()
+        for key, waiter in self._waiting.items():
+            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done():
+                del self._waiting[key]
+                reason = f"tier {self._tier} could not serve it before its deadline"
+                error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+                waiter.turn.set_exception(error)
+                return True
+        return False
 
     def _match(self) -> None:
         waiting = [(k, w) for k, w in self._waiting.items() if not w.turn.done()]

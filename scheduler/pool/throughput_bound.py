@@ -90,7 +90,7 @@ def throughput_bound(
     solved = linprog(objective, A_ub=left, b_ub=right, method="highs")
     dual = -np.asarray(solved.ineqlin.marginals)[len(share) + 1 :]
     # x = 0 is feasible and R is bounded by the instances: there always is an optimum.
-    return ThroughputBound(rate_rps=-float(solved.fun), price=_relative(dual))
+    return ThroughputBound(rate_rps=-float(solved.fun or 0.0), price=_relative(dual))
 
 
 def _relative(dual: FloatArray) -> FloatArray:  # (K,)
