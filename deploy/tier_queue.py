@@ -95,6 +95,42 @@ class Served:
     waited_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """A queue at a moment, for people and monitors.
+
+    Attributes:
+        waiting: Requests without a turn.
+        busy: Addresses of instances that are at work or out.
+        idle: Number of instances that could start one now.
+        answered: Requests answered so far.
+        late: Those of them that took longer than their deadline.
+        late_max_s: By how much the worst of them.
+        turned_away: Requests refused or given up so far.
+        observed_over_predicted: Mean of what calls took over their predicted quantile; 1 before
+            the first.
+    """
+
+    waiting: int
+    busy: tuple[str, ...]
+    idle: int
+    answered: int
+    late: int
+    late_max_s: float
+    turned_away: int
+    observed_over_predicted: float
+
+
+@dataclass(slots=True)
+class _Counts:
+    answered: int = 0
+    late: int = 0
+    late_max_s: float = 0.0
+    turned_away: int = 0
+    ratio_sum: float = 0.0
+    ratios: int = 0
+
+
 class TierQueue:
     """Instances of one tier and the requests for them. Used within one event loop."""
 
@@ -120,6 +156,7 @@ class TierQueue:
         self._fleet = Fleet.alike(0)
         self._model: dict[str, LearntLatency] = {}
         self._serials = count()
+        self._counts = _Counts()
         self._recoveries: set[asyncio.Task[None]] = set()
 
     def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
@@ -164,9 +201,25 @@ class TierQueue:
         except BaseException:  # lost, late or cancelled: it may still be at work
             self._recover(slot)
             raise
-        self._learn(kind, size, slot, self._clock.now() - began)
+        now = self._clock.now()
+        self._note(slot, now - began, now - arrived - time_left_s)
+        self._learn(kind, size, slot, now - began)
         self._free(slot)
         return Served(reply, began - arrived)
+
+    def figures(self) -> QueueFigures:
+        """Give what is known at this moment."""
+        counts = self._counts
+        return QueueFigures(
+            waiting=sum(1 for w in self._waiting.values() if not w.turn.done()),
+            busy=tuple(address for address, slot in self._slots.items() if not slot.idle),
+            idle=sum(slot.idle for slot in self._slots.values()),
+            answered=counts.answered,
+            late=counts.late,
+            late_max_s=counts.late_max_s,
+            turned_away=counts.turned_away,
+            observed_over_predicted=counts.ratio_sum / counts.ratios if counts.ratios else 1.0,
+        )
 
     async def close(self) -> None:
         """Turn away whoever waits and stop looking after instances."""
@@ -183,6 +236,7 @@ class TierQueue:
     async def _turn(self, waiter: _Waiter) -> _Slot:
         if len(self._waiting) >= self._limit and not self._gave_one_up():
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
+            self._counts.turned_away += 1
             raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
         serial = str(next(self._serials))
         self._waiting[serial] = waiter
@@ -203,10 +257,14 @@ class TierQueue:
             if now - waiter.arrived > waiter.qos_s and not waiter.turn.done():
                 del self._waiting[key]
                 reason = f"tier {self._tier} could not serve it before its deadline"
-                error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
-                waiter.turn.set_exception(error)
+                self._refuse(waiter, reason)
                 return True
         return False
+
+    def _refuse(self, waiter: _Waiter, reason: str) -> None:
+        self._counts.turned_away += 1
+        error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+        waiter.turn.set_exception(error)
 
     def _match(self) -> None:
         waiting = [(k, w) for k, w in self._waiting.items() if not w.turn.done()]
@@ -236,8 +294,7 @@ class TierQueue:
             key, waiter = waiting[i]
             del self._waiting[key]
             reason = f"tier {self._tier} cannot serve it before its deadline"
-            error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
-            waiter.turn.set_exception(error)
+            self._refuse(waiter, reason)
 
     def _state(self, waiting: list[_Waiter], slots: list[_Slot], now: float) -> DispatchState:
         place = {slot.client.address: j for j, slot in enumerate(slots)}
@@ -267,6 +324,14 @@ class TierQueue:
     def _predicted(self, waiter: _Waiter, slot: _Slot) -> float:
         learnt = self._model.get(_key(waiter.kind, slot))
         return self._prior_s if learnt is None else learnt.quantile(_LEVEL, waiter.size)
+
+    def _note(self, slot: _Slot, seconds: float, late_s: float) -> None:
+        self._counts.answered += 1
+        self._counts.late += late_s > 0
+        self._counts.late_max_s = max(self._counts.late_max_s, late_s)
+        if slot.predicted_s > 0:
+            self._counts.ratio_sum += seconds / slot.predicted_s
+            self._counts.ratios += 1
 
     def _learn(self, kind: str, size: float, slot: _Slot, seconds: float) -> None:
         key = _key(kind, slot)

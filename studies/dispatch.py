@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +138,7 @@ def run(
         common_rps: float | None = None
         for name in study.policies:
             row = _row(study, name, policies[name], draws, common_rps, clock)
-            row = DispatchRow(**{**_as_dict(row), "seed": seed})
+            row = replace(row, seed=seed)
             common_rps = common_rps or row.allowable_rps
             rows.append(row)
             if tell is not None:
@@ -193,10 +193,6 @@ def write_csv(rows: Sequence[DispatchRow], path: Path) -> None:
 
 def _cell(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def _as_dict(row: DispatchRow) -> dict[str, object]:
-    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def _draws(study: DispatchStudy, seed: int, requests: int) -> Draws:

@@ -79,10 +79,14 @@ class Clockwork:
     rejects: bool = False
     xi: float = 1.0
     plans_ahead: ClassVar[bool] = True
-    rule: ClassVar[Kernel] = staticmethod(clockwork_rule)
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
+
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return clockwork_rule
 
     @property
     def settings(self) -> FloatArray:

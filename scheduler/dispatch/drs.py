@@ -75,10 +75,14 @@ class SizeThreshold:
     largest_small: float
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
-    rule: ClassVar[Kernel] = staticmethod(threshold_rule)
 
     def __post_init__(self) -> None:
         checks.non_negative("largest_small", self.largest_small)
+
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return threshold_rule
 
     @property
     def settings(self) -> FloatArray:

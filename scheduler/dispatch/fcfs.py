@@ -57,7 +57,11 @@ class Fcfs:
 
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
-    rule: ClassVar[Kernel] = staticmethod(fcfs_rule)
+
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return fcfs_rule
 
     @property
     def settings(self) -> FloatArray:

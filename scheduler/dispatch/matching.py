@@ -125,16 +125,19 @@ class MinCostMatching:
             prediction within 2 % of the deadline counts as late.
         plans_ahead: See `DispatchPolicy`.
         rejects: See `DispatchPolicy`.
-        rule: See `scheduler.dispatch.kernel`.
     """
 
     xi: float = 0.98
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
-    rule: ClassVar[Kernel] = staticmethod(matching_rule)
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
+
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return matching_rule
 
     @property
     def settings(self) -> FloatArray:

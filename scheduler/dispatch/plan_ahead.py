@@ -277,13 +277,17 @@ class PlanAhead:
     delay_weight: float = 0.5
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
-    rule: ClassVar[Kernel] = staticmethod(plan_ahead_rule)
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
         checks.non_negative("lead", self.lead)
         checks.require(1 <= self.oldest < inf, "oldest", "must be finite and >= 1", self.oldest)
         checks.non_negative("delay_weight", self.delay_weight)
+
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return plan_ahead_rule
 
     @property
     def settings(self) -> FloatArray:

@@ -29,11 +29,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from pipelines import checks
-from scheduler.dispatch.policy import FloatArray, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 _LEAST_PRICE = 1e-3
 """Of a kind whose time is worth nothing at the optimum: still not to be wasted."""

@@ -148,6 +148,8 @@ def test_called_from_python_a_policy_decides_as_in_the_run(policy: SimulatedPoli
     run = simulate(queue(arrived, rng.uniform(0.1, 1.5, 400), 3, qos_s=2.5), policy)
     for request in range(50, 400, 7):
         state = state_at(run, request)
-        started = {j for j in range(3) if (run.started_s[run.instance == j] == arrived[request]).any()}
+        started = {
+            j for j in range(3) if (run.started_s[run.instance == j] == arrived[request]).any()
+        }
         decided = policy.decide(state)  # type: ignore[attr-defined] # all of them can
         assert {start.instance for start in decided.starts} == started
