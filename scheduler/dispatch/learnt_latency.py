@@ -5,18 +5,21 @@
 | x, y | size and seconds of a request |
 | b | bucket of sizes: those in ((b - 1) width, b width] |
 | r | log(y / prediction), of every observation; fading mean and mean square |
+| o | octave of the prediction: those between 2^o and 2^(o + 1) seconds |
 
 Linear in size from the first few requests, then the mean of the size's own bucket (Kairos 5.1,
-remarks). Single runs are taken as log-normal about the prediction with the spread of r, so a
-quantile needs no more observations than a mean. Drift is told by a two-sided cumulative sum of
-r: when machines have become slower or faster for good, buckets and line start anew.
+remarks). Single runs are taken as log-normal about the prediction with the spread of r in its
+octave, so a quantile needs hardly more observations than a mean, and the milliseconds of noise
+that every call has do not make long requests look as uncertain as short ones. Drift is told by
+a two-sided cumulative sum of r: when machines have become slower or faster for good, buckets
+and line start anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from math import exp, floor, log, log2, sqrt
 from statistics import NormalDist
 from typing import cast
 
@@ -27,6 +30,7 @@ from scheduler.dispatch.latency_model import LatencyLine
 _LEAST_S = 1e-9  # logarithms of nothing
 _SLACK, _ALARM = 0.5, 8.0  # of the cumulative sum, in standard deviations: about one false
 # alarm in 10^4 observations of a normal r, a shift by two deviations found within six
+_ERROR_MEMORY = 0.99
 _LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
 
 
@@ -58,6 +62,25 @@ class _Bucket:
 
 
 @dataclass(slots=True)
+class _Errors:
+    weight: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, error: float) -> None:
+        self.weight = _ERROR_MEMORY * self.weight + 1.0
+        self.total = _ERROR_MEMORY * self.total + error
+        self.squares = _ERROR_MEMORY * self.squares + error * error
+
+    @property
+    def spread(self) -> float:
+        if self.weight < 2:
+            return 0.0
+        mean = self.total / self.weight
+        return sqrt(max(self.squares / self.weight - mean**2, 0.0))
+
+
+@dataclass(slots=True)
 class LearntLatency:
     """What is known of one kind of instance. Not safe to share between threads.
 
@@ -71,9 +94,8 @@ class LearntLatency:
     settings: TableSettings = TableSettings()
     drifts: int = 0
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
-    _weight: float = 0.0
-    _log_mean: float = 0.0
-    _log_square: float = 0.0
+    _errors: _Errors = field(default_factory=_Errors)
+    _octaves: dict[int, _Errors] = field(default_factory=dict)
     _up: float = 0.0
     _down: float = 0.0
 
@@ -91,14 +113,14 @@ class LearntLatency:
             InvalidInput: If `level` is not in (0, 1).
         """
         checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
-        return self.predict(size) * exp(NormalDist().inv_cdf(level) * self.spread)
+        predicted = self.predict(size)
+        errors = self._octaves.get(_octave(predicted), self._errors)
+        return predicted * exp(NormalDist().inv_cdf(level) * errors.spread)
 
     @property
     def spread(self) -> float:
         """Give the standard deviation of r; 0 before two observations."""
-        if self._weight < 2:
-            return 0.0
-        return sqrt(max(self._log_square / self._weight - (self._log_mean / self._weight) ** 2, 0))
+        return self._errors.spread
 
     def observe(self, seconds: float, size: float = 1.0) -> None:
         """Learn from a request that was served.
@@ -111,6 +133,8 @@ class LearntLatency:
         self.line = self.line.observed(seconds, size)
         if known:
             self._note_error(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
+            octave = self._octaves.setdefault(_octave(predicted), _Errors())
+            octave.add(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
         if max(self._up, self._down) > _ALARM:
             self._start_anew(seconds, size)
             return
@@ -126,7 +150,9 @@ class LearntLatency:
         return {
             "line": {name: getattr(line, name) for name in names},
             "buckets": {str(b): [k.count, k.weight, k.mean] for b, k in self._buckets.items()},
-            "errors": [self._weight, self._log_mean, self._log_square, self._up, self._down],
+            "errors": _dumped(self._errors),
+            "octaves": {str(o): _dumped(errors) for o, errors in self._octaves.items()},
+            "drift": [self._up, self._down],
             "drifts": self.drifts,
         }
 
@@ -144,8 +170,10 @@ class LearntLatency:
             known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))
             buckets = cast("dict[str, tuple[int, float, float]]", dumped["buckets"])
             known._buckets = {int(b): _Bucket(*values) for b, values in buckets.items()}
-            errors = cast("list[float]", dumped["errors"])
-            known._weight, known._log_mean, known._log_square, known._up, known._down = errors
+            known._errors = _Errors(*cast("list[float]", dumped["errors"]))
+            octaves = cast("dict[str, list[float]]", dumped["octaves"])
+            known._octaves = {int(o): _Errors(*values) for o, values in octaves.items()}
+            known._up, known._down = cast("list[float]", dumped["drift"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             rule = "must be what `dump` gave"
             raise InvalidInput.of("dumped", rule, dict(dumped)) from error
@@ -155,15 +183,13 @@ class LearntLatency:
         return -int(-size // self.settings.width)
 
     def _note_error(self, error: float) -> None:
-        mean = self._log_mean / self._weight if self._weight >= 2 else 0.0
-        deviations = (error - mean) / max(self.spread, _LEAST_SPREAD)
-        if self._weight >= 10:  # before, the spread itself is a guess
+        known = self._errors
+        mean = known.total / known.weight if known.weight >= 2 else 0.0
+        deviations = (error - mean) / max(known.spread, _LEAST_SPREAD)
+        if known.weight >= 10:  # before, the spread itself is a guess
             self._up = max(0.0, self._up + min(deviations, 4.0) - _SLACK)
             self._down = max(0.0, self._down - max(deviations, -4.0) - _SLACK)
-        memory = 0.99
-        self._weight = memory * self._weight + 1.0
-        self._log_mean = memory * self._log_mean + error
-        self._log_square = memory * self._log_square + error * error
+        known.add(error)
 
     def _start_anew(self, seconds: float, size: float) -> None:
         """Forget, but keep the last word: the line's slope scaled to what was just seen."""
@@ -171,5 +197,15 @@ class LearntLatency:
         self.line = LatencyLine(prior_s=self.line.predict(size) * scale)
         self.line = self.line.observed(seconds, size)
         self._buckets.clear()
-        self._weight = self._log_mean = self._log_square = self._up = self._down = 0.0
+        self._octaves.clear()
+        self._errors = _Errors()
+        self._up = self._down = 0.0
         self.drifts += 1
+
+
+def _octave(seconds: float) -> int:
+    return floor(log2(max(seconds, _LEAST_S)))
+
+
+def _dumped(errors: _Errors) -> list[float]:
+    return [errors.weight, errors.total, errors.squares]
