@@ -34,7 +34,7 @@ from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
 from profiler.stopping import TTest
 from profiler.strata import profiling_order
-from scheduler.dispatch.matching import MinCostMatching
+from scheduler.dispatch.plan_ahead import PlanAhead
 from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Priced
 
@@ -186,7 +186,7 @@ def make_deployer(parts: Parts) -> Deployer:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, MinCostMatching(), parts.clock)
+    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

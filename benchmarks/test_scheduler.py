@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+from scipy.optimize import linear_sum_assignment
 
 from pipelines.infrastructure import Tier
 from pipelines.plan import DemandItem
 from scheduler.dispatch.latency_model import LatencyModel
 from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.policy import InstanceState, WaitingRequest
+from scheduler.dispatch.plan_ahead import PlanAhead
+from scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 from scheduler.greedy import Greedy
 from scheduler.problem import Candidate, PlanOption, Problem, validate
 
@@ -61,16 +63,35 @@ def test_validate(benchmark: BenchmarkFixture) -> None:
     assert benchmark(validate, given, Greedy().schedule(given)) == ()
 
 
+def crowd(size: int, seed: int = 7) -> DispatchState:
+    """As many waiting as instances of four unlike kinds, a quarter of them idle."""
+    rng = np.random.default_rng(seed)
+    speed = np.array([4.0, 1.5, 1.0, 0.5])
+    kind = np.sort(rng.integers(0, 4, size))
+    idle = np.arange(size) % 4 == 0
+    work = rng.uniform(0.02, 0.4, size)
+    return DispatchState(
+        np.sort(rng.uniform(0, 0.3, size))[::-1].copy(),
+        np.full(size, 0.35),
+        work,
+        np.full(size, UNPLANNED, dtype=np.int64),
+        work[:, None] / speed[kind][None, :],
+        np.where(idle, 0.0, rng.uniform(0, 0.2, size)),
+        idle,
+        Fleet(kind, speed[kind] / 4.0, speed[kind] / 4.0),
+    )
+
+
 @pytest.mark.parametrize("size", [20, 64, 200])
-def test_matching(benchmark: BenchmarkFixture, size: int) -> None:
-    rng = np.random.default_rng(7)
-    waiting = [
-        WaitingRequest(id=f"r{i}", waited_s=float(w), qos_s=0.35)
-        for i, w in enumerate(rng.uniform(0, 0.1, size))
-    ]
-    instances = [InstanceState(id=f"i{j}", idle=j % 4 == 0) for j in range(size)]
-    predicted = rng.uniform(0.01, 0.5, (size, size))
-    assert benchmark(MinCostMatching().assign, waiting, instances, predicted)
+@pytest.mark.parametrize("policy", [PlanAhead(), MinCostMatching()], ids=["plan_ahead", "kairos"])
+def test_decision(benchmark: BenchmarkFixture, policy: DispatchPolicy, size: int) -> None:
+    assert benchmark(policy.decide, crowd(size)).starts
+
+
+@pytest.mark.parametrize("size", [20, 64, 200])
+def test_naive_full_matching(benchmark: BenchmarkFixture, size: int) -> None:
+    state = crowd(size)
+    benchmark(lambda: linear_sum_assignment(MinCostMatching().cost(state)))
 
 
 def test_predictions(benchmark: BenchmarkFixture) -> None:

@@ -8,7 +8,7 @@ An instance that lost a request, or whose caller gave up, is out until it answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -17,12 +17,38 @@ import numpy as np
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import Clock
 from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
-from scheduler.dispatch.latency_model import LatencyLine, LatencyModel
-from scheduler.dispatch.policy import DispatchPolicy, InstanceState, WaitingRequest
+from scheduler.dispatch.latency_model import LatencyLine
+from scheduler.dispatch.learnt_latency import LearntLatency
+from scheduler.dispatch.policy import (
+    UNPLANNED,
+    Decision,
+    DispatchPolicy,
+    DispatchState,
+    Fleet,
+    FloatArray,
+)
 
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
 _LEAST_BUSY_S = 1e-6
+_LEVEL = 0.9  # of predictions: deadlines are missed by the slow runs, not by the mean one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """What is known of an instance beforehand.
+
+    Attributes:
+        name: Instances of a name take alike long: they learn together. None: it learns alone.
+        kind: Its number among the types; 0 is the base type.
+        coefficient: See `scheduler.dispatch.policy.Fleet`.
+        price: Likewise.
+    """
+
+    name: str | None = None
+    kind: int = 0
+    coefficient: float = 1.0
+    price: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +56,7 @@ class _Slot:
     """An instance as the queue sees it."""
 
     client: WorkerClient
+    type: InstanceType
     idle: bool = True
     began: float = 0.0
     predicted_s: float = 0.0
@@ -51,8 +78,10 @@ class _Slot:
 @dataclass(slots=True, eq=False)
 class _Waiter:
     kind: str
+    size: float
     arrived: float
     qos_s: float
+    planned: str | None = None
     turn: asyncio.Future[_Slot] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -64,6 +93,42 @@ class Served:
 
     reply: Reply
     waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """A queue at a moment, for people and monitors.
+
+    Attributes:
+        waiting: Requests without a turn.
+        busy: Addresses of instances that are at work or out.
+        idle: Number of instances that could start one now.
+        answered: Requests answered so far.
+        late: Those of them that took longer than their deadline.
+        late_max_s: By how much the worst of them.
+        turned_away: Requests refused or given up so far.
+        observed_over_predicted: Mean of what calls took over their predicted quantile; 1 before
+            the first.
+    """
+
+    waiting: int
+    busy: tuple[str, ...]
+    idle: int
+    answered: int
+    late: int
+    late_max_s: float
+    turned_away: int
+    observed_over_predicted: float
+
+
+@dataclass(slots=True)
+class _Counts:
+    answered: int = 0
+    late: int = 0
+    late_max_s: float = 0.0
+    turned_away: int = 0
+    ratio_sum: float = 0.0
+    ratios: int = 0
 
 
 class TierQueue:
@@ -88,21 +153,30 @@ class TierQueue:
         self._prior_s = prior_s
         self._slots: dict[str, _Slot] = {}
         self._waiting: dict[str, _Waiter] = {}
-        self._model = LatencyModel()
+        self._fleet = Fleet.alike(0)
+        self._model: dict[str, LearntLatency] = {}
         self._serials = count()
+        self._counts = _Counts()
         self._recoveries: set[asyncio.Task[None]] = set()
 
-    def add(self, client: WorkerClient) -> None:
+    def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
         """Take an instance into service."""
-        self._slots[client.address] = _Slot(client)
+        self._slots[client.address] = _Slot(client, type or InstanceType())
+        self._fleet = _fleet(self._slots.values())
         self._match()
 
     def remove(self, address: str) -> None:
         """Take an instance out of service; what it has in hand goes on."""
         self._slots.pop(address, None)
+        self._fleet = _fleet(self._slots.values())
 
     async def serve(
-        self, kind: str, work: Callable[[WorkerClient], Awaitable[Reply]], *, time_left_s: float
+        self,
+        kind: str,
+        work: Callable[[WorkerClient], Awaitable[Reply]],
+        *,
+        time_left_s: float,
+        size: float = 1.0,
     ) -> Served:
         """Give what an instance answers to `work`, once one is free for it.
 
@@ -110,13 +184,14 @@ class TierQueue:
             kind: Requests of a kind take alike long.
             work: Calls the instance.
             time_left_s: Until the request's deadline, `> 0`.
+            size: In any unit; larger requests of a kind take longer.
 
         Raises:
             Unavailable: If too many requests wait already.
             InstanceLost: If the instance went away.
         """
         arrived = self._clock.now()
-        slot = await self._turn(_Waiter(kind, arrived, time_left_s))
+        slot = await self._turn(_Waiter(kind, size, arrived, time_left_s))
         began = self._clock.now()
         try:
             reply = await work(slot.client)
@@ -126,9 +201,25 @@ class TierQueue:
         except BaseException:  # lost, late or cancelled: it may still be at work
             self._recover(slot)
             raise
-        self._learn(kind, slot, self._clock.now() - began)
+        now = self._clock.now()
+        self._note(slot, now - began, now - arrived - time_left_s)
+        self._learn(kind, size, slot, now - began)
         self._free(slot)
         return Served(reply, began - arrived)
+
+    def figures(self) -> QueueFigures:
+        """Give what is known at this moment."""
+        counts = self._counts
+        return QueueFigures(
+            waiting=sum(1 for w in self._waiting.values() if not w.turn.done()),
+            busy=tuple(address for address, slot in self._slots.items() if not slot.idle),
+            idle=sum(slot.idle for slot in self._slots.values()),
+            answered=counts.answered,
+            late=counts.late,
+            late_max_s=counts.late_max_s,
+            turned_away=counts.turned_away,
+            observed_over_predicted=counts.ratio_sum / counts.ratios if counts.ratios else 1.0,
+        )
 
     async def close(self) -> None:
         """Turn away whoever waits and stop looking after instances."""
@@ -143,9 +234,10 @@ class TierQueue:
         await asyncio.gather(*self._recoveries, return_exceptions=True)
 
     async def _turn(self, waiter: _Waiter) -> _Slot:
-        if len(self._waiting) >= self._limit:
+        if len(self._waiting) >= self._limit and not self._gave_one_up():
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
-            raise Unavailable(reason, retry_after_s=self._backlog_s(waiter.kind))
+            self._counts.turned_away += 1
+            raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
         serial = str(next(self._serials))
         self._waiting[serial] = waiter
         self._match()
@@ -158,45 +250,100 @@ class TierQueue:
         finally:
             self._waiting.pop(serial, None)
 
+    def _gave_one_up(self) -> bool:
+        """Turn away whoever has been late for longest, so that others can be in time."""
+        now = self._clock.now()
+        for key, waiter in self._waiting.items():
+            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done():
+                del self._waiting[key]
+                reason = f"tier {self._tier} could not serve it before its deadline"
+                self._refuse(waiter, reason)
+                return True
+        return False
+
+    def _refuse(self, waiter: _Waiter, reason: str) -> None:
+        self._counts.turned_away += 1
+        error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+        waiter.turn.set_exception(error)
+
     def _match(self) -> None:
-        waiting = {k: w for k, w in self._waiting.items() if not w.turn.done()}
-        if not waiting or not any(slot.idle for slot in self._slots.values()):
+        waiting = [(k, w) for k, w in self._waiting.items() if not w.turn.done()]
+        slots = list(self._slots.values())
+        if not waiting or not (self._policy.plans_ahead or any(slot.idle for slot in slots)):
             return
         now = self._clock.now()
-        starts = self._policy.assign(
-            [
-                WaitingRequest(id=key, waited_s=max(now - w.arrived, 0.0), qos_s=w.qos_s)
-                for key, w in waiting.items()
-            ],
-            [
-                InstanceState(id=address, idle=slot.idle, busy_s=slot.busy_s(now))
-                for address, slot in self._slots.items()
-            ],
-            np.array(
-                [[self._predicted(w.kind, a) for a in self._slots] for w in waiting.values()]
-            ),
-        )
-        for request, instance in starts:
-            slot, waiter = self._slots[instance], waiting[request]
+        state = self._state([w for _, w in waiting], slots, now)
+        decision = self._policy.decide(state)
+        for i, j in decision.starts:
+            key, waiter = waiting[i]
+            slot = slots[j]
             slot.idle = False
-            slot.began, slot.predicted_s = now, self._predicted(waiter.kind, instance)
-            del self._waiting[request]
+            slot.began, slot.predicted_s = now, float(state.predicted_s[i, j])
+            del self._waiting[key]
             waiter.turn.set_result(slot)
+        self._note_the_rest(waiting, slots, decision)
 
-    def _predicted(self, kind: str, address: str) -> float:
-        line = self._model.lines.get(_key(kind, address))
-        return self._prior_s if line is None else line.predict()
+    def _note_the_rest(
+        self, waiting: list[tuple[str, _Waiter]], slots: list[_Slot], decision: Decision
+    ) -> None:
+        for _, waiter in waiting:
+            waiter.planned = None
+        for i, j in decision.planned:
+            waiting[i][1].planned = slots[j].client.address
+        for i in decision.rejected:
+            key, waiter = waiting[i]
+            del self._waiting[key]
+            reason = f"tier {self._tier} cannot serve it before its deadline"
+            self._refuse(waiter, reason)
 
-    def _learn(self, kind: str, slot: _Slot, seconds: float) -> None:
-        key = _key(kind, slot.client.address)
-        self._model.lines.setdefault(key, LatencyLine(prior_s=self._prior_s))
-        self._model.observe(key, seconds)
+    def _state(self, waiting: list[_Waiter], slots: list[_Slot], now: float) -> DispatchState:
+        place = {slot.client.address: j for j, slot in enumerate(slots)}
+        planned = [UNPLANNED if w.planned is None else place.get(w.planned, -1) for w in waiting]
+        return DispatchState(
+            np.array([max(now - w.arrived, 0.0) for w in waiting]),
+            np.array([w.qos_s for w in waiting]),
+            np.array([w.size for w in waiting]),
+            np.array(planned, dtype=np.int64),
+            self._predictions(waiting, slots),
+            np.array([slot.busy_s(now) for slot in slots]),
+            np.array([slot.idle for slot in slots], dtype=np.bool_),
+            self._fleet,
+        )
 
-    def _backlog_s(self, kind: str) -> float:
-        predicted = [self._predicted(kind, address) for address in self._slots]
+    def _predictions(self, waiting: list[_Waiter], slots: list[_Slot]) -> FloatArray:  # (m, n)
+        known: dict[tuple[str, float], float] = {}  # requests and instances are often alike
+        seconds = np.empty((len(waiting), len(slots)))
+        for j, slot in enumerate(slots):
+            for i, waiter in enumerate(waiting):
+                key = _key(waiter.kind, slot), waiter.size
+                if key not in known:
+                    known[key] = self._predicted(waiter, slot)
+                seconds[i, j] = known[key]
+        return seconds
+
+    def _predicted(self, waiter: _Waiter, slot: _Slot) -> float:
+        learnt = self._model.get(_key(waiter.kind, slot))
+        return self._prior_s if learnt is None else learnt.quantile(_LEVEL, waiter.size)
+
+    def _note(self, slot: _Slot, seconds: float, late_s: float) -> None:
+        self._counts.answered += 1
+        self._counts.late += late_s > 0
+        self._counts.late_max_s = max(self._counts.late_max_s, late_s)
+        if slot.predicted_s > 0:
+            self._counts.ratio_sum += seconds / slot.predicted_s
+            self._counts.ratios += 1
+
+    def _learn(self, kind: str, size: float, slot: _Slot, seconds: float) -> None:
+        key = _key(kind, slot)
+        if key not in self._model:
+            self._model[key] = LearntLatency(LatencyLine(prior_s=self._prior_s))
+        self._model[key].observe(seconds, size)
+
+    def _backlog_s(self, waiter: _Waiter) -> float:
+        predicted = [self._predicted(waiter, slot) for slot in self._slots.values()]
         if not predicted:
             return 1.0
-        return len(self._waiting) * max(predicted) / len(predicted)
+        return max(len(self._waiting), 1) * max(predicted) / len(predicted)
 
     def _free(self, slot: _Slot) -> None:
         slot.idle = True
@@ -218,5 +365,14 @@ class TierQueue:
                 return
 
 
-def _key(kind: str, address: str) -> str:
-    return f"{kind} at {address}"
+def _key(kind: str, slot: _Slot) -> str:
+    return f"{kind} at {slot.type.name or slot.client.address}"
+
+
+def _fleet(slots: Iterable[_Slot]) -> Fleet:
+    types = [slot.type for slot in slots]
+    return Fleet(
+        np.array([type.kind for type in types], dtype=np.int64),
+        np.array([type.coefficient for type in types]),
+        np.array([type.price for type in types]),
+    )

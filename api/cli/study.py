@@ -12,6 +12,7 @@ from api.cli.exits import EPILOG
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.cli.study_ilp import ilp
+from api.cli.study_dispatch import dispatch
 from api.query_data import load_data
 from api.rendering import formats
 from api.rendering.live import Follow
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Measure and compare offline.", epilog=EPILOG, no_args_is_help=True)
     command(group, "trace")(trace)
     command(group, "ilp")(ilp)
+    command(group, "dispatch")(dispatch)
     app.add_typer(group, name="study")
 
 

@@ -16,30 +16,104 @@ min(m, n) pairs of least total cost are matched (eq. 6, 7); a pair on a busy ins
 only reserves: the request waits and is matched anew next time.
 
 Deviations: T is each request's own, or none; among requests that cost the same the one
-that has waited longest is taken (the paper leaves it to the solver, and then a request
+that began to wait first is taken (the paper leaves it to the solver, and then a request
 may starve); a request never starts on an instance that cannot serve it at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from pipelines import checks
+from scheduler.dispatch.assignment import assigned_columns
+from scheduler.dispatch.kernel import Kernel, compiled, compiled_part, decide
 from scheduler.dispatch.policy import (
+    BoolArray,
+    Decision,
+    DispatchState,
     FloatArray,
-    InstanceState,
-    Start,
-    WaitingRequest,
-    check_predictions,
+    IntArray,
 )
 
 _LATE = 10.0  # eq. 8: a late pair counts as ten times the deadline
 _TIE_S = 1e-9  # per place in the queue: far below any latency, far above float noise
+
+
+@compiled_part
+def matching_cost(
+    xi: float,
+    waited_s: FloatArray,
+    qos_s: FloatArray,
+    predicted_s: FloatArray,
+    busy_s: FloatArray,
+    coefficient: FloatArray,
+) -> FloatArray:  # (m, n)
+    """Give the cost of every pair; infinite where the instance cannot serve the request."""
+    m, n = predicted_s.shape
+    cost = np.empty((m, n))
+    for i in range(m):
+        for j in range(n):
+            done = busy_s[j] + predicted_s[i, j]
+            if waited_s[i] + done > xi * qos_s[i] and done < inf:
+                done = _LATE * qos_s[i]
+            cost[i, j] = coefficient[j] * done
+    return cost
+
+
+@compiled_part
+def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
+    """Give finite costs that break ties by age.
+
+    A pair that cannot be gets a price that is avoided wherever possible.
+    """
+    m, n = cost.shape
+    highest = 0.0
+    for i in range(m):
+        for j in range(n):
+            if cost[i, j] < inf:
+                highest = max(highest, cost[i, j])
+    never = (highest + 1.0) * (min(m, n) + 1)
+    solvable = np.empty((m, n))
+    for i in range(m):
+        for j in range(n):
+            solvable[i, j] = (cost[i, j] if cost[i, j] < inf else never) + i * _TIE_S
+    return solvable
+
+
+@compiled
+def matching_rule(
+    settings: FloatArray,
+    waited_s: FloatArray,
+    qos_s: FloatArray,
+    size: FloatArray,
+    planned: IntArray,
+    predicted_s: FloatArray,
+    busy_s: FloatArray,
+    idle: BoolArray,
+    kind: IntArray,
+    coefficient: FloatArray,
+    price: FloatArray,
+    answer: IntArray,
+) -> None:
+    """Start the matched pairs whose instance is idle."""
+    if not idle.any():
+        return
+    cost = matching_cost(settings[0], waited_s, qos_s, predicted_s, busy_s, coefficient)
+    solvable = _solvable(cost)
+    if cost.shape[0] <= cost.shape[1]:
+        columns = assigned_columns(solvable)
+        for i in range(len(columns)):
+            if idle[columns[i]] and cost[i, columns[i]] < inf:
+                answer[i] = columns[i]
+    else:
+        rows = assigned_columns(np.ascontiguousarray(solvable.T))
+        for j in range(len(rows)):
+            if idle[j] and cost[rows[j], j] < inf:
+                answer[rows[j]] = j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,47 +123,41 @@ class MinCostMatching:
     Attributes:
         xi: Part of a deadline that may be planned with, in (0, 1]. 0.98 is the paper's: a
             prediction within 2 % of the deadline counts as late.
+        plans_ahead: See `DispatchPolicy`.
+        rejects: See `DispatchPolicy`.
     """
 
     xi: float = 0.98
+    plans_ahead: ClassVar[bool] = False
+    rejects: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
 
-    def assign(
-        self,
-        waiting: Sequence[WaitingRequest],
-        instances: Sequence[InstanceState],
-        predicted_s: FloatArray,  # (m, n)
-    ) -> tuple[Start, ...]:
-        """Give what starts now, see `DispatchPolicy`."""
-        check_predictions(waiting, instances, predicted_s)
-        if not waiting or not any(instance.idle for instance in instances):
-            return ()
-        cost = self.cost(waiting, instances, predicted_s)
-        able = np.isfinite(cost)
-        rows, columns = linear_sum_assignment(_finite(cost) + _by_age(waiting))
-        return tuple(
-            Start(waiting[i].id, instances[j].id)
-            for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
-            if instances[j].idle and able[i, j]
-        )
+    @property
+    def rule(self) -> Kernel:
+        """Give the compiled rule."""
+        return matching_rule
 
-    def cost(
-        self,
-        waiting: Sequence[WaitingRequest],
-        instances: Sequence[InstanceState],
-        predicted_s: FloatArray,  # (m, n)
-    ) -> FloatArray:  # (m, n)
+    @property
+    def settings(self) -> FloatArray:
+        """Give xi."""
+        return np.array([self.xi], dtype=np.float64)
+
+    def decide(self, state: DispatchState) -> Decision:
+        """Give what starts now, see `DispatchPolicy`."""
+        return decide(matching_rule, self.settings, state)
+
+    def cost(self, state: DispatchState) -> FloatArray:  # (m, n)
         """Give the cost of every pair; infinite where the instance cannot serve the request."""
-        busy = np.array([instance.busy_s for instance in instances])
-        coefficient = np.array([instance.coefficient for instance in instances])
-        waited = np.array([request.waited_s for request in waiting])
-        qos = np.array([inf if r.qos_s is None else r.qos_s for r in waiting])
-        done = busy + predicted_s
-        late = waited[:, None] + done > self.xi * qos[:, None]
-        used = np.where(late & np.isfinite(done), _LATE * qos[:, None], done)
-        return np.asarray(coefficient * used)
+        return matching_cost(
+            self.xi,
+            state.waited_s,
+            state.qos_s,
+            state.predicted_s,
+            state.busy_s,
+            state.fleet.coefficient,
+        )
 
 
 def heterogeneity(largest_request_s: FloatArray) -> FloatArray:
@@ -107,20 +175,3 @@ def heterogeneity(largest_request_s: FloatArray) -> FloatArray:
     good = bool(((largest_request_s > 0) & np.isfinite(largest_request_s)).all())
     checks.require(good, "largest_request_s", "must be finite and > 0", largest_request_s)
     return np.asarray(largest_request_s.min(initial=inf) / largest_request_s)
-
-
-def _finite(cost: FloatArray) -> FloatArray:
-    """Give the costs with pairs that cannot be at a price that is avoided wherever possible."""
-    able = np.isfinite(cost)
-    if able.all():
-        return cost
-    price = (cost[able].max(initial=0.0) + 1.0) * (min(cost.shape) + 1)
-    return np.where(able, cost, price)
-
-
-def _by_age(waiting: Sequence[WaitingRequest]) -> FloatArray:  # (m, 1)
-    """Give a tiny price that rises from the request that has waited longest to the newest."""
-    order = sorted(range(len(waiting)), key=lambda i: -waiting[i].waited_s)
-    place = np.empty(len(waiting))
-    place[order] = np.arange(len(waiting))
-    return place[:, None] * _TIE_S

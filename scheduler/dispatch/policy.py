@@ -1,104 +1,161 @@
-"""The seam between whoever has requests to start and how each finds its instance."""
+"""The seam between whoever has requests to start and how each finds its instance.
+
+| symbol | meaning |
+| --- | --- |
+| m, n | waiting requests, in the order in which they began to wait; instances |
+
+A state is made of arrays, because it is built anew at every arrival and completion: an
+object per request would cost more than the decision.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines import checks
+from pipelines.errors import InvalidInput
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+UNPLANNED = -1
+"""In `DispatchState.planned`: no instance is foreseen for the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingRequest:
-    """A request that has not started.
-
-    Attributes:
-        id: Unique among those waiting.
-        waited_s: Seconds since it arrived, `>= 0`.
-        qos_s: It should be answered within so many seconds of its arrival, `> 0`; None: whenever.
-    """
-
-    id: str
-    waited_s: float
-    qos_s: float | None = None
-
-    def __post_init__(self) -> None:
-        checks.non_negative(f"request {self.id}.waited_s", self.waited_s)
-        if self.qos_s is not None:
-            checks.positive(f"request {self.id}.qos_s", self.qos_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceState:
-    """A running instance, which serves one request at a time.
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What stays the same of n instances. Instances are listed in order of preference.
 
     Attributes:
-        id: Unique among the instances.
-        busy_s: Predicted seconds until it is free, `>= 0`.
-        idle: Whether a request can start on it now. Not the same as `busy_s == 0`: a request that
-            takes longer than predicted keeps an instance busy with no seconds left.
-        coefficient: What a second of it is worth, relative to the fastest kind, in (0, 1]; see
-            `scheduler.dispatch.matching.heterogeneity`.
+        kind: Number of each instance's type; 0 is the base type, which serves every request
+            in time (Kairos, section 7).
+        coefficient: What a second of each is worth relative to the base type, in (0, 1], see
+            `scheduler.dispatch.coefficients.heterogeneity`.
+        price: The same by the dual prices of the throughput bound, `>= 0`, see
+            `scheduler.pool.throughput_bound`.
     """
 
-    id: str
-    busy_s: float = 0.0
-    idle: bool = True
-    coefficient: float = 1.0
+    kind: IntArray  # (n,)
+    coefficient: FloatArray  # (n,)
+    price: FloatArray  # (n,)
 
     def __post_init__(self) -> None:
-        checks.non_negative(f"instance {self.id}.busy_s", self.busy_s)
-        checks.share(f"instance {self.id}.coefficient", self.coefficient)
+        n = len(self.kind)
+        for name, values in (("coefficient", self.coefficient), ("price", self.price)):
+            checks.require(values.shape == (n,), name, f"must have shape ({n},)", values.shape)
+        in_range = bool(((self.coefficient > 0) & (self.coefficient <= 1)).all())
+        checks.require(in_range, "coefficient", "must be in (0, 1]", self.coefficient)
+        checks.require(bool((self.price >= 0).all()), "price", "must be >= 0", self.price)
+        checks.require(bool((self.kind >= 0).all()), "kind", "must be >= 0", self.kind)
+
+    @classmethod
+    def alike(cls, count: int) -> Fleet:
+        """Give the fleet of so many instances of one type."""
+        return cls(np.zeros(count, dtype=np.int64), np.ones(count), np.ones(count))
+
+    def __len__(self) -> int:
+        """Give n."""
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchState:
+    """Who waits, and what the instances do.
+
+    Attributes:
+        waited_s: Seconds since each request arrived, `>= 0`.
+        qos_s: Each should be answered within so many seconds of its arrival, `> 0`; infinite:
+            whenever.
+        size: Of each request, in any unit (its batch); 1 where sizes are unknown.
+        planned: What the decision before this one foresaw: an instance's place, or UNPLANNED.
+        predicted_s: Seconds of each request on each instance once it has started, `>= 0`;
+            infinite where an instance cannot serve a request.
+        busy_s: Predicted seconds until each instance is free, `>= 0`.
+        idle: Whether a request can start on it now. Not the same as `busy_s == 0`: a request
+            that takes longer than predicted keeps an instance busy with no seconds left.
+        fleet: What stays the same of the instances.
+
+    Raises:
+        InvalidInput: If shapes differ, or a number is NaN or out of its range.
+    """
+
+    waited_s: FloatArray  # (m,)
+    qos_s: FloatArray  # (m,)
+    size: FloatArray  # (m,)
+    planned: IntArray  # (m,)
+    predicted_s: FloatArray  # (m, n)
+    busy_s: FloatArray  # (n,)
+    idle: BoolArray  # (n,)
+    fleet: Fleet
+
+    def __post_init__(self) -> None:
+        m, n = self.waited_s.shape[0], len(self.fleet.kind)
+        if self.predicted_s.shape != (m, n):
+            raise InvalidInput.of(
+                "predicted_s", f"must have shape {(m, n)}", self.predicted_s.shape
+            )
+        if not (self.qos_s.shape == self.size.shape == self.planned.shape == (m,)):
+            raise InvalidInput.of("qos_s", f"must have shape ({m},)", self.qos_s.shape)
+        if not (self.busy_s.shape == self.idle.shape == (n,)):
+            raise InvalidInput.of("busy_s", f"must have shape ({n},)", self.busy_s.shape)
+        # Written out: a state is built for every event, and the fast path must stay fast.
+        if not self.predicted_s.min(initial=inf) >= 0:
+            raise InvalidInput.of("predicted_s", "must be >= 0 everywhere", "less")
+        if not self.waited_s.min(initial=inf) >= 0:
+            raise InvalidInput.of("waited_s", "must be >= 0", self.waited_s)
+        if not self.qos_s.min(initial=inf) > 0:
+            raise InvalidInput.of("qos_s", "must be > 0", self.qos_s)
+        if not self.busy_s.min(initial=inf) >= 0:
+            raise InvalidInput.of("busy_s", "must be >= 0", self.busy_s)
 
 
 class Start(NamedTuple):
-    """A request starts on an instance now."""
+    """A request starts on an instance now; places in the state."""
 
-    request: str
-    instance: str
+    request: int
+    instance: int
+
+
+class Decision(NamedTuple):
+    """What a policy says.
+
+    Attributes:
+        starts: What starts now.
+        rejected: Requests that are turned away for good.
+        planned: What is foreseen for requests that go on waiting; the next state tells it to
+            the policy again.
+    """
+
+    starts: Sequence[Start] = ()
+    rejected: Sequence[int] = ()
+    planned: Sequence[Start] = ()
 
 
 class DispatchPolicy(Protocol):
     """Says which waiting requests start now, and where.
 
-    A pure function of its arguments: the live dispatcher and a simulator call the same object.
-    It is called again at the next arrival or completion; nothing but a start is final. A start
-    names an idle instance, each instance and each request at most once. Requests that are not
-    started go on waiting: a policy drops none. Safe to share between threads.
+    A pure function of the state: the live dispatcher and the simulator call the same object.
+    It is called at every arrival and completion while requests wait; nothing but starts and
+    rejections is final. A start names an idle instance that can serve the request, and each
+    instance and each request at most once. A request that is neither started nor rejected goes
+    on waiting, and unless the policy `rejects`, every request that some instance can serve
+    starts in the end. Safe to share between threads.
     """
 
-    def assign(
-        self,
-        waiting: Sequence[WaitingRequest],
-        instances: Sequence[InstanceState],
-        predicted_s: FloatArray,  # (m, n)
-    ) -> tuple[Start, ...]:
-        """Give what starts now.
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether it is to be called also when no instance is idle."""
 
-        Args:
-            waiting: m requests, in any order.
-            instances: n instances, idle and busy ones.
-            predicted_s: Seconds of each request on each instance once it has started, `>= 0`;
-                infinite where an instance cannot serve a request.
+    @property
+    def rejects(self) -> bool:
+        """Whether it turns requests away."""
 
-        Raises:
-            InvalidInput: If `predicted_s` has another shape, or an entry that is NaN or < 0.
-        """
-
-
-def check_predictions(
-    waiting: Sequence[WaitingRequest], instances: Sequence[InstanceState], predicted_s: FloatArray
-) -> None:
-    """Raise InvalidInput unless there is a prediction `>= 0` for every pair."""
-    shape = (len(waiting), len(instances))
-    checks.require(
-        predicted_s.shape == shape, "predicted_s", f"must have shape {shape}", predicted_s.shape
-    )
-    good = bool((predicted_s >= 0).all())
-    checks.require(good, "predicted_s", "must be >= 0 everywhere", predicted_s)
+    def decide(self, state: DispatchState) -> Decision:
+        """Give what starts now."""

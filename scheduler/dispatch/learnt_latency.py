@@ -1,0 +1,211 @@
+"""Seconds by size, learnt from served requests: first a line, then a table with quantiles.
+
+| symbol | meaning |
+| --- | --- |
+| x, y | size and seconds of a request |
+| b | bucket of sizes: those in ((b - 1) width, b width] |
+| r | log(y / prediction), of every observation; fading mean and mean square |
+| o | octave of the prediction: those between 2^o and 2^(o + 1) seconds |
+
+Linear in size from the first few requests, then the mean of the size's own bucket (Kairos 5.1,
+remarks). Single runs are taken as log-normal about the prediction with the spread of r in its
+octave, so a quantile needs hardly more observations than a mean, and the milliseconds of noise
+that every call has do not make long requests look as uncertain as short ones. Drift is told by
+a two-sided cumulative sum of r: when machines have become slower or faster for good, buckets
+and line start anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp, floor, log, log2, sqrt
+from statistics import NormalDist
+from typing import cast
+
+from pipelines import checks
+from pipelines.errors import InvalidInput
+from scheduler.dispatch.latency_model import LatencyLine
+
+_LEAST_S = 1e-9  # logarithms of nothing
+_SLACK, _ALARM = 0.5, 8.0  # of the cumulative sum, in standard deviations: about one false
+# alarm in 10^4 observations of a normal r, a shift by two deviations found within six
+_ERROR_MEMORY = 0.99
+_LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """How a table learns.
+
+    Attributes:
+        width: Sizes per bucket, `> 0`. 10: the step of the published measurements.
+        enough: Observations from which on a bucket is believed instead of the line, `>= 1`.
+        memory: Weight of an observation after one more came to the same bucket, in (0, 1].
+    """
+
+    width: float = 10.0
+    enough: int = 3
+    memory: float = 0.95
+
+    def __post_init__(self) -> None:
+        checks.positive("width", self.width)
+        checks.require(self.enough >= 1, "enough", "must be >= 1", self.enough)
+        checks.share("memory", self.memory)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    count: int = 0
+    weight: float = 0.0
+    mean: float = 0.0
+
+
+@dataclass(slots=True)
+class _Errors:
+    weight: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, error: float) -> None:
+        self.weight = _ERROR_MEMORY * self.weight + 1.0
+        self.total = _ERROR_MEMORY * self.total + error
+        self.squares = _ERROR_MEMORY * self.squares + error * error
+
+    @property
+    def spread(self) -> float:
+        if self.weight < 2:
+            return 0.0
+        mean = self.total / self.weight
+        return sqrt(max(self.squares / self.weight - mean**2, 0.0))
+
+
+@dataclass(slots=True)
+class LearntLatency:
+    """What is known of one kind of instance. Not safe to share between threads.
+
+    Attributes:
+        line: Seconds as a line of the size.
+        settings: How it learns.
+        drifts: Number of times that everything was learnt anew.
+    """
+
+    line: LatencyLine
+    settings: TableSettings = TableSettings()
+    drifts: int = 0
+    _buckets: dict[int, _Bucket] = field(default_factory=dict)
+    _errors: _Errors = field(default_factory=_Errors)
+    _octaves: dict[int, _Errors] = field(default_factory=dict)
+    _up: float = 0.0
+    _down: float = 0.0
+
+    def predict(self, size: float = 1.0) -> float:
+        """Give the mean seconds of a request of that size."""
+        bucket = self._buckets.get(self._place(size))
+        if bucket is not None and bucket.count >= self.settings.enough:
+            return bucket.mean
+        return self.line.predict(size)
+
+    def quantile(self, level: float, size: float = 1.0) -> float:
+        """Give the quantile of the seconds of single requests of that size.
+
+        Raises:
+            InvalidInput: If `level` is not in (0, 1).
+        """
+        checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
+        predicted = self.predict(size)
+        errors = self._octaves.get(_octave(predicted), self._errors)
+        return predicted * exp(NormalDist().inv_cdf(level) * errors.spread)
+
+    @property
+    def spread(self) -> float:
+        """Give the standard deviation of r; 0 before two observations."""
+        return self._errors.spread
+
+    def observe(self, seconds: float, size: float = 1.0) -> None:
+        """Learn from a request that was served.
+
+        Raises:
+            InvalidInput: If `seconds` is not finite and `>= 0`, or `size` not finite.
+        """
+        predicted = self.predict(size)
+        known = self.line.count >= self.settings.enough
+        self.line = self.line.observed(seconds, size)
+        if known:
+            self._note_error(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
+            octave = self._octaves.setdefault(_octave(predicted), _Errors())
+            octave.add(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
+        if max(self._up, self._down) > _ALARM:
+            self._start_anew(seconds, size)
+            return
+        bucket = self._buckets.setdefault(self._place(size), _Bucket())
+        bucket.count += 1
+        bucket.weight = self.settings.memory * bucket.weight + 1.0
+        bucket.mean += (seconds - bucket.mean) / bucket.weight
+
+    def dump(self) -> dict[str, object]:
+        """Give everything as JSON values, for `load` after a restart."""
+        line = self.line
+        names = ("prior_s", "prior_weight", "memory", "count", "n", "mx", "my", "sxx", "sxy")
+        return {
+            "line": {name: getattr(line, name) for name in names},
+            "buckets": {str(b): [k.count, k.weight, k.mean] for b, k in self._buckets.items()},
+            "errors": _dumped(self._errors),
+            "octaves": {str(o): _dumped(errors) for o, errors in self._octaves.items()},
+            "drift": [self._up, self._down],
+            "drifts": self.drifts,
+        }
+
+    @classmethod
+    def load(
+        cls, dumped: Mapping[str, object], settings: TableSettings | None = None
+    ) -> LearntLatency:
+        """Give what was dumped.
+
+        Raises:
+            InvalidInput: If it was not.
+        """
+        try:
+            line = LatencyLine(**cast("dict[str, float]", dumped["line"]))  # type: ignore[arg-type] # count is an int
+            known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))
+            buckets = cast("dict[str, tuple[int, float, float]]", dumped["buckets"])
+            known._buckets = {int(b): _Bucket(*values) for b, values in buckets.items()}
+            known._errors = _Errors(*cast("list[float]", dumped["errors"]))
+            octaves = cast("dict[str, list[float]]", dumped["octaves"])
+            known._octaves = {int(o): _Errors(*values) for o, values in octaves.items()}
+            known._up, known._down = cast("list[float]", dumped["drift"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            rule = "must be what `dump` gave"
+            raise InvalidInput.of("dumped", rule, dict(dumped)) from error
+        return known
+
+    def _place(self, size: float) -> int:
+        return -int(-size // self.settings.width)
+
+    def _note_error(self, error: float) -> None:
+        known = self._errors
+        mean = known.total / known.weight if known.weight >= 2 else 0.0
+        deviations = (error - mean) / max(known.spread, _LEAST_SPREAD)
+        if known.weight >= 10:  # before, the spread itself is a guess
+            self._up = max(0.0, self._up + min(deviations, 4.0) - _SLACK)
+            self._down = max(0.0, self._down - max(deviations, -4.0) - _SLACK)
+        known.add(error)
+
+    def _start_anew(self, seconds: float, size: float) -> None:
+        """Forget, but keep the last word: the line's slope scaled to what was just seen."""
+        scale = seconds / max(self.line.predict(size), _LEAST_S)
+        self.line = LatencyLine(prior_s=self.line.predict(size) * scale)
+        self.line = self.line.observed(seconds, size)
+        self._buckets.clear()
+        self._octaves.clear()
+        self._errors = _Errors()
+        self._up = self._down = 0.0
+        self.drifts += 1
+
+
+def _octave(seconds: float) -> int:
+    return floor(log2(max(seconds, _LEAST_S)))
+
+
+def _dumped(errors: _Errors) -> list[float]:
+    return [errors.weight, errors.total, errors.squares]

@@ -1,0 +1,1 @@
+"""Chooses how many instances of each type to rent."""

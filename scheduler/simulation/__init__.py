@@ -1,0 +1,1 @@
+"""Simulates requests to instances: drives the production policies, never a copy of them."""

@@ -1,0 +1,125 @@
+"""Latencies as they were measured: a table per model, by batch size and instance type.
+
+Read from text in the format of `kairos_latency.csv`: a header, then a row per (model,
+instance, batch) with `mean_ms` and `std_ms` at least. A request of any size is charged the next
+batch size of the table.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.errors import InvalidInput
+from scheduler.dispatch.policy import FloatArray, IntArray
+
+_COLUMNS = ("model", "instance", "batch", "mean_ms", "std_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyTable:
+    """What a model was measured to take.
+
+    Attributes:
+        model: Its name.
+        kinds: Names of the K instance types, in the order of the file; the first is the base.
+        batches: The B batch sizes, rising.
+        mean_s: Seconds, `> 0`.
+        std_s: Standard deviation of single runs, `>= 0`.
+    """
+
+    model: str
+    kinds: tuple[str, ...]
+    batches: IntArray  # (B,)
+    mean_s: FloatArray  # (B, K)
+    std_s: FloatArray  # (B, K)
+
+    def rows(self, sizes: IntArray) -> IntArray:  # (N,)
+        """Give the row that each size is charged.
+
+        Raises:
+            InvalidInput: If a size is larger than the largest batch size, or `< 1`.
+        """
+        largest = int(self.batches[-1])
+        good = bool(((sizes >= 1) & (sizes <= largest)).all())
+        checks.require(good, "batch", f"must be in [1, {largest}]", sizes.max(initial=0))
+        return np.searchsorted(self.batches, sizes)
+
+    def quantile_s(self, level: float) -> FloatArray:  # (B, K)
+        """Give the quantile of single runs, taken as log-normal with that mean and deviation.
+
+        Raises:
+            InvalidInput: If `level` is not in (0, 1).
+        """
+        checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
+        mu, sigma = self._log_normal()
+        return np.asarray(np.exp(mu + NormalDist().inv_cdf(level) * sigma))
+
+    def sampled_s(self, rows: IntArray, rng: np.random.Generator) -> FloatArray:  # (N, K)
+        """Give seconds of single runs, log-normal, the luck of a request its own on each kind."""
+        mu, sigma = self._log_normal()
+        draws = rng.standard_normal((len(rows), len(self.kinds)))
+        return np.asarray(np.exp(mu[rows] + sigma[rows] * draws))
+
+    def _log_normal(self) -> tuple[FloatArray, FloatArray]:
+        variance = np.log1p((self.std_s / self.mean_s) ** 2)
+        return np.log(self.mean_s) - variance / 2, np.sqrt(variance)
+
+
+def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
+    """Give the table of a model.
+
+    Args:
+        lines: Of the file.
+        model: Its name in the column `model`.
+
+    Raises:
+        InvalidInput: If a column, the model or a combination of type and batch is missing or
+            told twice, or a number is none or out of its range.
+    """
+    reader = csv.DictReader(lines)
+    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+    checks.require(not missing, "header", f"must have {', '.join(_COLUMNS)}", reader.fieldnames)
+    cells: dict[tuple[str, int], tuple[float, float]] = {}
+    models: dict[str, None] = {}
+    for row in reader:
+        models[row["model"]] = None
+        if row["model"] == model:
+            key, value = _cell(row)
+            checks.require(key not in cells, f"row {key}", "must not repeat", row)
+            cells[key] = value
+    checks.require(bool(cells), "model", f"must be among {', '.join(models)}", model)
+    return _table(model, cells)
+
+
+def _cell(row: dict[str, str]) -> tuple[tuple[str, int], tuple[float, float]]:
+    try:
+        batch = int(row["batch"])
+        mean_s, std_s = float(row["mean_ms"]) / 1e3, float(row["std_ms"]) / 1e3
+    except (TypeError, ValueError) as error:
+        rule = "must have numbers for batch, mean_ms and std_ms"
+        raise InvalidInput.of("row", rule, row) from error
+    checks.positive("batch", batch)
+    checks.positive("mean_ms", mean_s)
+    checks.non_negative("std_ms", std_s)
+    return (row["instance"], batch), (mean_s, std_s)
+
+
+def _table(model: str, cells: dict[tuple[str, int], tuple[float, float]]) -> LatencyTable:
+    kinds = tuple(dict.fromkeys(kind for kind, _ in cells))
+    batches = sorted({batch for _, batch in cells})
+    missing = [(k, b) for k in kinds for b in batches if (k, b) not in cells]
+    checks.require(not missing, model, "must have every type at every batch", missing[:3])
+    grid = np.array([[cells[kind, batch] for kind in kinds] for batch in batches])
+    return LatencyTable(
+        model=model,
+        kinds=kinds,
+        batches=np.array(batches, dtype=np.int64),
+        mean_s=grid[:, :, 0],
+        std_s=grid[:, :, 1],
+    )

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import pytest
+
+from deploy.errors import InstanceLost
+from deploy.pool_dispatcher import Answer, PoolDispatcher, PoolSettings
+from deploy.tier_queue import InstanceType
+from deploy.workers.client import Reply, WorkerClient
+from pipelines.clock import ManualClock
+from pipelines.errors import InvalidInput, Unavailable
+from scheduler.dispatch.clockwork import Clockwork
+from scheduler.dispatch.plan_ahead import PlanAhead
+from scheduler.dispatch.policy import DispatchPolicy
+
+
+class FakeClient:
+    """An instance that answers when told to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.running: list[asyncio.Future[Reply]] = []
+
+    async def run(
+        self,
+        operators: Sequence[str],
+        inputs: Mapping[str, bytes],
+        wants: Sequence[str],
+        *,
+        timeout_s: float,
+    ) -> Reply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.running.append(future)
+        return await future
+
+    async def settle(self, *, timeout_s: float) -> None:
+        await asyncio.Event().wait()  # it never comes back
+
+    def answer(self) -> None:
+        self.running.pop().set_result(Reply(outputs={}, seconds={}, sizes={}))
+
+    def die(self) -> None:
+        self.running.pop().set_exception(InstanceLost(self.address, "killed"))
+
+
+class World:
+    def __init__(self, policy: DispatchPolicy | None = None, limit: int = 10) -> None:
+        self.clock = ManualClock()
+        settings = PoolSettings(qos_s=1.0, timeout_s=5.0, queue_limit=limit, prior_s=0.4)
+        self.dispatcher = PoolDispatcher(policy or PlanAhead(), self.clock, settings)
+        self.clients: list[FakeClient] = []
+
+    def add(self, address: str) -> FakeClient:
+        client = FakeClient(address)
+        self.clients.append(client)
+        self.dispatcher.add(cast("WorkerClient", client), InstanceType(name="only"))
+        return client
+
+    def send(self) -> asyncio.Task[Answer]:
+        return asyncio.create_task(self.dispatcher.request("serve", {}))
+
+
+async def quiet() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"qos_s": 0.0}, "qos_s must be"),
+        ({"timeout_s": 0.5}, r"timeout_s must be >= 1\.0"),
+        ({"queue_limit": 0}, "queue_limit must be >= 1"),
+        ({"prior_s": 0.0}, "prior_s must be"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changed: dict[str, float], message: str) -> None:
+    values: dict[str, float] = {"qos_s": 1.0, "timeout_s": 5.0, **changed}
+    with pytest.raises(InvalidInput, match=message):
+        PoolSettings(**values)  # type: ignore[arg-type] # a float for the limit as well
+
+
+def test_what_is_lost_with_an_instance_is_served_by_another() -> None:
+    async def scenario() -> None:
+        world = World()
+        first, second = world.add("a"), world.add("b")
+        task = world.send()
+        await quiet()
+        first.die()
+        await quiet()
+        second.answer()
+        assert (await task).retries == 1
+        await world.dispatcher.queue.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_lost_after_its_deadline_or_twice_is_answered_with_an_error() -> None:
+    async def scenario() -> None:
+        world = World()
+        first, second = world.add("a"), world.add("b")
+        late, unlucky = world.send(), None
+        await quiet()
+        world.clock.seconds = 1.0
+        first.die()
+        with pytest.raises(InstanceLost, match="a was lost"):
+            await late
+        third = world.add("c")
+        unlucky = world.send()
+        await quiet()
+        next(c for c in (second, third) if c.running).die()
+        await quiet()
+        next(c for c in (second, third) if c.running).die()
+        with pytest.raises(InstanceLost):
+            await unlucky
+        await world.dispatcher.queue.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_queue_gives_up_who_is_late_before_it_refuses_who_is_not() -> None:
+    async def scenario() -> None:
+        world = World(limit=1)
+        client = world.add("a")
+        served, hopeless = world.send(), None
+        await quiet()
+        hopeless = world.send()
+        await quiet()
+        refused = world.send()
+        with pytest.raises(Unavailable, match="already wait") as refusal:
+            await refused
+        assert refusal.value.retry_after_s > 0
+        world.clock.seconds = 1.5
+        fresh = world.send()
+        with pytest.raises(Unavailable, match="before its deadline"):
+            await hopeless
+        client.answer()
+        await quiet()
+        client.answer()
+        await asyncio.gather(served, fresh)
+        figures = world.dispatcher.queue.figures()
+        assert (figures.answered, figures.turned_away, figures.waiting) == (2, 2, 0)
+        assert figures.late == 1  # the first: it ended at 1.5 s
+        assert figures.late_max_s == pytest.approx(0.5)
+
+    asyncio.run(scenario())
+
+
+def test_a_policy_may_turn_a_request_away() -> None:
+    async def scenario() -> None:
+        world = World(Clockwork(rejects=True))
+        client = world.add("a")
+        tasks = [world.send() for _ in range(3)]
+        with pytest.raises(Unavailable, match="cannot serve it before its deadline"):
+            await tasks[2]  # 3 x 0.4 s are more than 1 s
+        for task in tasks[:2]:
+            await quiet()
+            client.answer()
+            await task
+
+    asyncio.run(scenario())
