@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,14 @@ from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
 from pipelines.profile import Failure, Profile
 from pipelines.trace import Trace
+
+
+class _Known(NamedTuple):
+    """What was asked for of a configuration: how many inputs, paid and saved for them."""
+
+    inputs: int
+    spent_s: float
+    saved_s: float
 
 
 class TraceEvaluator:
@@ -39,7 +48,7 @@ class TraceEvaluator:
         self._cached = cached
         self._space = ConfigurationSpace(trace.graph)
         self._row = _rows(self._space, trace)
-        self._measured: dict[int, int] = {}  # row -> inputs measured
+        self._known: dict[int, _Known] = {}  # by row
         self._paid: dict[tuple[int, tuple[int, ...]], int] = {}  # operator, lineage -> inputs paid
         self._spent_s = 0.0
 
@@ -69,14 +78,22 @@ class TraceEvaluator:
             1 <= inputs <= self.population, "inputs", f"must be in [1, {self.population}]", inputs
         )
         row = self._row_of(configuration)
-        before = self._measured.get(row, 0)
-        now = max(before, inputs)
-        drawn = self._order[before:now]
-        total_s = float(np.nansum(self._trace.latency_s[row][:, drawn], dtype=np.float64))
-        spent_s = self._charge(row, before, now)
-        self._measured[row] = now
+        known = self._known.get(row, _Known(inputs=0, spent_s=0.0, saved_s=0.0))
+        if inputs > known.inputs:
+            known = self._extended(row, known, inputs)
+        return self._profile(configuration, row, known)
+
+    def _extended(self, row: int, known: _Known, inputs: int) -> _Known:
+        drawn = self._order[known.inputs : inputs]
+        whole_s = float(np.nansum(self._trace.latency_s[row][:, drawn], dtype=np.float64))
+        spent_s = self._charge(row, known.inputs, inputs)
         self._spent_s += spent_s
-        return self._profile(configuration, row, now, spent_s, max(total_s - spent_s, 0.0))
+        self._known[row] = _Known(
+            inputs=inputs,
+            spent_s=known.spent_s + spent_s,
+            saved_s=known.saved_s + max(whole_s - spent_s, 0.0),
+        )
+        return self._known[row]
 
     def _row_of(self, configuration: Configuration) -> int:
         row = self._row.get(self._space.number(configuration))
@@ -103,10 +120,8 @@ class TraceEvaluator:
         names = {self.graph.operators[i].name for i in lineage}
         return [k for k, slot in enumerate(self.graph.slots) if slot.operator in names]
 
-    def _profile(
-        self, configuration: Configuration, row: int, count: int, spent_s: float, saved_s: float
-    ) -> Profile:
-        drawn = self._order[:count]
+    def _profile(self, configuration: Configuration, row: int, known: _Known) -> Profile:
+        drawn = self._order[: known.inputs]
         score = self._trace.score[row, drawn].astype(np.float64)
         failed = np.isnan(score)
         hide = np.where(failed, np.nan, 1.0)
@@ -121,8 +136,8 @@ class TraceEvaluator:
                 Failure(input=int(i), operator="score", cause="the stored measurement failed")
                 for i in drawn[failed]
             ),
-            spent_s=spent_s,
-            saved_s=saved_s,
+            spent_s=known.spent_s,
+            saved_s=known.saved_s,
         )
 
 

@@ -20,6 +20,8 @@ from pipelines.evaluation import Evaluator
 from pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
+from pipelines.replay import TraceEvaluator
+from pipelines.trace import Trace
 from profiler.execution import InProcess
 from profiler.journal import MemoryJournal
 from profiler.measure import Profiler
@@ -98,10 +100,29 @@ def over_operators(cache: PrefixCache | None) -> Evaluator:
     )
 
 
+def over_a_trace(*, cached: bool) -> Evaluator:
+    profiler = over_operators(PrefixCache())
+    space = ConfigurationSpace(profiler.graph)
+    profiles = [profiler.measure(space.configuration(c), INPUTS) for c in range(space.size)]
+    by_input = np.argsort(ORDER)
+    trace = Trace(
+        graph=profiler.graph,
+        configurations=space.indices(list(range(space.size))).astype(np.int16),
+        score=np.array([p.score[by_input] for p in profiles], np.float32),
+        latency_s=np.array([p.operator_s[:, by_input] for p in profiles], np.float32),
+        output_bytes=np.array([p.output_bytes[:, by_input] for p in profiles], np.float32),
+        input_bytes=np.full(INPUTS, 1, np.float32),
+        features=np.zeros((INPUTS, 1), np.float32),
+    )
+    return TraceEvaluator(trace, ORDER, cached=cached)
+
+
 EVALUATORS: Mapping[str, Callable[[], Evaluator]] = {
     "profiler": lambda: over_operators(PrefixCache()),
     "profiler without cache": lambda: over_operators(None),
     "profiler with a cache that holds one output": lambda: over_operators(PrefixCache(600)),
+    "replayed trace": lambda: over_a_trace(cached=True),
+    "replayed trace without cache": lambda: over_a_trace(cached=False),
 }
 
 CONFIGURATIONS = tuple(

@@ -75,7 +75,8 @@ def _predict(weights: Weights, features: FloatArray) -> FloatArray:
         torch.set_num_threads(1)
     tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
     with torch.inference_mode():
-        values = torch.from_numpy(np.ascontiguousarray(features))
+        # A copy: what operators get is read-only, and torch warns of memory it could write.
+        values = torch.from_numpy(np.array(features, order="C"))
         values = values.reshape(-1, *image_shape(features.shape[1]))
         for layer in ("0", "3"):
             kernel, offset = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]

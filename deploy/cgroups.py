@@ -1,0 +1,193 @@
+"""CPU quotas of the Linux kernel, version 1 (`cpu` controller) and version 2 (`cpu.max`).
+
+A cgroup is a folder under the one this process is in; its name carries who made it, so
+that what a dead process left behind is found and removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from pipelines import checks
+
+_PREFIX = "circinus"
+_LEAST_QUOTA_US = 1_000  # the kernel's least quota: small slices stretch short operators evenly
+_LEAST_PERIOD_US, _LARGEST_PERIOD_US = 1_000, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """CPU time per period, in microseconds as the kernel counts."""
+
+    quota_us: int
+    period_us: int
+
+    @classmethod
+    def of(cls, share: float) -> Quota:
+        """Give the quota with the smallest slices for a share of one core, in (0, 1]."""
+        checks.share("share", share)
+        period = min(max(ceil(_LEAST_QUOTA_US / share), _LEAST_PERIOD_US), _LARGEST_PERIOD_US)
+        return cls(quota_us=max(round(period * share), _LEAST_QUOTA_US), period_us=period)
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The cgroup of one instance."""
+
+    folder: Path
+    version: int
+
+    def add(self, pid: int) -> None:
+        """Move a process here.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        (self.folder / "cgroup.procs").write_text(str(pid))
+
+    def pids(self) -> tuple[int, ...]:
+        """Give the processes inside; none when the cgroup is gone."""
+        try:
+            return tuple(map(int, (self.folder / "cgroup.procs").read_text().split()))
+        except FileNotFoundError:
+            return ()
+
+    def limit(self, share: float) -> None:
+        """Let the processes inside have `share` of one core together.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        quota = Quota.of(share)
+        if self.version == 2:
+            (self.folder / "cpu.max").write_text(f"{quota.quota_us} {quota.period_us}")
+            return
+        (self.folder / "cpu.cfs_period_us").write_text(str(quota.period_us))
+        (self.folder / "cpu.cfs_quota_us").write_text(str(quota.quota_us))
+
+    def remove(self) -> bool:
+        """Remove it; give False while a process is still inside."""
+        try:
+            self.folder.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.EBUSY, errno.ENOTEMPTY):
+                return False
+            raise
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where this process may make cgroups.
+
+    Attributes:
+        parent: Folder of the cgroup that this process is in.
+        version: 1 or 2.
+    """
+
+    parent: Path
+    version: int
+
+    def create(self, serial: str) -> Cgroup:
+        """Make a cgroup without a limit.
+
+        Raises:
+            OSError: If the kernel refuses.
+        """
+        owner = os.getpid()
+        folder = self.parent / f"{_PREFIX}-{owner}-{start_of(owner)}-{serial}"
+        folder.mkdir()
+        return Cgroup(folder, self.version)
+
+    def sweep(self) -> tuple[Path, ...]:
+        """Remove what dead processes left behind, and give it."""
+        found = [folder for folder in self.parent.glob(f"{_PREFIX}-*-*-*") if _is_orphan(folder)]
+        return tuple(folder for folder in found if Cgroup(folder, self.version).remove())
+
+
+def available(
+    mountinfo: Path = Path("/proc/self/mountinfo"), membership: Path = Path("/proc/self/cgroup")
+) -> Cgroups | str:
+    """Give where CPU quotas can be set, or the reason in words why they cannot.
+
+    It is tried out: a cgroup is made, limited and removed.
+    """
+    try:
+        mounts = mountinfo.read_text().splitlines()
+        places = _places(mounts, membership.read_text().splitlines())
+    except OSError as error:
+        return f"no cgroups on this system ({error})"
+    reasons = [reason for place in places if (reason := _refusal(place)) is not None]
+    for place in places:
+        if _refusal(place) is None:
+            return place
+    return "; ".join(reasons) or "no cgroup with a cpu controller is mounted"
+
+
+def start_of(pid: int, read: Callable[[Path], str] = Path.read_text) -> int | None:
+    """Give when a process started, in kernel ticks since boot; None when there is none.
+
+    With the pid it names a process for good: a pid alone is used again.
+    """
+    try:
+        stat = read(Path(f"/proc/{pid}/stat"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command in brackets may itself have blanks and brackets; field 22 counts from 1.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _places(mounts: Iterable[str], membership: Iterable[str]) -> list[Cgroups]:
+    inside = {}
+    for line in membership:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            inside[controller] = path
+    places = []
+    for line in mounts:
+        before, _, after = line.partition(" - ")
+        root, point = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        if kind == "cgroup" and "cpu" in options.split(",") and "cpu" in inside:
+            places.append(Cgroups(_folder(point, root, inside["cpu"]), 1))
+        if kind == "cgroup2" and "" in inside:
+            places.append(Cgroups(_folder(point, root, inside[""]), 2))
+    return sorted(places, key=lambda place: place.version)
+
+
+def _folder(point: str, root: str, path: str) -> Path:
+    # In a container the mount shows only the part of the tree below `root`.
+    below = path.removeprefix(root) if root != "/" else path
+    return Path(point) / below.lstrip("/")
+
+
+def _refusal(place: Cgroups) -> str | None:
+    try:
+        if place.version == 2:
+            _hand_down_cpu(place.parent)
+        probe = place.create(f"probe{os.urandom(4).hex()}")
+        try:
+            probe.limit(0.5)
+        finally:
+            probe.remove()
+    except OSError as error:
+        return f"{place.parent} (version {place.version}) refuses: {error.strerror}"
+    return None
+
+
+def _hand_down_cpu(parent: Path) -> None:
+    handed = parent / "cgroup.subtree_control"
+    if "cpu" not in handed.read_text().split():
+        handed.write_text("+cpu")
+
+
+def _is_orphan(folder: Path) -> bool:
+    _, pid, start, _ = folder.name.split("-", 3)
+    return not pid.isdigit() or str(start_of(int(pid))) != start

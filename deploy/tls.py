@@ -1,0 +1,38 @@
+"""The certificates of one side of a connection; the values only, no gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files of one side; both sides show certificates that the other's authority signed.
+
+    Attributes:
+        certificate: Our own.
+        key: Its private key.
+        authority: Certificate authority of the other side.
+    """
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Give key, certificate and authority.
+
+        Raises:
+            InvalidInput: If a file cannot be read.
+        """
+        try:
+            return (
+                self.key.read_bytes(),
+                self.certificate.read_bytes(),
+                self.authority.read_bytes(),
+            )
+        except OSError as error:
+            raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error

@@ -1,0 +1,143 @@
+"""Runs the operators of one call, at the worker's pace. Knows no gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from deploy.shares import Pace
+from pipelines.clock import Clock
+from pipelines.configuration import Configuration
+from pipelines.errors import InvalidInput, OperatorFailed
+from pipelines.payload import Payload, encode, payload_bytes
+from pipelines.pipeline import Pipeline, inputs_of, run_operator
+
+INPUT = "$input"
+"""Key of the pipeline's input among a call's inputs; no operator can be called so."""
+
+
+class CallEnded(Exception):
+    """The caller is gone, or its deadline passed: nobody waits for the rest."""
+
+
+class Call(Protocol):
+    """The caller's side of a call."""
+
+    def pause(self, seconds: float) -> None:
+        """Return after `seconds`; at once when they are not positive.
+
+        Raises:
+            CallEnded: As soon as nobody waits for the answer any more.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a call gives.
+
+    Attributes:
+        outputs: Encoded, of the wanted operators.
+        seconds: Of each operator, waits included.
+        sizes: Bytes of each output as links are charged for it.
+    """
+
+    outputs: Mapping[str, bytes]
+    seconds: Mapping[str, float]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Operators of a configured pipeline, run one at a time.
+
+    Attributes:
+        pipeline: Whose.
+        served: Names of the operators that may be asked for.
+        configuration: Of the pipeline.
+        pace: Share and speed to keep to.
+        clock: For the seconds.
+        cpu_seconds: CPU time of the calling thread so far.
+    """
+
+    pipeline: Pipeline
+    served: frozenset[str]
+    configuration: Configuration
+    pace: Pace
+    clock: Clock
+    cpu_seconds: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        for name in sorted(self.served):
+            self.pipeline.graph.position(name)
+
+    def run(
+        self,
+        operators: Sequence[str],
+        inputs: Mapping[str, Payload],
+        wants: Sequence[str],
+        call: Call,
+        pace: Pace | None = None,
+    ) -> Outcome:
+        """Give the outputs of `wants`, having run `operators` in the order given.
+
+        Args:
+            operators: Which ones, parents first.
+            inputs: Outputs of operators elsewhere, and the pipeline's input as `INPUT`.
+            wants: Among `operators`.
+            call: Tells when to give up.
+            pace: Instead of the worker's own.
+
+        Raises:
+            InvalidInput: If an operator is not served or an input is missing.
+            OperatorFailed: If one raises or gives no payload.
+            CallEnded: If nobody waits any more.
+        """
+        self._check(operators, inputs, wants)
+        known = dict(inputs)
+        seconds: dict[str, float] = {}
+        for name in operators:
+            call.pause(0)
+            known[name], seconds[name] = self._run_one(name, known, call, pace or self.pace)
+        encoded = {name: _encoded(name, known[name]) for name in wants}
+        return Outcome(
+            outputs=encoded,
+            seconds=seconds,
+            sizes={name: payload_bytes(known[name]) for name in wants},
+        )
+
+    def _check(
+        self, operators: Sequence[str], inputs: Mapping[str, Payload], wants: Sequence[str]
+    ) -> None:
+        available = set(inputs)
+        for name in operators:
+            if name not in self.served:
+                rule = f"must be among {', '.join(sorted(self.served))}"
+                raise InvalidInput.of("operators", rule, name)
+            needed = self.pipeline.graph.operator(name).after or (INPUT,)
+            missing = [need for need in needed if need not in available]
+            if missing:
+                raise InvalidInput.of("inputs", f"must have what {name} needs, missing", missing)
+            available.add(name)
+        strange = [name for name in wants if name not in operators]
+        if strange:
+            raise InvalidInput.of("wants", "must be among the operators", strange)
+
+    def _run_one(
+        self, name: str, known: Mapping[str, Payload], call: Call, pace: Pace
+    ) -> tuple[Payload, float]:
+        operator = self.pipeline.by_name[name]
+        inputs = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
+        began, cpu_began = self.clock.now(), self.cpu_seconds()
+        output = run_operator(operator, inputs, self.configuration)
+        elapsed = self.clock.now() - began
+        wait = pace.wait_s(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
+        call.pause(wait)
+        return output, self.clock.now() - began
+
+
+def _encoded(name: str, output: Payload) -> bytes:
+    try:
+        return encode(output)
+    except InvalidInput as error:
+        raise OperatorFailed(name, str(error)) from error

@@ -1,0 +1,1 @@
+"""Other strategies, peers of the product's own behind the same Protocol."""

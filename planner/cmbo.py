@@ -1,0 +1,165 @@
+"""CMBO as published: cost-aware multi-objective Bayesian optimisation (Circinus 4.2).
+
+Two Gaussian processes on one-hot knobs, accuracy and log latency; the next
+configuration has the largest utility (see `planner.acquisition`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.configuration import ConfigurationSpace
+from pipelines.profile import FloatArray
+from pipelines.slo import Slo
+from planner.acquisition import Normals, log_chance, log_utility
+from planner.space import WHOLE_SPACE, candidates, encode, neighbours, spread
+from planner.strategy import Observation, Proposal
+from planner.surrogate import Posterior, Surrogate, SurrogateSettings, fit
+
+_SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
+
+_FEWEST_TO_FIT = 2  # one observation has no variance to learn from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CmboSettings:
+    """Settings of CMBO.
+
+    Attributes:
+        initial: Size of the space-filling design before the models are asked, `>= 1`. 5: as few
+            as give the models a slope in several knobs; each costs a full profile.
+        candidates: Spaces up to this size are searched whole, of larger ones so many are drawn,
+            `>= 1`.
+        surrogate: How the models learn.
+    """
+
+    initial: int = 5
+    candidates: int = WHOLE_SPACE
+    surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)
+
+    def __post_init__(self) -> None:
+        checks.require(self.initial >= 1, "cmbo.initial", "must be >= 1", self.initial)
+        checks.require(self.candidates >= 1, "cmbo.candidates", "must be >= 1", self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class CmboFactory:
+    """Makes `Cmbo` strategies with the same settings."""
+
+    settings: CmboSettings = field(default_factory=CmboSettings)
+
+    def __call__(self, space: ConfigurationSpace, slo: Slo, rng: np.random.Generator) -> Cmbo:
+        """Give a strategy that has seen nothing."""
+        return Cmbo(space, slo, rng, self.settings)
+
+
+class Cmbo:
+    """A `planner.strategy.Strategy`."""
+
+    def __init__(
+        self,
+        space: ConfigurationSpace,
+        slo: Slo,
+        rng: np.random.Generator,
+        settings: CmboSettings,
+    ) -> None:
+        self._space = space
+        self._slo = slo
+        self._settings = settings
+        self._pool = candidates(space, rng, limit=settings.candidates)
+        self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
+        self._position = {number: i for i, number in enumerate(self._pool.numbers)}
+        # What is proposed while there is too little to fit: the design, then anything.
+        self._design = spread(self._pool, settings.initial, rng)
+        self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
+        self._done: set[int] = set()
+        self._numbers: list[int] = []
+        self._seen: list[Observation] = []
+        self._models: tuple[Surrogate, Surrogate] | None = None
+
+    def propose(self) -> Proposal | None:
+        """Give the initial design, then the candidate with the largest utility."""
+        if not self._open.any():
+            return None
+        for position in self._design:
+            if self._open[position]:
+                return Proposal(number=self._pool.numbers[position])
+        if len(self._seen) < _FEWEST_TO_FIT:
+            position = next(p for p in self._fallback if self._open[p])
+            return Proposal(number=self._pool.numbers[position])
+        return self._most_useful()
+
+    def observe(self, number: int, seen: Observation | None) -> None:
+        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        self._done.add(number)
+        if number in self._position:
+            self._open[self._position[number]] = False
+        if seen is not None:
+            self._numbers.append(number)
+            self._seen.append(seen)
+
+    def _most_useful(self) -> Proposal:
+        accuracy_model, latency_model = self._fit()
+        numbers, encoded = self._candidates()
+        accuracy = accuracy_model.predict(encoded)
+        latency = latency_model.predict(encoded)
+        chance = log_chance(
+            _normals(accuracy),
+            _normals(latency),
+            accuracy_slo=self._slo.accuracy,
+            latency_slo_s=self._slo.latency_s,
+        )
+        utility = log_utility(chance, latency.mean[:, 1])
+        best = int(np.argmax(utility))
+        return Proposal(number=numbers(best), chance=_chance_of_any(chance))
+
+    def _fit(self) -> tuple[Surrogate, Surrogate]:
+        x = encode(self._space, self._numbers)
+        accuracy = np.array([[seen.accuracy] for seen in self._seen])
+        seconds = np.array([[seen.latency_s, seen.reference_s] for seen in self._seen])
+        log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
+        warm = self._models or (None, None)
+        settings = self._settings.surrogate
+        self._models = (
+            fit(x, accuracy, warm=warm[0], settings=settings),
+            fit(x, log_seconds, warm=warm[1], settings=settings),
+        )
+        return self._models
+
+    def _candidates(self) -> tuple[Callable[[int], int], FloatArray]:
+        positions = np.flatnonzero(self._open)
+        encoded = self._pool.encoded[positions]
+        extra = [] if self._pool.whole else self._neighbours()
+        if extra:
+            encoded = np.concatenate([encoded, encode(self._space, extra)])
+
+        def number(row: int) -> int:
+            if row < len(positions):
+                return self._pool.numbers[int(positions[row])]
+            return extra[row - len(positions)]
+
+        return number, encoded
+
+    def _neighbours(self) -> Sequence[int]:
+        """Give the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
+        best = min(range(len(self._seen)), key=lambda i: self._distance(self._seen[i]))
+        near = neighbours(self._space, self._numbers[best])
+        return [n for n in near if n not in self._done and n not in self._position]
+
+    def _distance(self, seen: Observation) -> tuple[float, float]:
+        short = max(self._slo.accuracy - seen.accuracy, 0.0)
+        late = max(seen.latency_s / self._slo.latency_s - 1, 0.0)
+        return short + late, seen.reference_s
+
+
+def _chance_of_any(log_chances: FloatArray) -> float:
+    """Give a bound on the probability that any candidate meets the SLOs (Boole's inequality)."""
+    return min(float(np.exp(log_chances).sum()), 1.0)
+
+
+def _normals(posterior: Posterior) -> Normals:
+    return Normals(mean=posterior.mean[:, 0], deviation=posterior.deviation[:, 0])

@@ -1,0 +1,237 @@
+"""Measures one configuration on as few inputs as it takes to know.
+
+Inputs are added until the stopping rule decides on accuracy or the population ends.
+A configuration is left earlier when its latency is hopeless: at 10, 20, 40, ...
+inputs, if even the lower end of the 99.9 % interval exceeds the SLO at full shares
+on every placement. Ten, because a t-interval on fewer follows single outliers; few
+looks and a high confidence, because a looked-at-often interval errs more often than
+it says (over eight looks still below 1 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.configuration import Configuration
+from pipelines.evaluation import Evaluator, StoppingRule, Verdict
+from pipelines.latency import Work
+from pipelines.profile import Failure, FloatArray, Profile
+from pipelines.slo import Estimate
+from planner.estimates import accuracy_estimate, latency_at_least
+from planner.placement import Placements
+from planner.prediction import Scene, condensed, effective_latency, predict
+
+_ONE_BY_ONE = 500
+"""Up to so many inputs are measured one at a time, so that nothing is paid after a decision;
+beyond, in steps of a hundredth of what is measured, because every look reads all of it."""
+
+_STEP_PART = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyLooks:
+    """When a hopeless latency ends a measurement.
+
+    Attributes:
+        first: Inputs at the first look, each next at twice as many, `>= 2`.
+        confidence: Of the interval at each look, in (0, 1).
+    """
+
+    first: int = 10
+    confidence: float = 0.999
+
+    def __post_init__(self) -> None:
+        checks.require(self.first >= 2, "latency_looks.first", "must be >= 2", self.first)
+        rule = "must be in (0, 1)"
+        checks.require(0 < self.confidence < 1, "latency_looks.confidence", rule, self.confidence)
+
+
+class Ending(StrEnum):
+    """Why measuring a configuration ended."""
+
+    ACCURATE = "accurate"
+    """The mean score is decided to be at least the SLO."""
+    INACCURATE = "inaccurate"
+    """It is decided to be below."""
+    SLOW = "slow"
+    """Latency is clearly violated on every placement; accuracy was not decided."""
+    CUT_OFF = "cut off"
+    """A limit or a cancellation came first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """A configuration that gave a score on every input it met.
+
+    Attributes:
+        number: Of the configuration.
+        configuration: What was measured.
+        ending: Why measuring ended.
+        scores: Shape (n,), n >= 1.
+        work: On the same inputs.
+        accuracy: Mean score with its interval.
+        latency_s: Least latency over placements at full shares, waits for copies included; above
+            the SLO when the machines do not hold the copies.
+        saved_s: Operator seconds that caches saved.
+    """
+
+    number: int
+    configuration: Configuration
+    ending: Ending
+    scores: FloatArray
+    work: Work
+    accuracy: Estimate
+    latency_s: float
+    saved_s: float
+
+    @property
+    def inputs(self) -> int:
+        """n, the number of inputs measured."""
+        return len(self.scores)
+
+    @property
+    def reference_s(self) -> float:
+        """Mean operator seconds per input on the reference machine."""
+        return float(self.work.operator_s.sum(axis=0).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A configuration that failed on an input: it never enters a model or a front.
+
+    Attributes:
+        number: Of the configuration.
+        configuration: What was measured.
+        failure: The first one.
+        inputs: How many inputs it was measured on.
+        saved_s: Operator seconds that caches saved.
+    """
+
+    number: int
+    configuration: Configuration
+    failure: Failure
+    inputs: int
+    saved_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Everything that measuring needs, the same for all configurations of a search.
+
+    Attributes:
+        scene: The query and where it runs.
+        placements: All of them.
+        evaluator: Who measures.
+        rule: Decides on accuracy.
+        looks: When latency ends it.
+        must_stop: Asked after every step, with the inputs measured so far: whether a limit or a
+            cancellation ends the search.
+    """
+
+    scene: Scene
+    placements: Placements
+    evaluator: Evaluator
+    rule: StoppingRule
+    looks: LatencyLooks
+    must_stop: Callable[[int], bool]
+
+    @property
+    def population(self) -> int:
+        """Number of inputs there are."""
+        return self.evaluator.population
+
+
+def measure(bench: Bench, number: int, configuration: Configuration) -> Measured | Failed:
+    """Give what a configuration scores and takes, on at least one input."""
+    inputs, look = 0, bench.looks.first
+    while True:
+        inputs = min(inputs + max(_step(inputs), 1), bench.population)
+        profile = bench.evaluator.measure(configuration, inputs)
+        if (failure := _failure(profile)) is not None:
+            return Failed(
+                number=number,
+                configuration=configuration,
+                failure=failure,
+                inputs=len(profile.inputs),
+                saved_s=profile.saved_s,
+            )
+        inputs = len(profile.inputs)
+        ending = _judged(bench, profile)
+        if ending is None and inputs >= look:
+            look = 2 * inputs
+            ending = Ending.SLOW if _is_hopeless(bench, profile) else None
+        if ending is None and bench.must_stop(inputs):
+            ending = Ending.CUT_OFF
+        if ending is not None:
+            return _measured(bench, number, profile, ending)
+
+
+def _step(inputs: int) -> int:
+    return 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
+
+
+def _failure(profile: Profile) -> Failure | None:
+    if profile.failures:
+        return profile.failures[0]
+    columns = np.vstack(
+        [profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes]
+    )
+    bad = np.flatnonzero(~np.isfinite(columns).all(axis=0))
+    if not len(bad):
+        return None
+    return Failure(
+        input=int(profile.inputs[bad[0]]), operator="score", cause="the measurement is not finite"
+    )
+
+
+def _judged(bench: Bench, profile: Profile) -> Ending | None:
+    bound = bench.scene.slo.accuracy
+    verdict = bench.rule.judge(profile.score, bound=bound, population=bench.population)
+    if verdict is Verdict.UNDECIDED and len(profile.inputs) >= bench.population:
+        verdict = Verdict.ABOVE if profile.score.mean() >= bound else Verdict.BELOW
+    if verdict is Verdict.UNDECIDED:
+        return None
+    return Ending.ACCURATE if verdict is Verdict.ABOVE else Ending.INACCURATE
+
+
+def _is_hopeless(bench: Bench, profile: Profile) -> bool:
+    least = partial(
+        latency_at_least,
+        statistic=bench.scene.statistic,
+        population=bench.population,
+        confidence=bench.looks.confidence,
+    )
+    placements = bench.placements
+    steps = placements.full_steps
+    lowest = predict(bench.scene, placements, Work.of(profile), steps, figure=least)
+    return bool(effective_latency(bench.scene, lowest).min() > bench.scene.slo.latency_s)
+
+
+def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:
+    work = Work.of(profile)
+    return Measured(
+        number=number,
+        configuration=profile.configuration,
+        ending=ending,
+        scores=profile.score,
+        work=work,
+        accuracy=accuracy_estimate(profile.score, population=bench.population),
+        latency_s=_least_latency(bench, work),
+        saved_s=profile.saved_s,
+    )
+
+
+def _least_latency(bench: Bench, work: Work) -> float:
+    """Give the least effective latency, exact to the last bit where it is attained."""
+    scene, placements = bench.scene, bench.placements
+    quick = condensed(scene, work)
+    rough = effective_latency(scene, predict(scene, placements, quick, placements.full_steps))
+    best = placements.take(np.flatnonzero(rough == rough.min())[:1])
+    exact = effective_latency(scene, predict(scene, best, work, best.full_steps))
+    return float(exact[0])

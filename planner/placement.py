@@ -1,0 +1,115 @@
+"""Every way to put a pipeline's operators on tiers.
+
+| symbol | meaning |
+| --- | --- |
+| P, O, T | placements, operators (topological order), tiers |
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import SHARE_STEP, Infrastructure
+from pipelines.latency import TierArray
+
+FULL_STEPS = round(1 / SHARE_STEP)
+"""A whole machine in share steps."""
+
+MOST_PLACEMENTS = 5_000
+"""Beyond so many, placements that send data back down are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placements:
+    """Placements with what a machine can give each of them.
+
+    Attributes:
+        tiers: Position of each operator's tier, shape (P, O).
+        widths: Largest number of operators on a tier that can run at once; 0 on unused tiers,
+            shape (P, T).
+        full_steps: Largest share per operator in steps of `SHARE_STEP`, such that share x width
+            fits a machine; 0 on unused tiers, shape (P, T).
+    """
+
+    tiers: TierArray
+    widths: TierArray
+    full_steps: TierArray
+
+    def __len__(self) -> int:
+        """Give P."""
+        return len(self.tiers)
+
+    def take(self, rows: TierArray) -> Placements:
+        """Give the placements of those rows, in that order."""
+        return Placements(
+            tiers=self.tiers[rows], widths=self.widths[rows], full_steps=self.full_steps[rows]
+        )
+
+
+def placements(
+    graph: PipelineGraph, infrastructure: Infrastructure, *, most: int = MOST_PLACEMENTS
+) -> Placements:
+    """Give all placements on tiers that have machines.
+
+    When there are more than `most`, only those that never send data back down: each operator's
+    tier comes no earlier in the infrastructure than its parents'.
+
+    Raises:
+        InvalidInput: If no tier has a machine, even those are too many, or so many operators can
+            run at once that no machine can share itself between them.
+    """
+    usable = [i for i, tier in enumerate(infrastructure.tiers) if tier.machines > 0]
+    checks.require(bool(usable), "infrastructure.tiers", "must have at least one machine", 0)
+    operators = len(graph.operators)
+    if len(usable) ** operators <= most:
+        tiers = np.array(list(itertools.product(usable, repeat=operators)), dtype=np.int64)
+    else:
+        tiers = _upwards(graph, usable, most)
+    widths = _widths(graph, tiers, len(infrastructure.tiers))
+    fits = np.flatnonzero((widths <= FULL_STEPS).all(axis=1))
+    rule = f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
+    checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, int(widths.max(axis=1).min()))
+    full = np.where(widths > 0, FULL_STEPS // np.maximum(widths, 1), 0)
+    return Placements(tiers=tiers, widths=widths, full_steps=full).take(fits)
+
+
+def _upwards(graph: PipelineGraph, usable: list[int], most: int) -> TierArray:  # (P, O)
+    rows = np.zeros((1, 0), dtype=np.int64)
+    for parents in graph.parents:
+        lowest = rows[:, list(parents)].max(axis=1, initial=0)
+        rows = np.concatenate(
+            [
+                np.column_stack([rows[lowest <= tier], np.full((lowest <= tier).sum(), tier)])
+                for tier in usable
+            ]
+        )
+        # Every row can go on to the last tier, so the number of rows never falls again.
+        if len(rows) > most:
+            raise InvalidInput.of(
+                f"pipeline {graph.name}",
+                f"must have at most {most} placements that never send data back down",
+                f"{len(graph.operators)} operators on {len(usable)} tiers",
+            )
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def _widths(graph: PipelineGraph, tiers: TierArray, count: int) -> TierArray:  # (P, T)
+    # Placements repeat few distinct groups of operators: one width per group.
+    known: dict[bytes, int] = {}
+    widths = np.zeros((len(tiers), count), dtype=np.int64)
+    for tier in range(count):
+        groups, which = np.unique(tiers == tier, axis=0, return_inverse=True)
+        of_group = [
+            known.setdefault(group.tobytes(), graph.width(np.flatnonzero(group).tolist()))
+            if group.tobytes() not in known
+            else known[group.tobytes()]
+            for group in groups
+        ]
+        widths[:, tier] = np.array(of_group, dtype=np.int64)[which.ravel()]
+    return widths

@@ -1,0 +1,325 @@
+"""The search for the plans of one query: ask, measure, tell, tighten, stop.
+
+Circinus 4.2, algorithm 1, without its warm start. Configurations are searched,
+placements and allocations are computed from each measured profile. The paper's models
+know a plan with its placement; here a placement costs no measurement, so searching it
+would only spread observations thinner: the latency model predicts the least latency
+over all placements at full shares, and the probability is that of meeting the SLO there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.clock import Clock, SystemClock
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.evaluation import Evaluator, StoppingRule
+from pipelines.infrastructure import Infrastructure
+from pipelines.plan import Plan
+from pipelines.query import Query
+from planner.cmbo import CmboFactory
+from planner.limits import Budget
+from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
+from planner.placement import MOST_PLACEMENTS, placements
+from planner.plans import feasible_plans, merged
+from planner.prediction import Scene
+from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
+from planner.shortfall import shortfall
+from planner.strategy import Observation, Proposal, StrategyFactory
+
+_REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """Settings of the search.
+
+    Attributes:
+        strategy: Makes the strategy. CMBO, as published.
+        patience: Configurations without a cheaper feasible plan after which the search ends, once
+            there is one, `>= 1`. 12: about what the paper needs in all (15 steps).
+        minimum: Configurations to measure before the models may call the query hopeless, `>= 1`.
+            30: with fewer they have not seen most knob values.
+        hopeless: That is, when they give less than this chance that any other configuration meets
+            the SLOs, in [0, 1). 0.1 %.
+        most_plans: Size of the Pareto set, `>= 1`. 24: what the scheduler can weigh per query.
+        most_placements: Beyond so many only those that never send data back down.
+        looks: When hopeless latency ends a measurement.
+    """
+
+    strategy: StrategyFactory = field(default_factory=CmboFactory)
+    patience: int = 12
+    minimum: int = 30
+    hopeless: float = 1e-3
+    most_plans: int = 24
+    most_placements: int = MOST_PLACEMENTS
+    looks: LatencyLooks = field(default_factory=LatencyLooks)
+
+    def __post_init__(self) -> None:
+        for name in ("patience", "minimum", "most_plans", "most_placements"):
+            value = getattr(self, name)
+            checks.require(value >= 1, f"search.{name}", "must be >= 1", value)
+        within = 0 <= self.hopeless < 1
+        checks.require(within, "search.hopeless", "must be in [0, 1)", self.hopeless)
+
+
+def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; each has a default
+    query: Query,
+    infrastructure: Infrastructure,
+    evaluator: Evaluator,
+    rule: StoppingRule,
+    *,
+    settings: SearchSettings | None = None,
+    observer: Observer | None = None,
+    clock: Clock | None = None,
+) -> PlanningResult:
+    """Give the plans of a query, or why there are none.
+
+    Deterministic given the query's seed and what the evaluator measures, as long as no wall-clock
+    limit is reached.
+
+    Args:
+        query: What to plan; its limits hold: operator seconds are exceeded by one input at most.
+        infrastructure: Where it may run.
+        evaluator: Measures configurations of the query's pipeline.
+        rule: Decides from scores whether a configuration is accurate enough.
+        settings: How to search.
+        observer: Is told of progress and may cancel.
+        clock: Measures the response time.
+
+    Raises:
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
+            there are too many placements.
+    """
+    named = evaluator.graph.name
+    if named != query.pipeline:
+        raise InvalidInput.of(
+            "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
+        )
+    return _Search(
+        scene=Scene(graph=evaluator.graph, infrastructure=infrastructure, query=query),
+        evaluator=evaluator,
+        rule=rule,
+        settings=settings or SearchSettings(),
+        watch=_Watch(observer or Unobserved(), clock or SystemClock()),
+    ).run()
+
+
+class _Kind(Enum):
+    """Why a search stops."""
+
+    SETTLED = "nothing unmeasured could change the answer"
+    LIMIT = "a limit, or patience, ended it"
+    CANCELLED = "the observer ended it"
+
+
+class _Stop(NamedTuple):
+    kind: _Kind
+    because: str
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        evaluator: Evaluator,
+        rule: StoppingRule,
+        settings: SearchSettings,
+        watch: _Watch,
+    ) -> None:
+        self._scene = scene
+        self._settings = settings
+        self._watch = watch
+        self._evaluator = evaluator
+        self._budget = Budget.of(scene.query.limits, scene.infrastructure)
+        self._space = ConfigurationSpace(scene.graph)
+        # The seed is part of the query, so that every process plans it alike.
+        rng = np.random.Generator(np.random.PCG64(scene.query.seed))
+        self._strategy = settings.strategy(self._space, scene.slo, rng)
+        self._bench = Bench(
+            scene=scene,
+            placements=placements(
+                scene.graph, scene.infrastructure, most=settings.most_placements
+            ),
+            evaluator=evaluator,
+            rule=rule,
+            looks=settings.looks,
+            must_stop=self._must_stop,
+        )
+        self._measured: list[Measured] = []
+        self._failed: list[Failed] = []
+        self._plans: tuple[Plan, ...] = ()
+        self._fruitless = 0  # configurations since the cheapest plan was found
+
+    def run(self) -> PlanningResult:
+        """Give the result of the whole search."""
+        stop = self._limit()
+        while stop is None:
+            proposal = self._strategy.propose()
+            stop = self._settled(proposal)
+            if proposal is not None and stop is None:
+                self._take(proposal.number)
+                self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING)
+                stop = self._limit()
+        self._report(Phase.FINISHED)
+        return self._result(stop)
+
+    def _take(self, number: int) -> None:
+        measured = measure(self._bench, number, self._space.configuration(number))
+        if isinstance(measured, Failed):
+            self._failed.append(measured)
+            self._strategy.observe(number, None)
+            return
+        self._measured.append(measured)
+        self._strategy.observe(
+            number,
+            Observation(
+                accuracy=measured.accuracy.value,
+                latency_s=measured.latency_s,
+                reference_s=measured.reference_s,
+                inputs=measured.inputs,
+            ),
+        )
+        self._keep(measured)
+
+    def _keep(self, measured: Measured) -> None:
+        """Tighten what is feasible into the Pareto set."""
+        before = self._plans[0].cost_usd_per_hour if self._plans else inf
+        late = measured.latency_s > self._scene.slo.latency_s
+        if measured.ending is Ending.ACCURATE and not late:
+            found = feasible_plans(
+                self._scene,
+                self._bench.placements,
+                measured,
+                population=self._evaluator.population,
+                most=self._settings.most_plans,
+            )
+            both = (*self._plans, *found)
+            self._plans = merged(self._scene, both, self._settings.most_plans)
+        cheaper = bool(self._plans) and self._plans[0].cost_usd_per_hour < before
+        self._fruitless = 0 if cheaper else self._fruitless + 1
+
+    def _limit(self) -> _Stop | None:
+        if self._watch.cancelled():
+            return _Stop(_Kind.CANCELLED, "cancelled")
+        reached = self._reached()
+        if reached is not None:
+            return _Stop(_Kind.LIMIT, reached)
+        if self._plans and self._fruitless >= self._settings.patience:
+            because = f"no cheaper plan in {self._fruitless} more configurations"
+            return _Stop(_Kind.LIMIT, because)
+        if not self._measured and len(self._failed) >= self._settings.minimum:
+            because = f"the first {len(self._failed)} configurations all failed"
+            return _Stop(_Kind.LIMIT, f"{because}, {self._failed[0].failure}")
+        return None
+
+    def _settled(self, proposal: Proposal | None) -> _Stop | None:
+        count, size = self._count, self._space.size
+        if proposal is None and count < size:
+            because = f"nothing more to propose after {count} of {size} configurations"
+            return _Stop(_Kind.LIMIT, because)
+        if proposal is None:
+            failed = f", {len(self._failed)} of them failed" if self._failed else ""
+            return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
+        chance = proposal.chance
+        enough = count >= self._settings.minimum
+        if enough and chance is not None and chance < self._settings.hopeless:
+            return _Stop(
+                _Kind.SETTLED,
+                f"{count} configurations measured, and the models give less than a "
+                f"{self._settings.hopeless:.2g} chance that any other one meets the SLOs",
+            )
+        return None
+
+    def _must_stop(self, inputs: int) -> bool:
+        if inputs % _REPORT_EVERY == 0:
+            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, inputs)
+        return self._watch.cancelled() or self._reached(within=True) is not None
+
+    def _reached(self, *, within: bool = False) -> str | None:
+        return self._budget.reached(
+            spent_s=self._evaluator.spent_s,
+            elapsed_s=self._watch.elapsed_s,
+            configurations=0 if within else self._count,
+        )
+
+    @property
+    def _count(self) -> int:
+        return len(self._measured) + len(self._failed)
+
+    def _inputs(self) -> int:
+        return sum(m.inputs for m in self._measured) + sum(f.inputs for f in self._failed)
+
+    def _report(self, phase: Phase, extra_inputs: int = 0) -> None:
+        spent, elapsed = self._evaluator.spent_s, self._watch.elapsed_s
+        self._watch.observer.progress(
+            Progress(
+                phase=phase,
+                measured=self._count,
+                failed=len(self._failed),
+                inputs=self._inputs() + extra_inputs,
+                spent_s=spent,
+                profiling_left_s=max(self._budget.profiling_s - spent, 0.0),
+                elapsed_s=elapsed,
+                time_left_s=self._budget.time_left_s(elapsed),
+                best=self._plans[0] if self._plans else None,
+                plans=len(self._plans),
+            )
+        )
+
+    def _result(self, stop: _Stop) -> PlanningResult:
+        outcome = self._outcome(stop.kind)
+        why = None
+        if outcome in (Outcome.INFEASIBLE, Outcome.EXHAUSTED):
+            why = shortfall(
+                self._scene,
+                self._bench.placements,
+                self._measured,
+                population=self._evaluator.population,
+                evidence=stop.because,
+            )
+        return PlanningResult(
+            outcome=outcome,
+            plans=self._plans,
+            measured=self._count,
+            failed=len(self._failed),
+            inputs=self._inputs(),
+            spent_s=self._evaluator.spent_s,
+            saved_s=sum(m.saved_s for m in self._measured) + sum(f.saved_s for f in self._failed),
+            stopped_because=stop.because,
+            shortfall=why,
+        )
+
+    def _outcome(self, kind: _Kind) -> Outcome:
+        if kind is _Kind.CANCELLED:
+            return Outcome.CANCELLED
+        if self._plans:
+            return Outcome.FEASIBLE
+        return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
+
+
+class _Watch:
+    """The observer with the time since the start; a cancellation is final."""
+
+    def __init__(self, observer: Observer, clock: Clock) -> None:
+        self.observer = observer
+        self._clock = clock
+        self._start = clock.now()
+        self._cancelled = False
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock.now() - self._start
+
+    def cancelled(self) -> bool:
+        self._cancelled = self._cancelled or self.observer.cancelled()
+        return self._cancelled

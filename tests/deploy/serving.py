@@ -1,0 +1,130 @@
+"""What the tests with real worker processes share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from deploy.cgroups import Cgroups, available
+from deploy.dispatcher import DispatchSettings
+from deploy.instances import DesiredDeployment
+from deploy.local import LocalLauncher
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
+from pipelines.clock import SystemClock
+from pipelines.configuration import ConfigurationSpace
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.operators import KnobValue
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+from pipelines.plan import Deployment, Plan
+from pipelines.presets import PRESETS
+from pipelines.registry import load_pipeline
+from pipelines.slo import Estimate
+from scheduler.dispatch.matching import MinCostMatching
+
+MODULE = "tests.deploy.tiny_pipelines"
+ONE_TIER = Infrastructure(name="one", tiers=(Tier(name="cloud", machines=4),))
+LOCAL = PRESETS["local"]
+DUTY_CYCLES = "quotas are not wanted"
+
+
+def reference(name: str) -> str:
+    return f"{MODULE}:{name}"
+
+
+def tiny(name: str) -> Pipeline:
+    return load_pipeline(reference(name), allow_import=True)
+
+
+def graph_of(ref: str) -> PipelineGraph:
+    return load_pipeline(ref, allow_import=True).graph
+
+
+def plan(
+    name: str,
+    placement: Mapping[str, str] | None = None,
+    *,
+    shares: Mapping[str, float] | None = None,
+    replicas: Mapping[str, int] | None = None,
+    configuration: Mapping[str, Mapping[str, KnobValue]] | None = None,
+) -> Plan:
+    """A plan for a tiny pipeline; shares and replicas are by tier, 1 where not given."""
+    graph = tiny(name).graph
+    placed = {op.name: (placement or {}).get(op.name, "cloud") for op in graph.operators}
+    deployment = Deployment(
+        placement=placed,
+        allocation={o: (shares or {}).get(tier, 1.0) for o, tier in placed.items()},
+        replicas={o: (replicas or {}).get(tier, 1) for o, tier in placed.items()},
+    )
+    estimate = Estimate(value=1.0, low=1.0, high=1.0, confidence=0.95, inputs=1)
+    return Plan(
+        pipeline=graph.name,
+        configuration=ConfigurationSpace(graph).parse(configuration or {}),
+        deployment=deployment,
+        demand=deployment.demand(graph),
+        accuracy=estimate,
+        latency_s=estimate,
+        cost_usd_per_hour=0.0,
+        tier_service_s={},
+    )
+
+
+def desired(name: str, chosen: Plan | None = None, sample: Payload = None) -> DesiredDeployment:
+    return DesiredDeployment(
+        pipeline_reference=reference(name), plan=chosen or plan(name), sample=sample
+    )
+
+
+def launcher(logs: Path, cgroups: Cgroups | str = DUTY_CYCLES, **options: float) -> LocalLauncher:
+    timeout = options.get("start_timeout_s", 30.0)
+    return LocalLauncher(logs=logs, cgroups=cgroups, allow_import=True, start_timeout_s=timeout)
+
+
+@asynccontextmanager
+async def serving(
+    logs: Path,
+    deployments: Mapping[str, DesiredDeployment],
+    infrastructure: Infrastructure = ONE_TIER,
+    *,
+    cgroups: Cgroups | str = DUTY_CYCLES,
+    queue_limit: int = 64,
+    graphs: Callable[[str], PipelineGraph] = graph_of,
+) -> AsyncIterator[Orchestrator]:
+    """An orchestrator with these deployments; on the way out nothing of it may be left."""
+    settings = OrchestratorSettings(dispatch=DispatchSettings(queue_limit=queue_limit))
+    orchestrator = Orchestrator(
+        infrastructure,
+        launcher(logs, cgroups),
+        graphs,
+        MinCostMatching(),
+        SystemClock(),
+        settings,
+    )
+    try:
+        await orchestrator.apply(deployments)
+        yield orchestrator
+    finally:
+        await orchestrator.close()
+
+
+def pids_of(orchestrator: Orchestrator, query: str) -> list[int]:
+    return [i.pid for i in orchestrator.status(query).instances if i.pid is not None]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def own_cgroups() -> list[str]:
+    """The cgroups this process made that are still there."""
+    place = available()
+    if isinstance(place, str):
+        return []
+    return [folder.name for folder in place.parent.glob(f"circinus-{os.getpid()}-*")]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from deploy.shares import Pace
+from deploy.workers.execution import INPUT, CallEnded, Execution
+from pipelines.clock import ManualClock
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.payload import Payload, decode
+from tests.deploy.serving import tiny
+
+
+class ClockedCall:
+    """Pauses by moving the clock; ends after so many seconds."""
+
+    def __init__(self, clock: ManualClock, ends_at: float = 1e9) -> None:
+        self.clock = clock
+        self.ends_at = ends_at
+
+    def pause(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+        if self.clock.now() >= self.ends_at:
+            raise CallEnded
+
+
+def execution(clock: ManualClock, pace: Pace | None = None) -> Execution:
+    pipeline = tiny("arithmetic")
+    return Execution(
+        pipeline=pipeline,
+        served=frozenset({"double", "add"}),
+        configuration=ConfigurationSpace(pipeline.graph).parse({"add": {"amount": 10}}),
+        pace=pace or Pace(),
+        clock=clock,
+        cpu_seconds=lambda: 0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "inputs", "wants", "message"),
+    [
+        (["describe"], {"add": 1}, [], "operators must be among add, double, got 'describe'"),
+        (["double"], {}, [], r"inputs must have what double needs, missing, got \['\$input'\]"),
+        (["add", "double"], {INPUT: 1}, [], r"what add needs, missing, got \['double'\]"),
+        (["double"], {INPUT: 1}, ["add"], r"wants must be among the operators, got \['add'\]"),
+    ],
+)
+def test_a_call_that_cannot_be_served_is_refused(
+    operators: list[str], inputs: dict[str, Payload], wants: list[str], message: str
+) -> None:
+    clock = ManualClock()
+    with pytest.raises(InvalidInput, match=message):
+        execution(clock).run(operators, inputs, wants, ClockedCall(clock))
+
+
+def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
+    pipeline = tiny("echo")
+    with pytest.raises(InvalidInput, match="operator must be among echo, got 'moon'"):
+        Execution(
+            pipeline=pipeline,
+            served=frozenset({"moon"}),
+            configuration=ConfigurationSpace(pipeline.graph).parse({}),
+            pace=Pace(),
+            clock=ManualClock(),
+            cpu_seconds=lambda: 0.0,
+        )
+
+
+def test_operators_run_one_after_the_other_and_only_what_is_wanted_comes_back() -> None:
+    clock = ManualClock()
+    outcome = execution(clock).run(["double", "add"], {INPUT: 4}, ["add"], ClockedCall(clock))
+    assert {name: decode(data) for name, data in outcome.outputs.items()} == {"add": 18}
+    assert outcome.sizes == {"add": 2}  # "18"
+    assert set(outcome.seconds) == {"double", "add"}
+
+
+def test_nothing_runs_once_nobody_waits() -> None:
+    clock = ManualClock()
+    with pytest.raises(CallEnded):
+        execution(clock).run(["double"], {INPUT: 4}, ["double"], ClockedCall(clock, ends_at=0.0))

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy.cgroups import Cgroups, available
+from deploy.errors import DeadlineExceeded, InstanceLost
+from deploy.orchestrator import DeploymentPhase, Orchestrator
+from deploy.shares import Enforcement
+from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from pipelines.payload import Payload, encode
+from tests.deploy.serving import (
+    DUTY_CYCLES,
+    LOCAL,
+    desired,
+    is_alive,
+    own_cgroups,
+    pids_of,
+    plan,
+    serving,
+    tiny,
+)
+
+THREE_TIERS = {"double": "device", "add": "cloud", "describe": "device"}
+
+
+def test_a_query_that_is_not_deployed_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {}) as orchestrator:
+            with pytest.raises(InvalidInput, match="query must be deployed, got 'q'"):
+                await orchestrator.request("q", 1, timeout_s=1.0)
+            with pytest.raises(InvalidInput, match="query must be deployed, got 'q'"):
+                orchestrator.status("q")
+
+    asyncio.run(scenario())
+
+
+def test_a_plan_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
+            before = pids_of(orchestrator, "q")
+            strange = desired("nap", plan("nap", {"nap": "moon"}))
+            with pytest.raises(InvalidInput, match="tier must be among cloud, got 'moon'"):
+                await orchestrator.apply({"p": strange})
+            assert pids_of(orchestrator, "q") == before
+            assert (await orchestrator.request("q", 1, timeout_s=5.0)).output == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_deployment_that_cannot_start_is_told_with_its_log_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        good = desired("echo")
+        broken = replace(desired("echo"), pipeline_reference="no_such_module:pipeline")
+        # The graph is known here, but the worker process cannot import its module.
+        async with serving(
+            tmp_path, {"good": good}, graphs=lambda _: tiny("echo").graph
+        ) as orchestrator:
+            await orchestrator.apply({"good": good, "broken": broken})
+            status = orchestrator.status("broken")
+            assert status.phase is DeploymentPhase.FAILED
+            assert "exit code 2" in (status.reason or "")
+            assert "No module named 'no_such_module'" in (status.reason or "")
+            assert orchestrator.status("good").phase is DeploymentPhase.SERVING
+            with pytest.raises(Unavailable, match="query broken is failed"):
+                await orchestrator.request("broken", 1, timeout_s=1.0)
+            await orchestrator.apply({"good": good})
+            with pytest.raises(InvalidInput, match="must be deployed"):
+                orchestrator.status("broken")
+
+    asyncio.run(scenario())
+
+
+def test_a_chain_over_tiers_gives_the_pipelines_output_and_accounts_for_its_time(
+    tmp_path: Path,
+) -> None:
+    chosen = plan("arithmetic", THREE_TIERS, configuration={"add": {"amount": 10}})
+
+    async def scenario() -> None:
+        async with serving(
+            tmp_path, {"q": desired("arithmetic", chosen, sample=1)}, LOCAL
+        ) as orchestrator:
+            result = await orchestrator.request("q", 5, timeout_s=5.0)
+            assert isinstance(result.output, dict)
+            assert result.output["value"] == 20
+            assert set(result.operator_s) == {"double", "add", "describe"}
+            # device - edge - cloud and back: 2 x (2 ms + 5 ms), and a few bytes.
+            assert result.transfer_s == pytest.approx(0.014, abs=1e-3)
+            parts = result.path_operator_s + result.waiting_s + result.transfer_s
+            assert result.latency_s == pytest.approx(parts + result.overhead_s)
+            assert result.overhead_s > 0
+            assert result.tier_s["device"] == pytest.approx(
+                result.operator_s["double"] + result.operator_s["describe"]
+            )
+            status = orchestrator.status("q")
+            assert status.phase is DeploymentPhase.SERVING
+            assert [i.emulated for i in status.instances] == ["speed 0.25 by waiting", "none"]
+            assert status.observed is not None
+            assert (status.observed.count, status.observed.failed) == (1, 0)
+            assert status.observed.p50 == result.latency_s
+
+    asyncio.run(scenario())
+
+
+PAYLOADS: list[Payload] = [
+    None,
+    True,
+    -7,
+    0.1,
+    "text \N{SNOWMAN}",
+    b"\x00\xff",
+    np.arange(12, dtype=np.float32).reshape(3, 4),
+    [1, [b"x", {"$dollar": np.array(["a", "bc"])}]],
+    b"x" * 6_000_000,  # larger than gRPC takes by default
+]
+
+
+def test_every_kind_of_payload_travels(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
+            for payload in PAYLOADS:
+                result = await orchestrator.request("q", payload, timeout_s=10.0)
+                assert encode(result.output) == encode(payload)
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_that_prints_a_lot_does_not_block(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("chatty")}) as orchestrator:
+            assert (await orchestrator.request("q", 7, timeout_s=5.0)).output == 7
+        (log,) = tmp_path.iterdir()
+        assert log.read_text().count("an operator prints") == 10_000
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_that_fails_is_named_and_the_instance_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        wanted = {"f": desired("fail"), "n": desired("nonsense")}
+        async with serving(tmp_path, wanted) as orchestrator:
+            before = pids_of(orchestrator, "f")
+            for _ in range(2):
+                with pytest.raises(OperatorFailed, match="fail failed: ValueError: cannot take 3"):
+                    await orchestrator.request("f", 3, timeout_s=5.0)
+            with pytest.raises(OperatorFailed, match="nonsense failed: payload must be"):
+                await orchestrator.request("n", 3, timeout_s=5.0)
+            observed = orchestrator.status("f").observed
+            assert observed is not None
+            assert (observed.count, observed.failed, observed.p50) == (0, 2, None)
+            assert pids_of(orchestrator, "f") == before
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_ends_a_request_and_the_instance_is_used_again_when_it_is_done(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("nap")}) as orchestrator:
+            with pytest.raises(DeadlineExceeded, match=r"deadline of 0\.1 s passed while nap ran"):
+                await orchestrator.request("q", 0.4, timeout_s=0.1)
+            with pytest.raises(DeadlineExceeded, match="nap waited for an instance of tier cloud"):
+                await orchestrator.request("q", 0.0, timeout_s=0.05)  # still at the first one
+            result = await orchestrator.request("q", 0.0, timeout_s=5.0)
+            assert result.output == 0.0
+            assert result.waiting_s > 0.05
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan")])
+def test_a_timeout_must_be_positive(tmp_path: Path, timeout_s: float) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
+            with pytest.raises(InvalidInput, match="timeout_s must be finite and > 0"):
+                await orchestrator.request("q", 1, timeout_s=timeout_s)
+
+    asyncio.run(scenario())
+
+
+def test_a_full_queue_turns_requests_away(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("nap")}, queue_limit=2) as orchestrator:
+            burst = [orchestrator.request("q", 0.1, timeout_s=5.0) for _ in range(5)]
+            results = await asyncio.gather(*burst, return_exceptions=True)
+            refused = [r for r in results if isinstance(r, Unavailable)]
+            assert len(refused) == 2  # one runs, two wait
+            assert "2 requests already wait for tier cloud" in str(refused[0])
+            assert all(r.retry_after_s >= 0 for r in refused)
+            assert sum(not isinstance(r, BaseException) for r in results) == 3
+
+    asyncio.run(scenario())
+
+
+def test_replicas_share_the_load(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chosen = plan("nap", replicas={"cloud": 2})
+        async with serving(tmp_path, {"q": desired("nap", chosen)}) as orchestrator:
+            burst = [orchestrator.request("q", 0.2, timeout_s=5.0) for _ in range(2)]
+            results = await asyncio.gather(*burst)
+            assert max(r.latency_s for r in results) < 0.38  # one after the other: 0.4
+
+    asyncio.run(scenario())
+
+
+def test_branches_on_unlike_tiers_run_at_the_same_time(tmp_path: Path) -> None:
+    chosen = plan("fork", {"left": "device", "right": "cloud", "join": "cloud"})
+
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("fork", chosen)}, LOCAL) as orchestrator:
+            result = await orchestrator.request("q", 0.1, timeout_s=5.0)
+            assert result.output == {"left": 0.1, "right": 0.1}
+            # left takes 0.4 s at a quarter of the speed; the path leads over it.
+            assert result.operator_s["left"] == pytest.approx(0.4, rel=0.2)
+            assert result.path_operator_s == pytest.approx(0.4, rel=0.2)
+            assert result.latency_s < 0.49  # one after the other: 0.5
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_worker_loses_no_request_that_has_time_and_is_started_again(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        chosen = plan("nap", replicas={"cloud": 2})
+        async with serving(tmp_path, {"q": desired("nap", chosen)}) as orchestrator:
+            victim = pids_of(orchestrator, "q")[0]
+            load = [
+                asyncio.create_task(orchestrator.request("q", 0.1, timeout_s=10.0))
+                for _ in range(10)
+            ]
+            await asyncio.sleep(0.15)
+            os.kill(victim, signal.SIGKILL)
+            results = await asyncio.gather(*load)
+            assert [r.output for r in results] == [0.1] * 10
+            assert sum(r.retries for r in results) == 1
+            await until_serving(orchestrator, "q")
+            status = orchestrator.status("q")
+            assert sum(i.restarts for i in status.instances) == 1
+            assert {i.ended for i in status.instances} == {None, "killed by SIGKILL"}
+            assert victim not in pids_of(orchestrator, "q")
+
+    asyncio.run(scenario())
+
+
+def test_a_request_lost_twice_is_answered_with_an_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("nap")}) as orchestrator:
+            request = asyncio.create_task(orchestrator.request("q", 5.0, timeout_s=20.0))
+            await asyncio.sleep(0.1)
+            (first,) = pids_of(orchestrator, "q")
+            os.kill(first, signal.SIGKILL)
+            await until_restarted(orchestrator, "q")
+            await asyncio.sleep(0.2)  # the request is with the new instance now
+            (second,) = pids_of(orchestrator, "q")
+            os.kill(second, signal.SIGKILL)
+            with pytest.raises(InstanceLost, match="was lost"):
+                await request
+
+    asyncio.run(scenario())
+
+
+def test_a_new_plan_takes_over_without_losing_requests(tmp_path: Path) -> None:
+    old = plan("arithmetic", configuration={"add": {"amount": 1}})
+    new = plan("arithmetic", configuration={"add": {"amount": 10}})
+
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("arithmetic", old)}) as orchestrator:
+            before = pids_of(orchestrator, "q")
+            change = asyncio.create_task(orchestrator.apply({"q": desired("arithmetic", new)}))
+            values: list[Payload] = []
+            while not change.done():
+                result = await orchestrator.request("q", 1, timeout_s=5.0)
+                assert isinstance(result.output, dict)
+                values.append(result.output["value"])
+                await asyncio.sleep(0.005)
+            switch = values.index(12) if 12 in values else len(values)
+            assert values == [3] * switch + [12] * (len(values) - switch)
+            after = await orchestrator.request("q", 1, timeout_s=5.0)
+            assert isinstance(after.output, dict)
+            assert after.output["value"] == 12
+            assert orchestrator.status("q").plan_id == new.id
+            assert not any(is_alive(pid) for pid in before)
+
+    asyncio.run(scenario())
+
+
+def test_stopping_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chosen = plan(
+            "arithmetic",
+            THREE_TIERS,
+            shares={"device": 0.5, "cloud": 0.25},
+            configuration={"add": {"amount": 1}},
+        )
+        wanted = {"q": desired("arithmetic", chosen)}
+        async with serving(tmp_path, wanted, LOCAL, cgroups=available()) as orchestrator:
+            pids = pids_of(orchestrator, "q")
+            assert len(pids) == 2
+            if isinstance(available(), Cgroups):
+                assert len(own_cgroups()) == 2
+            task = asyncio.create_task(orchestrator.request("q", 1, timeout_s=5.0))
+            await task
+            await orchestrator.apply({})
+            with pytest.raises(InvalidInput, match="must be deployed"):
+                orchestrator.status("q")
+        assert not any(is_alive(pid) for pid in pids)
+        assert own_cgroups() == []
+
+    asyncio.run(scenario())
+
+
+def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chosen = plan("echo", shares={"cloud": 0.5}, replicas={"cloud": 2})
+        async with serving(tmp_path, {}, cgroups=available()) as orchestrator:
+            task = asyncio.create_task(orchestrator.apply({"q": desired("echo", chosen)}))
+            await asyncio.sleep(0.1)
+            assert orchestrator.status("q").phase is DeploymentPhase.STARTING
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert own_cgroups() == []
+            with pytest.raises(InvalidInput, match="must be deployed"):
+                orchestrator.status("q")
+
+    asyncio.run(scenario())
+
+
+ENFORCEMENTS = [
+    pytest.param(False, Enforcement.DUTY_CYCLE, id="duty cycle"),
+    pytest.param(True, Enforcement.CGROUP, id="cgroup"),
+]
+
+
+@pytest.mark.parametrize(("by_cgroup", "expected"), ENFORCEMENTS)
+@pytest.mark.parametrize("burn_s", [0.03, 0.0008])
+def test_half_a_machine_takes_twice_as_long(
+    tmp_path: Path, by_cgroup: bool, expected: Enforcement, burn_s: float
+) -> None:
+    place = available() if by_cgroup else DUTY_CYCLES
+    if by_cgroup and isinstance(place, str):
+        pytest.skip(place)
+
+    async def scenario() -> None:
+        chosen = plan("burn", shares={"cloud": 0.5})
+        wanted = {"q": desired("burn", chosen)}
+        async with serving(tmp_path, wanted, cgroups=place) as orchestrator:
+            (instance,) = orchestrator.status("q").instances
+            assert instance.enforcement is expected
+            assert instance.note == ("" if by_cgroup else DUTY_CYCLES)
+            seconds = [
+                (await orchestrator.request("q", burn_s, timeout_s=10.0)).operator_s["burn"]
+                for _ in range(15)
+            ]
+            # Other work on the machine can only make it slower: the share bounds the median from
+            # below, and the luckiest request shows that nothing beyond the share is taken away.
+            assert float(np.median(seconds)) > 1.8 * burn_s
+            assert min(seconds) < 6 * burn_s
+
+    asyncio.run(scenario())
+
+
+def test_half_the_speed_takes_twice_as_long(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chosen = plan("nap", {"nap": "edge"})
+        async with serving(tmp_path, {"q": desired("nap", chosen)}, LOCAL) as orchestrator:
+            result = await orchestrator.request("q", 0.1, timeout_s=5.0)
+            assert 0.2 <= result.operator_s["nap"] < 0.6
+
+    asyncio.run(scenario())
+
+
+async def until_serving(orchestrator: Orchestrator, query: str) -> None:
+    async with asyncio.timeout(15):
+        while orchestrator.status(query).phase is not DeploymentPhase.SERVING:
+            await asyncio.sleep(0.02)
+
+
+async def until_restarted(orchestrator: Orchestrator, query: str) -> None:
+    async with asyncio.timeout(15):
+        while not all(i.up and i.restarts for i in orchestrator.status(query).instances):
+            await asyncio.sleep(0.02)

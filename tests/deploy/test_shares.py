@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from deploy.shares import Enforcement, Pace, enforcement_for
+from pipelines.errors import InvalidInput
+from pipelines.operators import OperatorSpec, Scaling
+
+PLAIN = OperatorSpec(name="plain")
+BATCHED = OperatorSpec(
+    name="batched", scaling=Scaling.BATCHED, batch_latency={1: 1.0, 2: 1.2, 4: 1.6}
+)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, 1.01, float("nan")])
+def test_a_share_outside_its_range_is_refused(value: float) -> None:
+    with pytest.raises(InvalidInput, match=r"share must be in \(0, 1\]"):
+        Pace(share=value)
+    with pytest.raises(InvalidInput, match=r"speed must be in \(0, 1\]"):
+        Pace(speed=value)
+
+
+@pytest.mark.parametrize(
+    ("operators", "share", "cgroups", "expected"),
+    [
+        ([PLAIN], 1.0, True, Enforcement.NONE),
+        ([BATCHED], 1.0, False, Enforcement.NONE),
+        ([PLAIN], 0.95, True, Enforcement.CGROUP),
+        ([PLAIN], 0.95, False, Enforcement.DUTY_CYCLE),
+        ([PLAIN, BATCHED], 0.5, True, Enforcement.DUTY_CYCLE),
+    ],
+)
+def test_the_enforcement_fits_the_share_and_the_machine(
+    operators: list[OperatorSpec], share: float, cgroups: bool, expected: Enforcement
+) -> None:
+    assert enforcement_for(operators, share, cgroups=cgroups) is expected
+
+
+@pytest.mark.parametrize(
+    ("pace", "operator", "elapsed_s", "cpu_s", "expected"),
+    [
+        # The whole machine at its own speed: nothing to wait for.
+        (Pace(), PLAIN, 2.0, 2.0, 0.0),
+        # Half the speed: 2 s become 4.
+        (Pace(speed=0.5), PLAIN, 2.0, 2.0, 2.0),
+        # A quarter of the machine: t (1/r - 1) = 2 x 3.
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), PLAIN, 2.0, 0.0, 6.0),
+        # Both: 2 / 0.25 / 0.5 = 16.
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25, speed=0.5), PLAIN, 2.0, 0.0, 14.0),
+        # Batched at a quarter: four requests together take 1.6 times as long.
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), BATCHED, 2.0, 0.0, 1.2),
+        # The kernel stretched 1 CPU second to 4 already.
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25), PLAIN, 4.0, 1.0, 0.0),
+        # It let a short one through within one slice: 4 x 1 ms - 1 ms are owed.
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25), PLAIN, 0.001, 0.001, 0.003),
+        # One that sleeps uses no CPU, and its share does not hold it up.
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25), PLAIN, 1.0, 0.0, 0.0),
+    ],
+)
+def test_the_wait_makes_up_for_what_the_machine_is_too_fast(
+    pace: Pace, operator: OperatorSpec, elapsed_s: float, cpu_s: float, expected: float
+) -> None:
+    assert pace.wait_s(operator, elapsed_s, cpu_s) == pytest.approx(expected)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from deploy.errors import InstanceLost
+from deploy.tier_queue import TierQueue
+from deploy.workers.client import Reply, WorkerClient
+from pipelines.clock import ManualClock
+from pipelines.errors import Unavailable
+from scheduler.dispatch.matching import MinCostMatching
+
+REPLY = Reply(outputs={}, seconds={}, sizes={})
+
+
+class FakeClient:
+    """An instance that answers when told to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.running: list[asyncio.Future[Reply]] = []
+        self.settled = asyncio.Event()
+
+    async def work(self) -> Reply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.running.append(future)
+        return await future
+
+    async def settle(self, *, timeout_s: float) -> None:
+        await self.settled.wait()
+
+
+def fakes(queue: TierQueue, *addresses: str) -> list[FakeClient]:
+    clients = [FakeClient(address) for address in addresses]
+    for client in clients:
+        queue.add(cast("WorkerClient", client))
+    return clients
+
+
+def queue_of(limit: int = 10, prior_s: float = 1.0) -> TierQueue:
+    return TierQueue("cloud", MinCostMatching(), ManualClock(), limit=limit, prior_s=prior_s)
+
+
+def start(queue: TierQueue) -> asyncio.Task[object]:
+    async def serve() -> object:
+        return await queue.serve(
+            "k", lambda client: cast("FakeClient", client).work(), time_left_s=60.0
+        )
+
+    return asyncio.create_task(serve())
+
+
+async def quiet() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("prior_s", [0.0, 1.0])
+def test_an_instance_has_one_request_at_a_time_and_none_idles_beside_a_waiting_one(
+    prior_s: float,
+) -> None:
+    async def scenario() -> None:
+        queue = queue_of(prior_s=prior_s)
+        a, b = fakes(queue, "a", "b")
+        tasks = [start(queue) for _ in range(3)]
+        await quiet()
+        assert (len(a.running), len(b.running)) == (1, 1)
+        b.running[0].set_result(REPLY)
+        await quiet()
+        assert (len(a.running), len(b.running)) == (1, 2)
+        a.running[0].set_result(REPLY)
+        b.running[1].set_result(REPLY)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+
+
+def test_requests_beyond_the_limit_are_turned_away_with_a_time_to_come_back() -> None:
+    async def scenario() -> None:
+        queue = queue_of(limit=2)
+        (client,) = fakes(queue, "a")
+        tasks = [start(queue) for _ in range(4)]
+        await quiet()
+        with pytest.raises(Unavailable, match="2 requests already wait for tier cloud") as refusal:
+            await tasks[3]
+        assert refusal.value.retry_after_s == 2.0  # two of one second each on one instance
+        for _ in range(3):
+            client.running[-1].set_result(REPLY)
+            await quiet()
+        await asyncio.gather(*tasks[:3])
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_instance_gets_no_request_until_it_answers_again() -> None:
+    async def scenario() -> None:
+        queue = queue_of()
+        (client,) = fakes(queue, "a")
+        first = start(queue)
+        await quiet()
+        second = start(queue)
+        client.running[0].set_exception(InstanceLost("a", "reset"))
+        with pytest.raises(InstanceLost):
+            await first
+        await quiet()
+        assert len(client.running) == 1
+        client.settled.set()
+        await quiet()
+        client.running[1].set_result(REPLY)
+        await second
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_request_leaves_the_queue() -> None:
+    async def scenario() -> None:
+        queue = queue_of(limit=1)
+        (client,) = fakes(queue, "a")
+        running, waiting = start(queue), start(queue)
+        await quiet()
+        waiting.cancel()
+        await quiet()
+        third = start(queue)  # there is room again
+        client.running[0].set_result(REPLY)
+        await quiet()
+        client.running[1].set_result(REPLY)
+        await asyncio.gather(running, third)
+        assert len(client.running) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_request_cancelled_in_the_moment_of_its_turn_gives_it_back() -> None:
+    async def scenario() -> None:
+        queue = queue_of()
+        (client,) = fakes(queue, "a")
+        running, waiting = start(queue), start(queue)
+        await quiet()
+        client.running[0].set_result(REPLY)
+        await running  # hands the turn to `waiting`, which did not wake yet or runs already
+        waiting.cancel()
+        await quiet()
+        client.settled.set()
+        await quiet()
+        third = start(queue)
+        await quiet()
+        client.running[-1].set_result(REPLY)
+        await third
+
+    asyncio.run(scenario())
+
+
+def test_closing_turns_away_who_waits() -> None:
+    async def scenario() -> None:
+        queue = queue_of()
+        waiting = start(queue)  # no instance at all
+        await quiet()
+        await queue.close()
+        with pytest.raises(Unavailable, match="the deployment was stopped"):
+            await waiting
+
+    asyncio.run(scenario())

@@ -1,0 +1,107 @@
+"""Small pipelines that tests name as `tests.deploy.tiny_pipelines:attribute`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+
+
+def _same(output: Payload, expected: Payload) -> float:
+    return float(output == expected)
+
+
+def _double(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, int | float)
+    return inputs * 2
+
+
+def _add(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, int | float)
+    return inputs + int(knobs["amount"])
+
+
+def _describe(inputs: Payload, knobs: Settings) -> Payload:
+    return {"value": inputs, "pid": os.getpid()}
+
+
+def _echo(inputs: Payload, knobs: Settings) -> Payload:
+    return inputs
+
+
+def _chatty(inputs: Payload, knobs: Settings) -> Payload:
+    sys.stdout.write("an operator prints\n" * 10_000)  # more than a pipe holds
+    return inputs
+
+
+def _burn(inputs: Payload, knobs: Settings) -> Payload:
+    """Use as many CPU seconds as asked."""
+    assert isinstance(inputs, int | float)
+    began = time.thread_time()
+    while time.thread_time() - began < inputs:
+        pass
+    return inputs
+
+
+def _nap(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, int | float)
+    threading.Event().wait(inputs)
+    return inputs
+
+
+def _fail(inputs: Payload, knobs: Settings) -> Payload:
+    raise ValueError(f"cannot take {inputs!r}")
+
+
+def _nonsense(inputs: Payload, knobs: Settings) -> Payload:
+    return object()  # type: ignore[return-value]  # what a faulty operator does
+
+
+def _gather(inputs: Payload, knobs: Settings) -> Payload:
+    return inputs
+
+
+arithmetic = Pipeline(
+    name="arithmetic",
+    operators=(
+        Operator(spec=OperatorSpec(name="double"), run=_double),
+        Operator(
+            spec=OperatorSpec(
+                name="add", after=("double",), knobs=(Knob(name="amount", values=(1, 10)),)
+            ),
+            run=_add,
+        ),
+        Operator(spec=OperatorSpec(name="describe", after=("add",)), run=_describe),
+    ),
+    score=_same,
+)
+
+fork = Pipeline(
+    name="fork",
+    operators=(
+        Operator(spec=OperatorSpec(name="left"), run=_nap),
+        Operator(spec=OperatorSpec(name="right"), run=_nap),
+        Operator(spec=OperatorSpec(name="join", after=("left", "right")), run=_gather),
+    ),
+    score=_same,
+)
+
+
+def _single(name: str, run: object) -> Pipeline:
+    assert callable(run)
+    return Pipeline(
+        name=name, operators=(Operator(spec=OperatorSpec(name=name), run=run),), score=_same
+    )
+
+
+echo = _single("echo", _echo)
+chatty = _single("chatty", _chatty)
+burn = _single("burn", _burn)
+nap = _single("nap", _nap)
+fail = _single("fail", _fail)
+nonsense = _single("nonsense", _nonsense)

@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.operators import OperatorSpec
+from pipelines.presets import PRESETS
+from planner.placement import placements
+from tests.oracles.synthetic import chain
+
+THREE = PRESETS["three-tier"]
+
+
+def _without_machines(*names: str) -> Infrastructure:
+    tiers = tuple(replace(t, machines=0 if t.name in names else 2) for t in THREE.tiers)
+    return replace(THREE, tiers=tiers)
+
+
+def test_an_infrastructure_without_machines_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least one machine"):
+        placements(chain(2), _without_machines("device", "mec", "cloud"))
+
+
+def test_too_many_placements_even_upwards_are_refused() -> None:
+    # Upwards: (10 + 2 choose 2) = 66.
+    with pytest.raises(InvalidInput, match="at most 65 placements"):
+        placements(chain(*[2] * 10), THREE, most=65)
+
+
+def test_all_placements_when_they_are_few() -> None:
+    assert len(placements(chain(2, 2), THREE)) == 9
+
+
+def test_data_never_goes_back_down_when_they_are_many() -> None:
+    found = placements(chain(*[2] * 10), THREE, most=66)
+    assert len(found) == 66
+    assert (np.diff(found.tiers, axis=1) >= 0).all()
+
+
+def test_tiers_without_machines_are_not_used() -> None:
+    assert set(placements(chain(2, 2), _without_machines("mec")).tiers.ravel()) == {0, 2}
+
+
+def test_operators_that_run_at_once_share_the_machine() -> None:
+    wide = PipelineGraph(name="wide", operators=tuple(OperatorSpec(name=n) for n in "abc"))
+    found = placements(wide, PRESETS["one-tier"])
+    assert found.widths.tolist() == [[3]]
+    assert found.full_steps.tolist() == [[6]]  # 3 x 0.3 fits, 3 x 0.35 does not
+
+
+def test_more_operators_at_once_than_share_steps_fit_no_machine() -> None:
+    names = [f"o{i}" for i in range(21)]
+    wide = PipelineGraph(name="wide", operators=tuple(OperatorSpec(name=n) for n in names))
+    with pytest.raises(InvalidInput, match="at most 20 operators at once"):
+        placements(wide, PRESETS["one-tier"])

@@ -1,0 +1,222 @@
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work, request_seconds
+from pipelines.operators import OperatorSpec, Scaling
+from pipelines.plan import Deployment, Plan
+from pipelines.query import Query
+from pipelines.slo import LatencyStatistic, Slo
+from planner.estimates import accuracy_estimate
+from planner.measuring import Ending, Measured
+from planner.placement import placements
+from planner.plans import feasible_plans
+from planner.prediction import Scene
+from tests.oracles.brute_force import cheapest_cost
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> PipelineGraph:
+    operators = []
+    for i in range(draw(st.integers(1, 3))):
+        after = tuple(f"o{p}" for p in range(i) if draw(st.booleans()))
+        batched = draw(st.booleans())
+        operators.append(
+            OperatorSpec(
+                name=f"o{i}",
+                after=after,
+                scaling=Scaling.BATCHED if batched else Scaling.PROPORTIONAL,
+                batch_latency={1: 1.0, 4: 1.5, 16: 3.0} if batched else {},
+            )
+        )
+    return PipelineGraph(name="random", operators=tuple(operators))
+
+
+@st.composite
+def _infrastructures(draw: st.DrawFn) -> Infrastructure:
+    count = draw(st.integers(1, 2))
+    tiers = tuple(
+        Tier(
+            name=f"t{i}",
+            machines=draw(st.integers(1, 3)),
+            price_usd_per_hour=draw(st.sampled_from([0.0, 0.5, 3.0])),
+            speed_factor=draw(st.sampled_from([0.2, 1.0])),
+            dedicated=draw(st.booleans()),
+        )
+        for i in range(count)
+    )
+    link = Link(between=("t0", "t1"), bandwidth_bytes_per_s=1e4, delay_s=0.01)
+    return Infrastructure(name="random", tiers=tiers, links=(link,) if count == 2 else ())
+
+
+def _scene(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    latency_s: float,
+    statistic: LatencyStatistic,
+    rate: float | None = None,
+) -> Scene:
+    slo = Slo(accuracy=0.5, latency_s=latency_s, latency_statistic=statistic)
+    query = Query(pipeline=graph.name, slo=slo, request_rate_per_s=rate)
+    return Scene(graph=graph, infrastructure=infrastructure, query=query)
+
+
+def _measured(graph: PipelineGraph, seed: int) -> Measured:
+    rng = np.random.default_rng(seed)
+    o, n = len(graph.operators), 5
+    scores = rng.random(n)
+    return Measured(
+        number=0,
+        configuration=ConfigurationSpace(graph).configuration(0),
+        ending=Ending.ACCURATE,
+        scores=scores,
+        work=Work(
+            operator_s=rng.uniform(0.01, 0.1, (o, n)),
+            output_bytes=rng.uniform(0, 500, (o, n)),
+            input_bytes=rng.uniform(0, 500, n),
+        ),
+        accuracy=accuracy_estimate(scores, population=n),
+        latency_s=0.0,
+        saved_s=0.0,
+    )
+
+
+def _plans(scene: Scene, measured: Measured, most: int = 1000) -> tuple[Plan, ...]:
+    spots = placements(scene.graph, scene.infrastructure)
+    return feasible_plans(scene, spots, measured, population=5, most=most)
+
+
+def _latency(scene: Scene, measured: Measured, deployment: Deployment) -> float:
+    seconds = request_seconds(scene.graph, scene.infrastructure, measured.work, deployment)
+    return float(scene.statistic.of(seconds))
+
+
+_STATISTICS = st.sampled_from([LatencyStatistic.MEAN, LatencyStatistic.P90])
+
+
+@settings(max_examples=25, deadline=None)
+@given(_graphs(), _infrastructures(), st.floats(0.05, 2), _STATISTICS, st.integers(0, 99))
+def test_plans_meet_the_slo_and_are_as_tight_as_they_can_be(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    latency_s: float,
+    statistic: LatencyStatistic,
+    seed: int,
+) -> None:
+    scene, measured = _scene(graph, infrastructure, latency_s, statistic), _measured(graph, seed)
+    for plan in _plans(scene, measured):
+        deployment = plan.deployment
+        assert _latency(scene, measured, deployment) == plan.latency_s.value <= latency_s
+        assert all(0 < item.share <= 1 for item in plan.demand)
+        for tier in deployment.tiers:
+            kind = infrastructure.tier(tier)
+            lower = {
+                o: round(share - 0.05 * (deployment.placement[o] == tier), 9)
+                for o, share in deployment.allocation.items()
+            }
+            if (kind.dedicated and kind.price_usd_per_hour == 0) or min(lower.values()) <= 0:
+                continue
+            assert _latency(scene, measured, replace(deployment, allocation=lower)) > latency_s
+
+
+@settings(max_examples=10, deadline=None)
+@given(_graphs(), _infrastructures(), st.floats(0.05, 1), _STATISTICS, st.integers(0, 99))
+def test_the_cheapest_plan_is_that_of_brute_force_or_one_step_of_the_trade_away(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    latency_s: float,
+    statistic: LatencyStatistic,
+    seed: int,
+) -> None:
+    scene, measured = _scene(graph, infrastructure, latency_s, statistic), _measured(graph, seed)
+    plans = _plans(scene, measured)
+    truth = cheapest_cost(
+        graph, infrastructure, measured.work, latency_s=latency_s, statistic=statistic
+    )
+    assert bool(plans) == np.isfinite(truth)
+    if not plans:
+        return
+    assert plans[0].cost_usd_per_hour >= truth - 1e-9
+    if len(infrastructure.tiers) == 1:  # orders of several tiers find corners, not every trade
+        assert plans[0].cost_usd_per_hour == pytest.approx(truth)
+
+
+@settings(max_examples=15, deadline=None)
+@given(_graphs(), _infrastructures(), st.integers(0, 99))
+def test_no_plan_dominates_another(
+    graph: PipelineGraph, infrastructure: Infrastructure, seed: int
+) -> None:
+    scene = _scene(graph, infrastructure, 1.0, LatencyStatistic.MEAN)
+    shared = [tier.name for tier in infrastructure.tiers if not tier.dedicated]
+
+    def objectives(plan: Plan) -> tuple[float, ...]:
+        demand = [sum(s for t, s in plan.demand if t == name) for name in shared]
+        return (plan.cost_usd_per_hour, *demand, plan.latency_s.value, -plan.accuracy.value)
+
+    plans = _plans(scene, _measured(graph, seed))
+    for one, other in combinations(map(objectives, plans), 2):
+        assert not all(a <= b for a, b in zip(one, other, strict=True))
+        assert not all(a >= b for a, b in zip(one, other, strict=True))
+
+
+def _one(machines: int) -> Infrastructure:
+    return Infrastructure(
+        name="one", tiers=(Tier(name="t", machines=machines, price_usd_per_hour=1.0),)
+    )
+
+
+_SINGLE = PipelineGraph(name="single", operators=(OperatorSpec(name="o"),))
+
+
+def test_a_bound_met_to_the_last_bit_is_met() -> None:
+    measured = _measured(_SINGLE, 0)
+    exact = float(measured.work.operator_s.sum(axis=0).mean())
+    scene = _scene(_SINGLE, _one(1), exact, LatencyStatistic.MEAN)
+    assert [plan.demand[0].share for plan in _plans(scene, measured)] == [1.0]
+    below = _scene(_SINGLE, _one(1), float(np.nextafter(exact, 0)), LatencyStatistic.MEAN)
+    assert _plans(below, measured) == ()
+
+
+def test_a_request_rate_adds_copies_and_their_wait() -> None:
+    measured = _measured(_SINGLE, 0)
+    service = float(measured.work.operator_s.mean())
+    rate = 1.5 / service  # at share 1: offered load 1.5, so 3 copies (1.5 / 0.7 = 2.14)
+    scene = _scene(_SINGLE, _one(9), 1.5 * service, LatencyStatistic.MEAN, rate)
+    plans = _plans(scene, measured)
+    assert plans
+    for plan in plans:
+        assert len(plan.demand) >= 3
+        alone = _latency(scene, measured, plan.deployment)
+        assert alone < plan.latency_s.value <= scene.slo.latency_s
+
+
+def test_a_request_rate_that_the_machines_cannot_hold_has_no_plan() -> None:
+    measured = _measured(_SINGLE, 0)
+    rate = 1.5 / float(measured.work.operator_s.mean())
+    assert _plans(_scene(_SINGLE, _one(2), 100.0, LatencyStatistic.MEAN, rate), measured) == ()
+
+
+def test_the_number_of_plans_is_bounded_with_the_cheapest_kept() -> None:
+    infrastructure = Infrastructure(
+        name="two",
+        tiers=(Tier(name="a", price_usd_per_hour=1), Tier(name="b", price_usd_per_hour=2)),
+        links=(Link(between=("a", "b"), bandwidth_bytes_per_s=1e6),),
+    )
+    graph = PipelineGraph(
+        name="three",
+        operators=tuple(
+            OperatorSpec(name=f"o{i}", after=(f"o{i - 1}",) if i else ()) for i in range(3)
+        ),
+    )
+    scene = _scene(graph, infrastructure, 0.5, LatencyStatistic.MEAN)
+    every = _plans(scene, _measured(graph, 0))
+    few = _plans(scene, _measured(graph, 0), most=1)
+    assert len(every) > 1 == len(few)
+    assert few[0].cost_usd_per_hour == every[0].cost_usd_per_hour

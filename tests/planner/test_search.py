@@ -1,0 +1,283 @@
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.clock import ManualClock
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.presets import PRESETS
+from pipelines.query import PlanningLimits, Query
+from pipelines.replay import TraceEvaluator
+from pipelines.slo import Slo
+from pipelines.trace import load_trace
+from planner.baselines.random import RandomSearch
+from planner.cmbo import CmboFactory, CmboSettings
+from planner.result import Outcome, Phase, PlanningResult, Progress
+from planner.search import SearchSettings, search
+from profiler.stopping import TTest
+from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
+
+ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
+_TRACE = Path(__file__).parents[2].parent / "shared/data/traces/digits_clip"
+
+# Accuracy grows with both knobs, seconds too; 12 configurations.
+_ACCURACY = additive([[0.3, 0.5, 0.6], [0.0, 0.1, 0.2, 0.3]])
+_SECONDS = additive([[0.01, 0.02, 0.04], [0.0, 0.01, 0.02, 0.04]])
+
+
+def _evaluator() -> SyntheticEvaluator:
+    return SyntheticEvaluator(chain(3, 4), _ACCURACY, _SECONDS)
+
+
+def _query(accuracy: float = 0.55, latency_s: float = 0.1, **more: object) -> Query:
+    query = Query(pipeline="synthetic", slo=Slo(accuracy=accuracy, latency_s=latency_s))
+    return replace(query, **more)  # type: ignore[arg-type]  # whichever the test varies
+
+
+def _search(query: Query, evaluator: SyntheticEvaluator, **more: object) -> PlanningResult:
+    return search(query, ONE, evaluator, TTest(), **more)  # type: ignore[arg-type]
+
+
+def test_an_evaluator_of_another_pipeline_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"query\.pipeline must be the evaluator's, synthetic"):
+        _search(replace(_query(), pipeline="other"), _evaluator())
+
+
+@pytest.mark.parametrize("name", ["patience", "minimum", "most_plans", "most_placements"])
+def test_settings_below_one_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"search.{name} must be >= 1, got 0"):
+        SearchSettings(**{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("strategy", [CmboFactory(), RandomSearch])
+def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
+    settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
+    result = _search(_query(seed=seed), _evaluator(), settings=settings)
+    assert result.outcome is Outcome.FEASIBLE
+    # Fastest with accuracy >= 0.55: knobs (1, 1), 0.6 in 0.03 s; so is (0, 3), 0.6 in 0.05 s.
+    best = result.plans[0]
+    assert [value for _, _, value in best.configuration.values] == [1, 1]
+    # Least share in steps of 0.05 with 0.03 / r <= 0.1: 0.3, at 3.6 USD per hour.
+    assert best.cost_usd_per_hour == pytest.approx(0.3 * 3.6)
+    assert best.latency_s.value <= 0.1
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    first, second = (_search(_query(seed=7), _evaluator()) for _ in range(2))
+    assert first == second
+
+
+def test_bounds_are_inclusive() -> None:
+    evaluator = SyntheticEvaluator(chain(1), lambda _: 0.5, lambda _: 0.25, noise=0.0)
+    query = replace(
+        _query(0.5, 0.25), slo=Slo(accuracy=0.5, latency_s=0.25, cost_usd_per_hour=3.6)
+    )
+    assert _search(query, evaluator).outcome is Outcome.FEASIBLE
+
+
+@pytest.mark.parametrize(
+    ("slo", "binding", "relaxed"),
+    [
+        (Slo(accuracy=0.95, latency_s=1.0), ("accuracy",), {"accuracy": 0.9}),
+        (Slo(accuracy=0.2, latency_s=0.001), ("latency",), {"latency": 0.01}),
+        # 0.7 is first reached in 0.04 s by (1, 2); within 0.03 s no more than 0.6 is.
+        (Slo(accuracy=0.7, latency_s=0.031), ("accuracy", "latency"), {"accuracy": 0.6}),
+        (Slo(accuracy=0.55, latency_s=0.1, cost_usd_per_hour=1.0), ("cost",), {"cost": 1.08}),
+    ],
+)
+def test_an_infeasible_query_is_told_what_binds(
+    slo: Slo, binding: tuple[str, ...], relaxed: dict[str, float]
+) -> None:
+    result = _search(replace(_query(), slo=slo), _evaluator())
+    assert result.outcome is Outcome.INFEASIBLE
+    assert result.shortfall is not None
+    assert result.shortfall.binding == binding
+    assert result.shortfall.closest is not None
+    assert "all 12 configurations measured" in result.shortfall.evidence
+    for name, value in relaxed.items():
+        assert result.shortfall.relaxations[name] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "latency", "cost"])
+def test_a_relaxed_slo_is_feasible(name: str) -> None:
+    slo = Slo(accuracy=0.7, latency_s=0.03, cost_usd_per_hour=1.0)
+    if name == "cost":
+        slo = replace(slo, latency_s=0.1)
+    why = _search(replace(_query(), slo=slo), _evaluator()).shortfall
+    assert why is not None
+    if name not in why.relaxations:
+        pytest.skip(f"relaxing {name} alone helps none")
+    value = why.relaxations[name]
+    field_name = {"latency": "latency_s", "cost": "cost_usd_per_hour"}.get(name, name)
+    # Means of 50 and of 60 equal values may differ in the last bit.
+    eased = value * (1 - 1e-9 if name == "accuracy" else 1 + 1e-9)
+    relaxed = replace(slo, **{field_name: eased})  # type: ignore[arg-type]  # a float field
+    assert _search(replace(_query(), slo=relaxed), _evaluator()).outcome is Outcome.FEASIBLE
+
+
+def test_a_hopeless_query_ends_within_a_few_dozen_configurations() -> None:
+    weights = [[0.01, 0.02, 0.04, 0.05]] * 5  # 1,024 configurations
+    evaluator = SyntheticEvaluator(chain(*[4] * 5), lambda _: 0.5, additive(weights))
+    query = _query(0.4, 0.0005, limits=PlanningLimits(profiling_s=1000.0))
+    result = _search(query, evaluator)
+    assert result.outcome is Outcome.INFEASIBLE
+    assert result.measured <= 48
+    assert result.shortfall is not None
+    assert result.shortfall.binding == ("latency",)
+    # Latency is left at the first look, long before accuracy is decided.
+    assert result.inputs == 10 * result.measured
+
+
+def test_the_budget_is_exceeded_by_one_input_at_most() -> None:
+    for budget in (0.001, 0.5, 3.0):
+        evaluator = _evaluator()
+        query = _query(0.95, limits=PlanningLimits(profiling_s=budget))
+        result = _search(query, evaluator)
+        assert result.outcome is Outcome.EXHAUSTED
+        assert budget <= evaluator.spent_s <= budget + 0.08 + 1e-9
+        assert result.shortfall is not None
+        assert result.stopped_because == "limit profiling_s reached"
+
+
+def test_dollars_are_a_limit_at_the_price_of_the_reference_tier() -> None:
+    evaluator = _evaluator()  # 3.6 USD per hour: 0.001 USD a second
+    query = _query(0.95, limits=PlanningLimits(profiling_usd=0.0005))
+    assert _search(query, evaluator).stopped_because == "limit profiling_usd reached"
+    assert 0.5 <= evaluator.spent_s <= 0.58 + 1e-9
+
+
+def test_no_dollars_measure_nothing() -> None:
+    evaluator = _evaluator()
+    result = _search(_query(limits=PlanningLimits(profiling_usd=0.0)), evaluator)
+    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 0)
+    assert result.shortfall is not None
+    assert result.shortfall.closest is None
+
+
+def test_the_number_of_configurations_is_a_limit() -> None:
+    result = _search(_query(0.95, limits=PlanningLimits(configurations=3)), _evaluator())
+    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 3)
+
+
+@dataclass
+class _Recorder:
+    """An observer that lets time pass and can cancel."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    cancel_after: int = 10**9
+    asked: int = 0
+    seen: list[Progress] = field(default_factory=list)
+
+    def progress(self, progress: Progress) -> None:
+        self.seen.append(progress)
+
+    def cancelled(self) -> bool:
+        self.asked += 1
+        self.clock.sleep(1.0)
+        return self.asked == self.cancel_after  # said once is enough
+
+
+def test_the_response_time_is_a_limit() -> None:
+    observer = _Recorder()
+    query = _query(0.95, limits=PlanningLimits(response_s=70.0))
+    result = _search(query, _evaluator(), observer=observer, clock=observer.clock)
+    assert result.stopped_because == "limit response_s reached"
+    assert observer.clock.now() <= 72
+    assert observer.seen[-1].time_left_s == 0
+
+
+def test_a_cancelled_search_ends_at_once() -> None:
+    observer = _Recorder(cancel_after=20)
+    result = _search(_query(), _evaluator(), observer=observer, clock=observer.clock)
+    assert result.outcome is Outcome.CANCELLED
+    assert observer.asked == 20
+    assert result.shortfall is None
+
+
+def test_progress_grows_and_ends() -> None:
+    observer = _Recorder()
+    result = _search(_query(), _evaluator(), observer=observer, clock=observer.clock)
+    inputs = [progress.inputs for progress in observer.seen]
+    assert inputs == sorted(inputs)
+    assert observer.seen[-1].phase is Phase.FINISHED
+    assert observer.seen[-1].best == result.plans[0]
+    assert observer.seen[-1].inputs == result.inputs
+
+
+def test_failing_configurations_are_counted_and_never_planned() -> None:
+    evaluator = _evaluator()
+    good = ConfigurationSpace(evaluator.graph).number
+    evaluator.fails = lambda number: number == 5  # knobs (1, 1), the optimum
+    result = _search(_query(), evaluator, settings=SearchSettings(patience=20))
+    assert result.failed == 1
+    assert result.plans
+    assert 5 not in {good(plan.configuration) for plan in result.plans}
+
+
+def test_a_pipeline_that_always_fails_has_no_plan() -> None:
+    evaluator = _evaluator()
+    evaluator.fails = lambda _: True
+    result = _search(_query(), evaluator)
+    assert (result.outcome, result.measured, result.failed) == (Outcome.INFEASIBLE, 12, 12)
+    assert result.shortfall is not None
+    assert "12 of them failed" in result.shortfall.sentence
+
+
+def test_a_large_pipeline_that_always_fails_is_given_up() -> None:
+    evaluator = SyntheticEvaluator(chain(*[4] * 5), lambda _: 0.5, lambda _: 0.1)
+    evaluator.fails = lambda _: True
+    result = _search(_query(), evaluator)
+    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 30)
+    assert "all failed" in result.stopped_because
+
+
+@pytest.mark.parametrize("radices", [(0,), (1,), (2,), (1, 3)])
+@pytest.mark.parametrize("population", [1, 60])
+def test_tiny_spaces_with_constant_values_are_planned(
+    radices: tuple[int, ...], population: int
+) -> None:
+    evaluator = SyntheticEvaluator(chain(*radices), lambda _: 0.6, lambda _: 0.02, population)
+    evaluator.noise = 0.0
+    assert _search(_query(), evaluator).outcome is Outcome.FEASIBLE
+    evaluator = replace(evaluator, measured={})
+    assert _search(_query(0.9), evaluator).outcome is Outcome.INFEASIBLE
+
+
+def test_constant_values_in_a_larger_space_are_planned() -> None:
+    evaluator = SyntheticEvaluator(chain(4, 4, 4), lambda _: 0.6, lambda _: 0.02, noise=0.0)
+    result = _search(_query(0.9), evaluator)
+    assert result.outcome is Outcome.INFEASIBLE
+
+
+def test_a_huge_space_is_searched_without_being_enumerated() -> None:
+    weights = [[0.0, 0.01, 0.02, 0.03, 0.04]] * 30  # 5^30 configurations
+    evaluator = SyntheticEvaluator(
+        chain(*[5] * 30), additive(weights), additive([[0.001] * 5] * 30), population=10
+    )
+    settings = SearchSettings(strategy=CmboFactory(CmboSettings(candidates=300)))
+    query = _query(0.6, 1.0, limits=PlanningLimits(configurations=10))
+    assert _search(query, evaluator, settings=settings).outcome is Outcome.FEASIBLE
+
+
+@pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
+@pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
+def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> None:
+    trace = load_trace(_TRACE)
+    accuracy = trace.score.mean(axis=1)
+    order = np.random.default_rng(0).permutation(len(trace.input_bytes))
+    slo = Slo(accuracy=0.57, latency_s=0.0028 if tiers == "one-tier" else 0.05)
+    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=5), seed=1)
+    results = [
+        search(query, PRESETS[tiers], TraceEvaluator(trace, order), TTest()) for _ in range(2)
+    ]
+    assert results[0] == results[1]
+    assert results[0].outcome is Outcome.FEASIBLE
+    space = ConfigurationSpace(trace.graph)
+    rows = {int(n): i for i, n in enumerate(space.numbers(trace.configurations.astype(np.int64)))}
+    for plan in results[0].plans:
+        assert plan.latency_s.value <= slo.latency_s
+        assert accuracy[rows[space.number(plan.configuration)]] >= slo.accuracy - 0.05
