@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import sys
+import threading
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -63,7 +64,8 @@ class Entry:
 class EntryStore(Protocol):
     """Keeps entries beyond this process: queries, processes and restarts share it.
 
-    It may forget at any time, but never gives what was not put under the very key.
+    It may forget at any time, but never gives what was not put under the very key. Safe to share
+    between threads.
     """
 
     def get(self, fingerprint: str, content: str) -> Entry | None:
@@ -111,7 +113,7 @@ class PrefixCache:
 
     An entry is worth the seconds per byte that it saves, on top of what the last one given up was
     worth: so one that is not asked for any more goes in the end, however dear (GreedyDual-Size,
-    Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997). Not safe to share between
+    Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997). Safe to share between
     threads.
 
     Args:
@@ -128,6 +130,7 @@ class PrefixCache:
         checks.non_negative("cache.limit_bytes", limit_bytes)
         self._limit_bytes = limit_bytes
         self._store = store
+        self._lock = threading.Lock()
         self._entries: dict[_Key, _Held] = {}
         # Cheapest first, then longest unused; out of date when the entry has another serial.
         self._queue: list[tuple[float, int, _Key]] = []
@@ -140,21 +143,24 @@ class PrefixCache:
     def get(self, fingerprint: str, content: str) -> Entry | None:
         """Give the entry of an operator's fingerprint and an input's content hash."""
         key = (fingerprint, content)
-        held = self._entries.get(key)
-        if held is not None:
-            self._rank(key, held.entry, held.size)
-            return self._hit(held.entry)
+        with self._lock:
+            held = self._entries.get(key)
+            if held is not None:
+                self._rank(key, held.entry, held.size)
+                return self._hit(held.entry)
         entry = self._store.get(fingerprint, content) if self._store is not None else None
-        if entry is None:
-            self._misses += 1
-            return None
-        self._stored_hits += 1
-        self._hold(key, entry)
-        return self._hit(entry)
+        with self._lock:
+            if entry is None:
+                self._misses += 1
+                return None
+            self._stored_hits += 1
+            self._hold(key, entry)
+            return self._hit(entry)
 
     def put(self, fingerprint: str, content: str, entry: Entry) -> None:
         """Hold an entry, in the place of others if need be; one over the limit is not held."""
-        self._hold((fingerprint, content), entry)
+        with self._lock:
+            self._hold((fingerprint, content), entry)
         if self._store is not None:
             self._store.put(fingerprint, content, entry)
 
