@@ -33,7 +33,7 @@ def _strategy(observations: int) -> Cmbo:
         strategy.observe(int(number), seen)
     for _ in range(CmboSettings().initial):
         proposal = strategy.propose()
-        if proposal is not None and proposal.best_chance is None:
+        if proposal is not None and proposal.chance is None:
             strategy.observe(proposal.number, None)
     strategy.propose()  # the first fit is from scratch
     return strategy

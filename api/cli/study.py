@@ -1,0 +1,99 @@
+"""The group `circinus study`: measurements for offline comparisons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.command import command
+from api.cli.exits import EPILOG
+from api.cli.references import pipeline_here
+from api.cli.screen import Screen
+from api.query_data import load_data
+from api.rendering import formats
+from api.rendering.live import Follow
+from api.schemas import DataSource
+from pipelines.dataset import LARGEST_DATASET
+from studies.trace import TraceSummary, run
+from studies.trace_progress import TraceProgress
+
+_TENTHS = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the application."""
+    group = typer.Typer(help="Measure and compare offline.", epilog=EPILOG, no_args_is_help=True)
+    command(group, "trace")(trace)
+    app.add_typer(group, name="study")
+
+
+def trace(
+    screen: Screen,
+    pipeline: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="Registered name or module:attribute.")
+    ],
+    inputs: Annotated[
+        int, typer.Option("--inputs", help="Number of examples.", min=1, max=LARGEST_DATASET)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the trace.")],
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the examples.", min=0)] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a trace that is there.")
+    ] = False,
+) -> None:
+    """Measure every configuration on every example and write the trace.
+
+    A measurement that was cut off goes on where it was when it is started again.
+    """
+    loaded = pipeline_here(pipeline)
+    source = DataSource(examples=inputs, seed=seed)
+    dataset = load_data(source, loaded, base=Path.cwd())
+    with Follow(screen.err) as lines:
+
+        def show(progress: TraceProgress) -> None:
+            if not screen.as_json:
+                tenth = progress.measured * _TENTHS // progress.pairs
+                lines.update({pipeline: (str(tenth), _progress_line(progress))})
+
+        summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
+    document: dict[str, object] = {
+        "folder": str(summary.folder),
+        "configurations": summary.configurations,
+        "operators": summary.operators,
+        "inputs": summary.inputs,
+        "missing": summary.missing,
+        "causes": list(summary.causes),
+        "resumed": summary.resumed,
+        "spent_s": summary.spent_s,
+        "saved_s": summary.saved_s,
+        "elapsed_s": summary.elapsed_s,
+    }
+    screen.show(_summary(summary), document=document)
+
+
+def _progress_line(progress: TraceProgress) -> str:
+    failed = f", {progress.failures} failed" if progress.failures else ""
+    return (
+        f"input {min(progress.inputs_done + 1, progress.inputs)} of {progress.inputs}, "
+        f"{progress.measured} of {progress.pairs} measurements{failed}, "
+        f"{formats.seconds(progress.elapsed_s)} so far, {formats.seconds(progress.left_s)} left"
+    )
+
+
+def _summary(summary: TraceSummary) -> str:
+    lines = [
+        f"trace of {summary.configurations} configurations on {summary.inputs} inputs: "
+        f"{summary.folder}",
+        f"  {formats.seconds(summary.spent_s)} of operators run, "
+        f"{formats.seconds(summary.saved_s)} saved by shared prefixes, "
+        f"{formats.seconds(summary.elapsed_s)} in all",
+    ]
+    if summary.resumed:
+        lines.append(f"  {summary.resumed} inputs taken over from an earlier run")
+    if summary.missing:
+        lines.append(
+            f"  {summary.missing} measurements without a score: {'; '.join(summary.causes)}"
+        )
+    return "\n".join(lines)
