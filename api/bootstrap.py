@@ -28,12 +28,12 @@ from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
 from planner.result import Observer, PlanningResult, Unobserved
+from profiler.betting import Betting
+from profiler.drawing import random_drawing
 from profiler.execution import InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
-from profiler.stopping import TTest
-from profiler.strata import profiling_order
 from scheduler.dispatch.matching import MinCostMatching
 from scheduler.greedy import Greedy
 from scheduler.policy import SchedulingPolicy
@@ -69,10 +69,11 @@ def plan_offline(
     clock = SystemClock()
     rng = np.random.default_rng([query.seed, _ORDER_STREAM])
     features = features_of(pipeline, (example.input for example in dataset.examples))
+    drawing = random_drawing(features, len(dataset), rng)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
-        order=profiling_order(features, len(dataset), rng),
+        order=drawing.order,
         executor=InProcess(clock),
         journal=MemoryJournal() if journal is None else journal,
         cache=PrefixCache(),
@@ -81,7 +82,7 @@ def plan_offline(
         query,
         infrastructure,
         evaluator,
-        TTest(),
+        Betting(groups=drawing.groups),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
     )

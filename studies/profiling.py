@@ -7,6 +7,7 @@ is wrong when it says above of a mean below the bound, or below of one above it.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -154,6 +155,14 @@ def variance_ratio(population: Population, sampling: str, count: int = 2_000) ->
         np.put_along_axis(taken, order, 1.0 / inputs, axis=1)
         total.append(float((scores @ taken.T).var(axis=1, ddof=1).mean()))
     return total[0] / total[1] if total[1] > 0 else 1.0
+
+
+def as_document(row: Row) -> dict[str, object]:
+    """Give a row as JSON has it: None for what is not known."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(row).items()
+    }
 
 
 def _populations(traces: Sequence[Path]) -> Iterable[Population]:

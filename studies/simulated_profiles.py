@@ -81,7 +81,8 @@ def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
         InvalidInput: If every configuration failed somewhere.
     """
     whole = ~np.isnan(trace.score).any(axis=1)
-    checks.require(bool(whole.any()), f"trace {name}", "must have a configuration that", "fails")
+    rule = "must have a configuration that never failed"
+    checks.require(bool(whole.any()), f"trace {name}", rule, int(whole.sum()))
     features = trace.features.astype(np.float64)
     useful = features.shape[1] > 0 and len(features) >= DEFAULT_STRATA
     useful = useful and bool(np.isfinite(features).all())
