@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import checks
-from pipelines.trace import load_trace
+from pipelines.trace import Trace, load_trace
 from studies import profiling_report
 from studies.simulated_profiles import (
     RULES,
@@ -25,6 +25,7 @@ from studies.simulated_profiles import (
     end,
     of_trace,
     orders,
+    prefix_cache_ratio,
     synthetic,
 )
 
@@ -74,10 +75,25 @@ class Row:
 Observer = Callable[[Row], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What the study found.
+
+    Attributes:
+        rows: Every cell.
+        cache_ratios: Trace -> operator seconds with a prefix cache over those without, full grid.
+    """
+
+    rows: tuple[Row, ...]
+    cache_ratios: Mapping[str, float]
+
+
 def run(
     traces: Sequence[Path], seeds: int, out: Path, *, observer: Observer | None = None
-) -> list[Row]:
+) -> Comparison:
     """Simulate profiles; write `profiling.csv`, `profiling.svg` and `profiling.html` into `out`.
+
+    And `prefix_cache.csv`, what the prefix cache leaves of the seconds of the full grid.
 
     Args:
         traces: Folders with a trace each.
@@ -90,15 +106,20 @@ def run(
     """
     checks.require(seeds >= 1, "seeds", "must be >= 1", seeds)
     rows: list[Row] = []
-    for population in _populations(traces):
+    loaded = {folder.resolve().name: load_trace(folder) for folder in traces}
+    ratios = {name: prefix_cache_ratio(trace) for name, trace in loaded.items()}
+    for population in _populations(loaded):
         for row in study(population, seeds * PROFILES_PER_SEED):
             rows.append(row)
             if observer is not None:
                 observer(row)
     out.mkdir(parents=True, exist_ok=True)
-    _write(rows, out / "profiling.csv")
+    names = [field.name for field in fields(Row)]
+    _write_table(names, [asdict(row) for row in rows], out / "profiling.csv")
+    lines = [{"trace": name, "seconds_ratio": ratio} for name, ratio in ratios.items()]
+    _write_table(["trace", "seconds_ratio"], lines, out / "prefix_cache.csv")
     profiling_report.write(rows, out)
-    return rows
+    return Comparison(rows=tuple(rows), cache_ratios=ratios)
 
 
 def study(
@@ -165,14 +186,14 @@ def as_document(row: Row) -> dict[str, object]:
     }
 
 
-def _populations(traces: Sequence[Path]) -> Iterable[Population]:
-    for folder in traces:
-        yield of_trace(folder.resolve().name, load_trace(folder), np.random.default_rng(0))
+def _populations(traces: Mapping[str, Trace]) -> Iterable[Population]:
+    for name, trace in traces.items():
+        yield of_trace(name, trace, np.random.default_rng(0))
     yield from synthetic(np.random.default_rng(1))
 
 
-def _write(rows: Sequence[Row], path: Path) -> None:
+def _write_table(names: Sequence[str], lines: Sequence[Mapping[str, object]], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer = csv.DictWriter(file, names)
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer.writerows(lines)

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines import checks
+from pipelines.configuration import ConfigurationSpace
 from pipelines.profile import FloatArray
+from pipelines.replay import TraceEvaluator
 from pipelines.trace import Trace
 from profiler.betting import Betting
 from profiler.certainty import Signs, certain_path
@@ -117,6 +119,22 @@ def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
         )
         for name, scores in kinds.items()
     )
+
+
+def prefix_cache_ratio(trace: Trace) -> float:
+    """Give operator seconds with a prefix cache over those without, of the full grid.
+
+    Every configuration on every input; NaN when nothing takes time.
+    """
+    order = np.arange(len(trace.input_bytes))
+    space = ConfigurationSpace(trace.graph)
+    spent = []
+    for cached in (True, False):
+        evaluator = TraceEvaluator(trace, order, cached=cached)
+        for number in space.numbers(trace.configurations.astype(np.int64)).tolist():
+            evaluator.measure(space.configuration(number), len(order))
+        spent.append(evaluator.spent_s)
+    return spent[0] / spent[1] if spent[1] > 0 else float("nan")
 
 
 def orders(

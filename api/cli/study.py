@@ -98,21 +98,32 @@ def profiling(
                 line = f"{row.sampling} order, SLO at {row.slo_distance:+g} of the mean"
                 lines.update({row.trace: (row.sampling, line)})
 
-        rows = profiling_study.run(traces, seeds, out, observer=show)
+        found = profiling_study.run(traces, seeds, out, observer=show)
     document: dict[str, object] = {
         "folder": str(out),
-        "cells": [profiling_study.as_document(row) for row in rows],
+        "cells": [profiling_study.as_document(row) for row in found.rows],
+        "cache_ratios": dict(found.cache_ratios),
     }
-    screen.show(_comparison(summary(rows), out), document=document)
+    screen.show(_comparison(found, out), document=document)
 
 
-def _comparison(lines: list[tuple[str, str, str, float, float, float]], out: Path) -> str:
+def _comparison(found: profiling_study.Comparison, out: Path) -> str:
     head = f"{'trace':24} {'rule':14} {'sampling':10} {'inputs':>7} {'seconds':>9} {'wrong':>7}"
     table = [
         f"{trace:24} {rule:14} {sampling:10} {inputs:7.1f} {seconds:9.4g} {wrong:7.2%}"
-        for trace, rule, sampling, inputs, seconds, wrong in lines
+        for trace, rule, sampling, inputs, seconds, wrong in summary(found.rows)
     ]
-    return "\n".join((head, *table, f"every cell: {out / 'profiling.csv'}"))
+    ratios = dict.fromkeys((row.trace, row.sampling, row.variance_ratio) for row in found.rows)
+    variances = [
+        f"{trace}: variance of the estimate, stratified over random order: {ratio:.3f}"
+        for trace, sampling, ratio in ratios
+        if sampling == "stratified"
+    ]
+    caches = [
+        f"{trace}: seconds of the full grid with the prefix cache over those without: {ratio:.3f}"
+        for trace, ratio in found.cache_ratios.items()
+    ]
+    return "\n".join((head, *table, *variances, *caches, f"every cell: {out / 'profiling.csv'}"))
 
 
 def _progress_line(progress: TraceProgress) -> str:

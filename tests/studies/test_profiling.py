@@ -18,7 +18,15 @@ from profiler.betting import Betting
 from profiler.stopping import TTest
 from studies import profiling as study
 from studies import simulated_profiles as simulated
-from studies.simulated_profiles import RULES, Population, draw, end, of_trace, orders
+from studies.simulated_profiles import (
+    RULES,
+    Population,
+    draw,
+    end,
+    of_trace,
+    orders,
+    prefix_cache_ratio,
+)
 
 
 def population(*, inputs: int = 60, groups: bool = True, seed: int = 0) -> Population:
@@ -150,8 +158,10 @@ def test_the_study_writes_every_cell_and_a_picture(
     monkeypatch.setattr(simulated, "SYNTHETIC_INPUTS", 100)
     save_trace(trace(), tmp_path / "made")
     told: list[study.Row] = []
-    rows = study.run([tmp_path / "made"], 2, tmp_path / "out", observer=told.append)
+    found = study.run([tmp_path / "made"], 2, tmp_path / "out", observer=told.append)
+    rows = list(found.rows)
     assert rows == told
+    assert found.cache_ratios == {"made": 1.0}
     with (tmp_path / "out" / "profiling.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert list(lines[0]) == [
@@ -171,6 +181,27 @@ def test_the_study_writes_every_cell_and_a_picture(
     assert "<svg" in (tmp_path / "out" / "profiling.html").read_text(encoding="utf-8")
     picture = (tmp_path / "out" / "profiling.svg").read_text(encoding="utf-8")
     assert "synthetic-strata" in picture
+
+
+def test_a_shared_operator_is_paid_once_with_the_prefix_cache() -> None:
+    graph = PipelineGraph(
+        name="two",
+        operators=(
+            OperatorSpec(name="first"),
+            OperatorSpec(name="last", after=("first",), knobs=(Knob(name="k", values=(0, 1)),)),
+        ),
+    )
+    seconds = np.tile(np.array([[3.0], [1.0]], np.float32), (2, 1, 4))
+    made = Trace(
+        graph=graph,
+        configurations=np.array([[0], [1]], dtype=np.int16),
+        score=np.zeros((2, 4), np.float32),
+        latency_s=seconds,
+        output_bytes=seconds,
+        input_bytes=np.ones(4, np.float32),
+        features=np.zeros((4, 0), np.float32),
+    )
+    assert prefix_cache_ratio(made) == pytest.approx((3 + 1 + 1) / (4 + 4))
 
 
 @pytest.mark.slow
