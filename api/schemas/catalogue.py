@@ -72,6 +72,8 @@ class TierView(View):
     """Whether every query has machines of its own here."""
     emulated: bool
     """Whether the speed is put on by waiting."""
+    call_s: float
+    """Seconds that calling an instance there costs it, on the reference machine."""
 
 
 class LinkView(View):
@@ -134,6 +136,7 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
                 machines=tier.machines,
                 price_usd_per_hour=tier.price_usd_per_hour,
                 speed_factor=tier.speed_factor,
+                call_s=tier.call_s,
                 dedicated=tier.dedicated,
                 emulated=tier.emulated,
             )
