@@ -81,10 +81,11 @@ class Walk:
             prints: Its fingerprints, operators in topological order.
             prepared: The input.
         """
-        for print_ in prints:
-            known = self._failures.get((print_, prepared.index))
-            if known is not None:
-                return failed(known, len(prints))
+        if self._failures:
+            for print_ in prints:
+                known = self._failures.get((print_, prepared.index))
+                if known is not None:
+                    return failed(known, len(prints))
         outputs, missing = self._reuse(prints, prepared)
         saved_s = sum(
             self._facts[print_][prepared.index].seconds
