@@ -35,17 +35,38 @@ def serve(pipe: Connection, reference: str, memory_bytes: int | None) -> None:
         reference: What names the pipeline, see `load_pipeline`.
         memory_bytes: Most memory beyond what it has once the pipeline is loaded; None: any.
     """
-    pipeline = load_pipeline(reference, allow_import=True)
-    if pipeline.prepare is not None:
-        pipeline.prepare()
-    _one_thread()
-    if memory_bytes is not None:
-        _limit_memory(memory_bytes)
-    executor = InProcess(SystemClock())
+    answering = Answering(reference, memory_bytes)
     with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
         pipe.send_bytes(READY)
         while True:
-            pipe.send_bytes(encode(_answer(pipeline, executor, pipe.recv_bytes())))
+            pipe.send_bytes(answering.answer(pipe.recv_bytes()))
+
+
+class Answering:
+    """A loaded pipeline that answers requests, with one numeric thread.
+
+    Args:
+        reference: What names the pipeline, see `load_pipeline`.
+        memory_bytes: Most memory of this process beyond what it has once the pipeline is loaded;
+            None: any.
+    """
+
+    def __init__(self, reference: str, memory_bytes: int | None) -> None:
+        self._pipeline = load_pipeline(reference, allow_import=True)
+        if self._pipeline.prepare is not None:
+            self._pipeline.prepare()
+        _one_thread()
+        if memory_bytes is not None:
+            _limit_memory(memory_bytes)
+        self._executor = InProcess(SystemClock())
+
+    def ready(self) -> bool:
+        """Give True: it is loaded."""
+        return True
+
+    def answer(self, data: bytes) -> bytes:
+        """Give the answer to a request."""
+        return encode(_answer(self._pipeline, self._executor, data))
 
 
 def request(operator: str, inputs: Payload, configuration: Configuration) -> bytes:

@@ -1,9 +1,14 @@
-"""What every `Executor` does, whatever it runs operators on."""
+"""What every `Executor` does, whatever it runs operators on.
+
+Over Ray only where `circinus[ray]` is installed; a local cluster is started for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,17 +21,50 @@ from profiler.execution import Completed, Executor, Failed, InProcess
 from tests.deploy.profiled_pipelines import EVERY, every
 
 PLAIN = Configuration(())
-KINDS = ("in_process", "process_pool")
+KINDS = (
+    "in_process",
+    "process_pool",
+    pytest.param(
+        "ray",
+        marks=[
+            pytest.mark.skipif(find_spec("ray") is None, reason="circinus[ray] is not installed"),
+            pytest.mark.filterwarnings("ignore:::ray.*", "ignore::ResourceWarning"),
+        ],
+    ),
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     with ExitStack() as stack:
+        if request.param == "ray":
+            yield stack.enter_context(local_ray())
+            return
         if request.param == "in_process":
             yield InProcess(SystemClock())
         else:
             settings = PoolSettings(workers=1, memory_bytes=None)
             yield stack.enter_context(ProcessPool(EVERY, SystemClock(), settings))
+
+
+@contextmanager
+def local_ray() -> Iterator[Executor]:
+    import ray  # an extra: only where it is installed
+
+    from deploy.ray_executor import RayExecutor
+
+    root = str(Path(__file__).parents[2])
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": root}},
+    )
+    settings = PoolSettings(workers=1, memory_bytes=None, timeout_s=10.0)
+    with RayExecutor(EVERY, SystemClock(), settings) as executor:
+        yield executor
+    ray.shutdown()
 
 
 def operator(name: str) -> Operator:
