@@ -107,7 +107,9 @@ def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
         "synthetic-yes-no": rng.random((count, n)) < means,
         "synthetic-thirds": rng.binomial(3, means, (count, n)) / 3,
         "synthetic-smooth": rng.beta(5 * means, 5 * (1 - means), (count, n)),
-        "synthetic-rare-failures": np.where(rng.random((count, n)) < 0.1 * means, 0.0, 0.95),
+        "synthetic-rare-failures": np.where(
+            rng.random((count, n)) < 0.1 * means, 0.0, 0.45 + means / 2
+        ),
         "synthetic-strata": np.clip(means + hard + rng.normal(0.0, 0.2, (count, n)), 0, 1),
     }
     return tuple(
