@@ -19,6 +19,7 @@ from api.store.store import Store
 from deploy.cgroups import available
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator
+from deploy.prefix_files import PrefixFiles
 from pipelines.clock import Clock, SystemClock
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
@@ -28,18 +29,32 @@ from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
 from planner.result import Observer, PlanningResult, Unobserved
+from profiler.betting import Betting
+from profiler.drawing import random_drawing
 from profiler.execution import InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
-from profiler.stopping import TTest
-from profiler.strata import profiling_order
+from profiler.prefix_cache import EntryStore, PrefixCache
 from scheduler.dispatch.plan_ahead import PlanAhead
 from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Priced
 
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What earlier planning left.
+
+    Attributes:
+        journal: Of earlier measurements of the same query; None: there are none, and what is
+            measured is forgotten.
+        outputs: Of operators, shared by queries; None: none, and they are forgotten.
+    """
+
+    journal: Journal | None = None
+    outputs: EntryStore | None = None
 
 
 def plan_offline(
@@ -49,7 +64,7 @@ def plan_offline(
     dataset: Dataset,
     observer: Observer | None = None,
     *,
-    journal: Journal | None = None,
+    kept: Kept | None = None,
 ) -> PlanningResult:
     """Give the plans of a query, measured in this process.
 
@@ -59,29 +74,30 @@ def plan_offline(
         pipeline: Of the query; what it needs once is prepared first.
         dataset: To profile on.
         observer: Hears of progress and may cancel; None: nobody.
-        journal: Of earlier measurements of the same query; None: there are none, and what is
-            measured is forgotten.
+        kept: Of earlier planning; None: nothing.
     """
     from planner.search import search  # gpytorch takes seconds: the service's process spares it
 
     if pipeline.prepare is not None:
         pipeline.prepare()
+    kept = kept or Kept()
     clock = SystemClock()
     rng = np.random.default_rng([query.seed, _ORDER_STREAM])
     features = features_of(pipeline, (example.input for example in dataset.examples))
+    drawing = random_drawing(features, len(dataset), rng)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
-        order=profiling_order(features, len(dataset), rng),
+        order=drawing.order,
         executor=InProcess(clock),
-        journal=MemoryJournal() if journal is None else journal,
-        cache=PrefixCache(),
+        journal=kept.journal or MemoryJournal(),
+        cache=PrefixCache(store=kept.outputs),
     )
     return search(
         query,
         infrastructure,
         evaluator,
-        TTest(),
+        Betting(groups=drawing.groups),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
     )
@@ -199,6 +215,7 @@ class PlanningParts:
         store: Of queries.
         clock: Of everything.
         database_url: For journals.
+        outputs: Of operators, shared with other workers and queries; None: not kept.
     """
 
     infrastructure: Infrastructure
@@ -206,6 +223,7 @@ class PlanningParts:
     store: Store
     clock: Clock
     database_url: str
+    outputs: EntryStore | None = None
 
     def journal(self, query_id: str, pipeline: Pipeline) -> Journal:
         """Give the journal of a query."""
@@ -219,10 +237,12 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
     What planning imports is loaded here, so that the first query need not wait for it.
     """
     import_module("planner.search")
+    folder = settings.outputs
     return PlanningParts(
         infrastructure=read_infrastructure(settings.infrastructure),
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
         store=SqlStore(connect(settings.database_url)),
         clock=SystemClock(),
         database_url=settings.database_url,
+        outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
     )

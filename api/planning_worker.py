@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from api.bootstrap import PlanningParts, make_planning_parts, plan_offline
+from api.bootstrap import Kept, PlanningParts, make_planning_parts, plan_offline
 from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
 from api.phases import Phase
@@ -125,9 +125,9 @@ def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Plannin
     if pipeline.prepare is not None:
         pipeline.prepare()
     dataset = pipeline.examples(request.data.examples, request.data.seed)
-    journal = parts.journal(record.id, pipeline)
+    kept = Kept(journal=parts.journal(record.id, pipeline), outputs=parts.outputs)
     return plan_offline(
-        to_query(request), parts.infrastructure, pipeline, dataset, heart, journal=journal
+        to_query(request), parts.infrastructure, pipeline, dataset, heart, kept=kept
     )
 
 

@@ -46,6 +46,10 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        outputs: Folder in which outputs of operators are kept for later queries and restarts;
+            None: they are kept in memory, while a query is planned. Whoever changes an operator
+            changes its version, or finds its old outputs here.
+        outputs_limit_bytes: Most bytes of it.
         worker_logs: Folder for the logs of deployed instances.
     """
 
@@ -67,6 +71,8 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    outputs: Path | None = None
+    outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
 
     @field_validator("extra_pipelines", mode="before")

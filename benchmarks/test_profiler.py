@@ -18,12 +18,13 @@ from pipelines.dataset import Dataset, Example
 from pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
+from profiler.betting import Betting
 from profiler.execution import InProcess
 from profiler.journal import MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
 from profiler.stopping import TTest
-from profiler.strata import profiling_order
+from profiler.strata import IntArray, profiling_order
 
 INPUTS = 200
 OPERATORS = 3
@@ -129,6 +130,12 @@ def test_a_second_profile_that_shares_all_but_the_last_operator(
 def test_a_verdict_of_the_t_test(benchmark: BenchmarkFixture) -> None:
     scores = np.random.default_rng(0).random(INPUTS)
     benchmark(TTest().judge, scores, bound=0.5, population=1000)
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(1000) % 10], ids=["alone", "groups"])
+def test_a_verdict_by_betting(benchmark: BenchmarkFixture, groups: IntArray | None) -> None:
+    scores = np.random.default_rng(0).random(INPUTS)
+    benchmark(Betting(groups=groups).judge, scores, bound=0.5, population=1000)
 
 
 def test_the_order_of_1000_inputs(benchmark: BenchmarkFixture) -> None:

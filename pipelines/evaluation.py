@@ -60,7 +60,8 @@ class StoppingRule(Protocol):
         """Give whether the mean over the population is decided to be above or below.
 
         Args:
-            scores: Scores so far in the order drawn, without failures, shape (n,).
+            scores: Scores so far in the order drawn, NaN where the measurement failed, shape
+                (n,). The mean is that of the inputs that give a score.
             bound: The accuracy SLO; a mean equal to it counts as above.
             population: Number of inputs there are; at n = population the mean is known.
         """

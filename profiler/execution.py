@@ -48,7 +48,11 @@ class Failed:
 
 
 class Executor(Protocol):
-    """Runs operators. Not safe to share between threads."""
+    """Runs operators. As many threads as it is wide may call it at once."""
+
+    @property
+    def width(self) -> int:
+        """How many runs it serves at once, `>= 1`."""
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
@@ -57,6 +61,9 @@ class Executor(Protocol):
 
         The inputs are the same afterwards. An operator that raises, or whose output is no
         payload, has failed.
+
+        Raises:
+            Unavailable: If nothing can be run now, whatever the operator.
         """
 
 
@@ -75,6 +82,11 @@ class InProcess:
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
     )
+
+    @property
+    def width(self) -> int:
+        """One."""
+        return 1
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration

@@ -6,7 +6,11 @@ measurement is in the journal before anybody sees it.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -103,18 +107,39 @@ class Profiler:
         rule = f"must be in [1, {self.population}]"
         checks.require(1 <= inputs <= self.population, "inputs", rule, inputs)
         known = self._known.get(configuration) or self._recall(configuration)
-        while known.columns.count < inputs:
-            index = int(self.order[known.columns.count])
+        asked = self.order[known.columns.count : inputs].tolist()
+        for index in asked:
             if index in known.recalled:
-                measured = known.recalled.pop(index)
-                self._walk.learn(known.prints, measured)
-            else:
-                measured = self._measured(configuration, known.prints, index)
-                self.journal.record(configuration, measured)
-            known.columns.append(measured)
-            self._spent_s += measured.spent_s
-            self._saved_s += measured.saved_s
+                self._walk.learn(known.prints, known.recalled[index])
+        missing = [index for index in asked if index not in known.recalled]
+        with closing(self._each_measured(configuration, known.prints, missing)) as new:
+            for index in asked:
+                if index in known.recalled:
+                    measured = known.recalled.pop(index)
+                else:
+                    measured = next(new)
+                    self.journal.record(configuration, measured)
+                known.columns.append(measured)
+                self._spent_s += measured.spent_s
+                self._saved_s += measured.saved_s
         return known.columns.profile()
+
+    def _each_measured(
+        self, configuration: Configuration, prints: tuple[str, ...], indices: list[int]
+    ) -> Generator[MeasuredInput, None, None]:
+        """Give the measurement of each input, in their order, as many at once as can be run."""
+        if self.executor.width == 1 or len(indices) < 2:
+            for index in indices:
+                yield self._measured(configuration, prints, index)
+            return
+        with ThreadPoolExecutor(min(self.executor.width, len(indices))) as threads:
+            one = partial(self._measured, configuration, prints)
+            running = [threads.submit(one, index) for index in indices]
+            try:
+                for future in running:
+                    yield future.result()
+            finally:
+                threads.shutdown(wait=True, cancel_futures=True)
 
     def _recall(self, configuration: Configuration) -> _Known:
         self._space.parse(configuration.as_dict())

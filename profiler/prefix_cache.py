@@ -7,9 +7,12 @@ that, so an entry is never stale.
 
 from __future__ import annotations
 
+import heapq
 import sys
+import threading
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,7 +23,10 @@ from pipelines.pipeline import Pipeline
 
 DEFAULT_LIMIT_BYTES = 256 * 2**20
 
-_FRAME_BYTES = 512  # of an entry besides its output: key, table, numbers
+_Key = tuple[str, str]
+
+_OUT_OF_DATE = 1_000  # lines of the queue that may be out of date before it is made anew
+_FRAME_BYTES = 768  # of an entry besides its output: key, table, numbers
 
 
 def fingerprints(pipeline: Pipeline, configuration: Configuration) -> tuple[str, ...]:
@@ -55,6 +61,20 @@ class Entry:
     output_bytes: int
 
 
+class EntryStore(Protocol):
+    """Keeps entries beyond this process: queries, processes and restarts share it.
+
+    It may forget at any time, but never gives what was not put under the very key. Safe to share
+    between threads.
+    """
+
+    def get(self, fingerprint: str, content: str) -> Entry | None:
+        """Give the entry; None when there is none, or none that is whole."""
+
+    def put(self, fingerprint: str, content: str, entry: Entry) -> None:
+        """Keep an entry, unless it is not worth it or there is no room."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStatistics:
     """What a cache did so far.
@@ -62,6 +82,7 @@ class CacheStatistics:
     Attributes:
         hits: Entries handed out.
         misses: Entries asked for in vain.
+        stored_hits: Those of the hits that came from the store.
         evictions: Entries given up for want of room.
         refused: Entries too large to hold at all.
         entries: Entries held now.
@@ -72,6 +93,7 @@ class CacheStatistics:
 
     hits: int
     misses: int
+    stored_hits: int
     evictions: int
     refused: int
     entries: int
@@ -79,51 +101,68 @@ class CacheStatistics:
     saved_s: float
 
 
-class PrefixCache:
-    """Holds outputs in memory up to a limit; the least recently used goes first.
+class _Held(NamedTuple):
+    entry: Entry
+    size: int
+    worth: float
+    serial: int
 
-    Not safe to share between threads.
+
+class PrefixCache:
+    """Holds outputs in memory up to a limit; what is cheap to make again per byte goes first.
+
+    An entry is worth the seconds per byte that it saves, on top of what the last one given up was
+    worth: so one that is not asked for any more goes in the end, however dear (GreedyDual-Size,
+    Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997). Safe to share between
+    threads.
 
     Args:
         limit_bytes: Most memory for outputs, `>= 0`.
+        store: Asked for what memory does not hold, and handed everything new; None: none.
 
     Raises:
         InvalidInput: If the limit is negative.
     """
 
-    def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(
+        self, limit_bytes: int = DEFAULT_LIMIT_BYTES, *, store: EntryStore | None = None
+    ) -> None:
         checks.non_negative("cache.limit_bytes", limit_bytes)
         self._limit_bytes = limit_bytes
-        self._entries: dict[tuple[str, str], tuple[Entry, int]] = {}  # least recently used first
+        self._store = store
+        self._lock = threading.Lock()
+        self._entries: dict[_Key, _Held] = {}
+        # Cheapest first, then longest unused; out of date when the entry has another serial.
+        self._queue: list[tuple[float, int, _Key]] = []
+        self._serial = 0
+        self._given_up = 0.0  # what the last entry given up was worth
         self._held_bytes = 0
-        self._hits = self._misses = self._evictions = self._refused = 0
+        self._hits = self._misses = self._stored_hits = self._evictions = self._refused = 0
         self._saved_s = 0.0
 
     def get(self, fingerprint: str, content: str) -> Entry | None:
         """Give the entry of an operator's fingerprint and an input's content hash."""
         key = (fingerprint, content)
-        held = self._entries.pop(key, None)
-        if held is None:
-            self._misses += 1
-            return None
-        self._entries[key] = held
-        self._hits += 1
-        self._saved_s += held[0].seconds
-        return held[0]
+        with self._lock:
+            held = self._entries.get(key)
+            if held is not None:
+                self._rank(key, held.entry, held.size)
+                return self._hit(held.entry)
+        entry = self._store.get(fingerprint, content) if self._store is not None else None
+        with self._lock:
+            if entry is None:
+                self._misses += 1
+                return None
+            self._stored_hits += 1
+            self._hold(key, entry)
+            return self._hit(entry)
 
     def put(self, fingerprint: str, content: str, entry: Entry) -> None:
         """Hold an entry, in the place of others if need be; one over the limit is not held."""
-        key = (fingerprint, content)
-        self._drop(key)
-        size = _resident_bytes(entry.output) + _FRAME_BYTES
-        if size > self._limit_bytes:
-            self._refused += 1
-            return
-        while self._held_bytes + size > self._limit_bytes:
-            self._drop(next(iter(self._entries)))
-            self._evictions += 1
-        self._entries[key] = (entry, size)
-        self._held_bytes += size
+        with self._lock:
+            self._hold((fingerprint, content), entry)
+        if self._store is not None:
+            self._store.put(fingerprint, content, entry)
 
     @property
     def statistics(self) -> CacheStatistics:
@@ -131,6 +170,7 @@ class PrefixCache:
         return CacheStatistics(
             hits=self._hits,
             misses=self._misses,
+            stored_hits=self._stored_hits,
             evictions=self._evictions,
             refused=self._refused,
             entries=len(self._entries),
@@ -138,10 +178,45 @@ class PrefixCache:
             saved_s=self._saved_s,
         )
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def _hit(self, entry: Entry) -> Entry:
+        self._hits += 1
+        self._saved_s += entry.seconds
+        return entry
+
+    def _hold(self, key: _Key, entry: Entry) -> None:
+        self._drop(key)
+        size = _resident_bytes(entry.output) + _FRAME_BYTES
+        if size > self._limit_bytes:
+            self._refused += 1
+            return
+        while self._held_bytes + size > self._limit_bytes:
+            self._give_up_one()
+        self._held_bytes += size
+        self._rank(key, entry, size)
+
+    def _rank(self, key: _Key, entry: Entry, size: int) -> None:
+        worth = self._given_up + entry.seconds / size
+        self._serial += 1
+        self._entries[key] = _Held(entry, size, worth, self._serial)
+        heapq.heappush(self._queue, (worth, self._serial, key))
+        if len(self._queue) > 2 * len(self._entries) + _OUT_OF_DATE:
+            self._queue = [(held.worth, held.serial, key) for key, held in self._entries.items()]
+            heapq.heapify(self._queue)
+
+    def _give_up_one(self) -> None:
+        while True:
+            worth, serial, key = heapq.heappop(self._queue)
+            held = self._entries.get(key)
+            if held is not None and held.serial == serial:
+                break
+        self._given_up = worth
+        self._drop(key)
+        self._evictions += 1
+
+    def _drop(self, key: _Key) -> None:
         held = self._entries.pop(key, None)
         if held is not None:
-            self._held_bytes -= held[1]
+            self._held_bytes -= held.size
 
 
 def _resident_bytes(payload: Payload) -> int:

@@ -22,6 +22,7 @@ from scipy import special
 from pipelines import checks
 from pipelines.evaluation import Verdict
 from pipelines.profile import FloatArray
+from profiler.certainty import Signs, between, certain, check_scores
 
 _SAME = 1e-9  # scores closer than this are one score: their variance is rounding
 
@@ -31,8 +32,8 @@ class TTest:
     """The paper's rule: a two-sided t-test of "mean score = A" after each input.
 
     As published it looks after every draw at a test made for one look, so over large data sets
-    it errs more often than 1 - confidence says. A rule that is valid at any time is to replace it
-    as the default; this one stays for comparison.
+    it errs more often than 1 - confidence says. `betting.Betting` is valid at any time and the
+    default; this one stays for comparison.
 
     Deviations, none of which decides where the t-test would decide otherwise:
 
@@ -68,30 +69,56 @@ class TTest:
         """Give whether the mean over the population is decided to be above or below.
 
         Args:
-            scores: Scores so far, in [0, 1], without failures.
+            scores: Scores so far, in [0, 1], NaN where the measurement failed.
             bound: A, in [0, 1]; a mean equal to it counts as above.
-            population: N. A caller that met failures takes them off: they never give a score.
+            population: N.
 
         Raises:
             InvalidInput: If a score or the bound is not in [0, 1], or n exceeds N.
         """
-        count = len(scores)
-        _check(scores, bound, population)
-        if count < min(self.minimum, population) or count == 0:
+        check_scores(scores, bound, population)
+        good = scores[~np.isnan(scores)]
+        population -= len(scores) - len(good)
+        if len(good) < min(self.minimum, population) or len(good) == 0:
             return Verdict.UNDECIDED
-        total = math.fsum(scores.tolist())  # exact: equality with the bound must be seen
-        sure = _between(total / population, (total + population - count) / population, bound)
+        sure = certain(good, bound, population)
         if sure is not Verdict.UNDECIDED:
             return sure
-        if np.ptp(scores) <= _SAME:
-            return self._of_constant(scores, bound)
-        return self._of_t_test(scores, bound)
+        if np.ptp(good) <= _SAME:
+            return self._of_constant(good, bound)
+        return self._of_t_test(good, bound)
+
+    def path(
+        self,
+        scores: FloatArray,  # (B, n)
+        bounds: FloatArray,  # (B,)
+        population: int,
+    ) -> Signs:  # (B, n)
+        """Give what the t-test says after each input of many profiles, without failures.
+
+        Without what is `certain`; before `minimum` scores nothing is said.
+        """
+        n = np.arange(1, scores.shape[1] + 1)
+        mean = np.cumsum(scores, axis=1) / n
+        lowest = np.minimum.accumulate(scores, axis=1)
+        highest = np.maximum.accumulate(scores, axis=1)
+        bound = bounds[:, None]
+        others = 1.0 - ((1.0 - self.confidence) / 2) ** (1.0 / n)
+        squares = np.cumsum((scores - bound) ** 2, axis=1) - n * (mean - bound) ** 2
+        error = np.sqrt(np.maximum(squares, _SAME**2) / np.maximum(n - 1, 1) / n)
+        p_value = 2.0 * special.stdtr(np.maximum(n - 1, 1), -np.abs((mean - bound) / error))
+        constant = highest - lowest <= _SAME
+        sided = np.where(mean >= bound, 1, -1) * (p_value <= 1.0 - self.confidence)
+        low, high = lowest * (1.0 - others), highest * (1.0 - others) + others
+        signs = np.where(constant, 1 * (low >= bound) - (high < bound), sided)
+        signs[:, : min(self.minimum, population) - 1] = 0
+        return signs.astype(np.int8)
 
     def _of_constant(self, scores: FloatArray, bound: float) -> Verdict:
         others = 1.0 - ((1.0 - self.confidence) / 2) ** (1.0 / len(scores))
         low = float(scores.min()) * (1.0 - others)
         high = float(scores.max()) * (1.0 - others) + others
-        return _between(low, high, bound)
+        return between(low, high, bound)
 
     def _of_t_test(self, scores: FloatArray, bound: float) -> Verdict:
         count = len(scores)
@@ -101,17 +128,3 @@ class TTest:
         if p_value > 1.0 - self.confidence:
             return Verdict.UNDECIDED
         return Verdict.ABOVE if mean >= bound else Verdict.BELOW
-
-
-def _between(low: float, high: float, bound: float) -> Verdict:
-    if low >= bound:
-        return Verdict.ABOVE
-    return Verdict.BELOW if high < bound else Verdict.UNDECIDED
-
-
-def _check(scores: FloatArray, bound: float, population: int) -> None:
-    checks.probability("bound", bound)
-    rule = f"must be at least the number of scores, {len(scores)}"
-    checks.require(population >= max(len(scores), 1), "population", rule, population)
-    bad = scores[~((scores >= 0) & (scores <= 1))]
-    checks.require(bad.size == 0, "scores", "must be in [0, 1]", bad[:1].tolist())

@@ -16,8 +16,14 @@ is fixed before anything is measured, so all configurations see the same inputs 
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import numpy.typing as npt
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from pipelines import checks
 from pipelines.profile import FloatArray
@@ -27,8 +33,6 @@ IntArray = npt.NDArray[np.int64]
 DEFAULT_STRATA = 10
 """K: divides the 50 inputs that the t-test asks for at least, with five draws of each stratum.
 The paper leaves K open."""
-
-_MOST_ROUNDS = 50  # of Lloyd's algorithm: it settles long before on standardised features
 
 
 def profiling_order(
@@ -83,7 +87,7 @@ def equal_strata(
     points = _standardised(features)
     # A random order of the points, so that ties do not follow the order of the data.
     shuffled = rng.permutation(len(points))
-    distances = _distances(points[shuffled], _centres(points, rng, strata))
+    distances = _distances(points[shuffled], rng, strata)
     labels = np.empty(len(points), dtype=np.int64)
     labels[shuffled] = _fill(distances)
     return labels
@@ -137,43 +141,25 @@ def _standardised(features: FloatArray) -> FloatArray:
     # Divided by the largest value first: squares of huge features would overflow.
     peak = np.abs(features).max(axis=0)
     scaled = features / np.where(peak > 0, peak, 1.0)
-    spread = scaled.std(axis=0)
-    varies = spread > 1e-12  # a constant feature tells nothing, its rounding errors neither
-    return np.asarray((scaled - scaled.mean(axis=0))[:, varies] / spread[varies])
+    varies = scaled.std(axis=0) > 1e-12  # a constant tells nothing, its rounding errors neither
+    if not varies.any():
+        return np.zeros((len(features), 1))
+    return np.asarray(StandardScaler().fit_transform(scaled[:, varies]))
 
 
-def _distances(points: FloatArray, centres: FloatArray) -> FloatArray:  # (n, K), squared
-    cross = points @ centres.T
-    squares = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
-    return np.asarray(np.maximum(squares - 2 * cross, 0.0))
-
-
-def _centres(points: FloatArray, rng: np.random.Generator, strata: int) -> FloatArray:  # (K, F)
-    """Lloyd's algorithm from a k-means++ start, in one thread: equal seeds give equal bits."""
-    centres = _start(points, rng, strata)
-    nearest = np.full(len(points), -1)
-    for _ in range(_MOST_ROUNDS):
-        before, nearest = nearest, _distances(points, centres).argmin(axis=1)
-        if np.array_equal(before, nearest):
-            break
-        sizes = np.bincount(nearest, minlength=strata)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        moved = sizes > 0  # a centre that nobody is nearest to stays where it is
-        centres = np.where(moved[:, None], sums / np.maximum(sizes, 1)[:, None], centres)
-    return centres
-
-
-def _start(points: FloatArray, rng: np.random.Generator, strata: int) -> FloatArray:  # (K, F)
-    chosen = [int(rng.integers(len(points)))]
-    distance = np.full(len(points), np.inf)
-    while len(chosen) < strata:
-        distance = np.minimum(distance, _distances(points, points[chosen[-1:]])[:, 0])
-        total = distance.sum()
-        # Fewer unlike points than strata: any point will do.
-        chances = distance / total if total > 0 else None
-        chosen.append(int(rng.choice(len(points), p=chances)))
-    return points[chosen]
+def _distances(
+    points: FloatArray,  # (n, F)
+    rng: np.random.Generator,
+    strata: int,
+) -> FloatArray:  # (n, K)
+    """Give the distance of every point from the centre of every stratum."""
+    seed = int(rng.integers(2**31))
+    # One thread: equal seeds give equal bits. That fewer points are unlike than there are strata
+    # is no fault: alike inputs then go to any of them.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means = KMeans(strata, n_init=1, random_state=seed).fit(points)
+    return np.asarray(means.transform(points))
 
 
 def _fill(distances: FloatArray) -> IntArray:  # (n, K) -> (n,)

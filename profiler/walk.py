@@ -68,6 +68,8 @@ class Walk:
         self._cache = cache
         # fingerprint -> index of input -> first measured. Outlives what the cache evicts.
         self._facts: dict[str, dict[int, _Facts]] = {}
+        # The same of what failed: what failed once is not tried again for other configurations.
+        self._failures: dict[tuple[str, int], Failure] = {}
 
     def measure(
         self, configuration: Configuration, prints: Sequence[str], prepared: PreparedInput
@@ -79,6 +81,11 @@ class Walk:
             prints: Its fingerprints, operators in topological order.
             prepared: The input.
         """
+        if self._failures:
+            for print_ in prints:
+                known = self._failures.get((print_, prepared.index))
+                if known is not None:
+                    return failed(known, len(prints))
         outputs, missing = self._reuse(prints, prepared)
         saved_s = sum(
             self._facts[print_][prepared.index].seconds
@@ -93,6 +100,7 @@ class Walk:
             spent_s += done.spent_s
             if isinstance(done, Failed):
                 failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
+                self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), spent_s=spent_s, saved_s=saved_s)
             outputs[operator.name] = done.output
             entry = Entry(output=done.output, seconds=done.seconds, output_bytes=done.output_bytes)
@@ -102,10 +110,16 @@ class Walk:
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
         """Take over the seconds and bytes of a measurement made earlier."""
         if measured.failure is not None:
+            self._learn_failure(prints, measured.failure)
             return
         facts = zip(measured.operator_s.tolist(), measured.output_bytes.tolist(), strict=True)
         for print_, (seconds, output_bytes) in zip(prints, facts, strict=True):
             self._note(print_, measured.input, seconds, output_bytes)
+
+    def _learn_failure(self, prints: Sequence[str], failure: Failure) -> None:
+        for operator, print_ in zip(self._operators, prints, strict=True):
+            if operator.name == failure.operator:  # not that of the metric, or of the input
+                self._failures[(print_, failure.input)] = failure
 
     def _reuse(
         self, prints: Sequence[str], prepared: PreparedInput

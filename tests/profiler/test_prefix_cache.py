@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -114,8 +116,8 @@ def test_payloads_of_every_kind_count(output: Payload) -> None:
     assert cache.statistics.refused == 1
 
 
-def test_the_least_recently_used_goes_first() -> None:
-    # About 1,130 bytes each: two fit into 3,000.
+def test_of_equal_worth_the_least_recently_used_goes_first() -> None:
+    # About 1,390 bytes each: two fit into 3,000.
     cache = PrefixCache(3000)
     cache.put("op", "old", entry("x" * 570))
     cache.put("op", "used", entry("x" * 570))
@@ -125,6 +127,77 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.get("op", "old") is not None
     assert cache.get("op", "new") is not None
     assert cache.statistics.evictions == 1
+
+
+def test_what_is_cheap_to_make_again_per_byte_goes_first() -> None:
+    cache = PrefixCache(3000)
+    cache.put("op", "dear", entry("x" * 570, seconds=9.0))
+    cache.put("op", "cheap", entry("x" * 570, seconds=0.1))
+    cache.put("op", "new", entry("x" * 570, seconds=1.0))
+    assert cache.get("op", "cheap") is None
+    assert cache.get("op", "dear") is not None
+
+
+def test_what_is_dear_but_never_asked_for_goes_in_the_end() -> None:
+    cache = PrefixCache(3000)
+    cache.put("op", "dear", entry("x" * 570, seconds=9.0))
+    for number in range(20):
+        cache.put("op", str(number), entry("x" * 570, seconds=1.0))
+    assert cache.get("op", "dear") is None
+
+
+def test_many_hits_do_not_let_the_queue_grow() -> None:
+    cache = PrefixCache()
+    cache.put("op", "input", entry())
+    tracemalloc.start()
+    for _ in range(20_000):
+        cache.get("op", "input")
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 500_000
+
+
+@pytest.mark.parametrize("size", [50, 5_000])
+def test_resident_memory_stays_under_the_limit(size: int) -> None:
+    limit = 2_000_000
+    tracemalloc.start()
+    cache = PrefixCache(limit)
+    for number in range(20_000_000 // (size + 2000)):
+        fingerprint, content = f"{number:032}", f"{number:031}x"
+        cache.put(fingerprint, content, entry(np.zeros(size, np.uint8), seconds=number % 7))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert cache.statistics.evictions > 0
+    assert held <= limit
+
+
+@dataclass
+class Kept:
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+
+    def get(self, fingerprint: str, content: str) -> Entry | None:
+        return self.entries.get((fingerprint, content))
+
+    def put(self, fingerprint: str, content: str, entry: Entry) -> None:
+        self.entries[(fingerprint, content)] = entry
+
+
+def test_what_memory_gave_up_comes_back_from_the_store() -> None:
+    cache = PrefixCache(0, store=Kept())
+    cache.put("op", "input", entry("there"))
+    assert cache.get("op", "input") == entry("there")
+    assert cache.get("op", "other") is None
+    statistics = cache.statistics
+    assert (statistics.hits, statistics.misses, statistics.stored_hits) == (1, 1, 1)
+
+
+def test_what_the_store_gave_is_held_in_memory() -> None:
+    store = Kept({("op", "input"): entry("there")})
+    cache = PrefixCache(store=store)
+    cache.get("op", "input")
+    store.entries.clear()
+    assert cache.get("op", "input") == entry("there")
+    assert cache.statistics.stored_hits == 1
 
 
 def test_the_statistics_say_what_happened() -> None:
@@ -156,7 +229,7 @@ def test_the_limit_is_kept_and_what_is_held_is_the_latest(
         held = cache.get("op", str(key))
         assert held is None or held.output == output
     if not latest:
-        assert dataclasses.astuple(cache.statistics) == (0, 0, 0, 0, 0, 0, 0.0)
+        assert dataclasses.astuple(cache.statistics) == (0, 0, 0, 0, 0, 0, 0, 0.0)
 
 
 def test_replacing_an_entry_gives_its_memory_back() -> None:

@@ -39,9 +39,8 @@ def test_a_rule_out_of_range_is_refused(confidence: float, minimum: int, message
 @pytest.mark.parametrize(
     ("given_scores", "bound", "population", "message"),
     [
-        ([0.5, 1.1], 0.5, 9, "scores must be in [0, 1], got [1.1]."),
-        ([0.5, -0.1], 0.5, 9, "scores must be in [0, 1], got [-0.1]."),
-        ([0.5, float("nan")], 0.5, 9, "scores must be in [0, 1], got [nan]."),
+        ([0.5, 1.1], 0.5, 9, "scores must be in [0, 1] or NaN, got [1.1]."),
+        ([0.5, -0.1], 0.5, 9, "scores must be in [0, 1] or NaN, got [-0.1]."),
         ([0.5], 1.1, 9, "bound must be in [0, 1], got 1.1."),
         ([0.5], float("nan"), 9, "bound must be in [0, 1], got nan."),
         ([0.5, 0.5], 0.5, 1, "population must be at least the number of scores, 2, got 1."),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+from threadpoolctl import threadpool_limits
 
 from pipelines.catalog.digits.convolution import convolutional_network
 from pipelines.catalog.digits.describing import SHAPES, kind_of

@@ -1,0 +1,231 @@
+"""Thousands of profiles of populations whose true means are known, with the production rules.
+
+The one rule: a profile draws its configuration and its order at random, independently of all
+others of its cell, and its bound lies where it was told, at a distance from the true mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines import checks
+from pipelines.configuration import ConfigurationSpace
+from pipelines.profile import FloatArray
+from pipelines.replay import TraceEvaluator
+from pipelines.trace import Trace
+from profiler.betting import Betting
+from profiler.certainty import Signs, certain_path
+from profiler.stopping import TTest
+from profiler.strata import DEFAULT_STRATA, IntArray, equal_strata, round_robin
+
+SYNTHETIC_INPUTS = 1_000
+_SYNTHETIC_CONFIGURATIONS = 200
+_HORIZONS = (64, 256)  # most profiles end early: the long way is gone by those that do not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Population:
+    """C configurations on N inputs.
+
+    Attributes:
+        name: Of the trace.
+        scores: Without failures, shape (C, N).
+        seconds: Of all operators together, shape (C, N).
+        groups: Stratum of every input, shape (N,); None: nothing is known of the inputs.
+    """
+
+    name: str
+    scores: FloatArray
+    seconds: FloatArray
+    groups: IntArray | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drawn:
+    """B profiles of one cell.
+
+    Attributes:
+        scores: In the order drawn, shape (B, N).
+        seconds: Shape (B, N).
+        bounds: Shape (B,).
+        groups: Shape (B, N); None when the population has none.
+    """
+
+    scores: FloatArray
+    seconds: FloatArray
+    bounds: FloatArray
+    groups: IntArray | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ended:
+    """How B profiles ended.
+
+    Attributes:
+        inputs: Number used, shape (B,).
+        seconds: Operator seconds used, shape (B,).
+        signs: 1 above, -1 below, 0 undecided, shape (B,).
+    """
+
+    inputs: IntArray
+    seconds: FloatArray
+    signs: Signs
+
+
+def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
+    """Give the population of a trace: the configurations that never failed.
+
+    Raises:
+        InvalidInput: If every configuration failed somewhere.
+    """
+    whole = ~np.isnan(trace.score).any(axis=1)
+    rule = "must have a configuration that never failed"
+    checks.require(bool(whole.any()), f"trace {name}", rule, int(whole.sum()))
+    features = trace.features.astype(np.float64)
+    useful = features.shape[1] > 0 and len(features) >= DEFAULT_STRATA
+    useful = useful and bool(np.isfinite(features).all())
+    return Population(
+        name=name,
+        scores=trace.score[whole].astype(np.float64),
+        seconds=trace.latency_s[whole].sum(axis=1, dtype=np.float64),
+        groups=equal_strata(features, rng, strata=DEFAULT_STRATA) if useful else None,
+    )
+
+
+def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
+    """Give populations of 1,000 bounded scores, 200 of each kind; an input takes a second."""
+    n, count = SYNTHETIC_INPUTS, _SYNTHETIC_CONFIGURATIONS
+    means = rng.uniform(0.05, 0.95, (count, 1))
+    stratum = np.repeat(np.arange(DEFAULT_STRATA), n // DEFAULT_STRATA)
+    # Each configuration finds other strata hard.
+    hard = rng.normal(0.0, 0.3, (count, DEFAULT_STRATA))[:, stratum]
+    kinds = {
+        "synthetic-yes-no": rng.random((count, n)) < means,
+        "synthetic-thirds": rng.binomial(3, means, (count, n)) / 3,
+        "synthetic-smooth": rng.beta(5 * means, 5 * (1 - means), (count, n)),
+        "synthetic-rare-failures": np.where(
+            rng.random((count, n)) < 0.1 * means, 0.0, 0.45 + means / 2
+        ),
+        "synthetic-strata": np.clip(means + hard + rng.normal(0.0, 0.2, (count, n)), 0, 1),
+    }
+    return tuple(
+        Population(
+            name=name,
+            scores=scores.astype(np.float64),
+            seconds=np.ones((count, n)),
+            groups=stratum.astype(np.int64),
+        )
+        for name, scores in kinds.items()
+    )
+
+
+def prefix_cache_ratio(trace: Trace) -> float:
+    """Give operator seconds with a prefix cache over those without, of the full grid.
+
+    Every configuration on every input; NaN when nothing takes time.
+    """
+    order = np.arange(len(trace.input_bytes))
+    space = ConfigurationSpace(trace.graph)
+    spent = []
+    for cached in (True, False):
+        evaluator = TraceEvaluator(trace, order, cached=cached)
+        for number in space.numbers(trace.configurations.astype(np.int64)).tolist():
+            evaluator.measure(space.configuration(number), len(order))
+        spent.append(evaluator.spent_s)
+    return spent[0] / spent[1] if spent[1] > 0 else float("nan")
+
+
+def orders(
+    population: Population, sampling: str, count: int, rng: np.random.Generator
+) -> IntArray:
+    """Give `count` orders of the inputs, shape (count, N), drawn as production draws them.
+
+    Args:
+        population: Of what.
+        sampling: `random` or `stratified`; without groups both are random.
+        count: How many.
+        rng: Source of the orders.
+    """
+    n = population.scores.shape[1]
+    if sampling == "random" or population.groups is None:
+        return rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
+    return np.stack([round_robin(population.groups, rng) for _ in range(count)])
+
+
+def draw(
+    population: Population, order: IntArray, distance: float, rng: np.random.Generator
+) -> Drawn | None:
+    """Give a profile per order with the bound at true mean + distance.
+
+    Only configurations whose bound is in [0, 1] are drawn; None when there is none.
+    """
+    bounds = population.scores.mean(axis=1) + distance
+    possible = np.flatnonzero((bounds >= 0) & (bounds <= 1))
+    if not possible.size:
+        return None
+    chosen = rng.choice(possible, len(order))
+    return Drawn(
+        scores=population.scores[chosen[:, None], order],
+        seconds=population.seconds[chosen[:, None], order],
+        bounds=bounds[chosen],
+        groups=None if population.groups is None else population.groups[order],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A production rule over many profiles at once.
+
+    Attributes:
+        rule: The production rule.
+        grouped: Whether it is told the groups.
+    """
+
+    rule: TTest | Betting
+    grouped: bool = False
+
+    def signs(self, scores: FloatArray, drawn: Drawn, among: npt.NDArray[np.intp]) -> Signs:
+        """Give the verdicts after each input, of the profiles `among` those drawn."""
+        bounds, population = drawn.bounds[among], drawn.scores.shape[1]
+        if isinstance(self.rule, TTest):
+            signs = self.rule.path(scores, bounds, population)
+            minimum = min(self.rule.minimum, population)
+        else:
+            grouped = self.grouped and drawn.groups is not None
+            groups = drawn.groups[among] if grouped and drawn.groups is not None else None
+            signs = self.rule.path(scores, bounds, population, groups)
+            minimum = 1
+        sure = certain_path(scores, bounds, population)
+        sure[:, : minimum - 1] = 0
+        return np.where(signs == 0, sure, signs).astype(np.int8)
+
+
+RULES: Mapping[str, Rule] = {
+    "t-test": Rule(rule=TTest()),
+    "t-test-from-2": Rule(rule=TTest(minimum=2)),
+    "betting": Rule(rule=Betting()),
+    "betting-groups": Rule(rule=Betting(), grouped=True),
+}
+
+
+def end(rule: Rule, drawn: Drawn) -> Ended:
+    """Give where each profile stops, and with which verdict."""
+    count, n = drawn.scores.shape
+    used = np.full(count, n)
+    verdicts = np.zeros(count, dtype=np.int8)
+    open_ = np.arange(count)
+    for horizon in (*(h for h in _HORIZONS if h < n), n):
+        signs = rule.signs(drawn.scores[open_, :horizon], drawn, open_)
+        first = np.argmax(signs != 0, axis=1)
+        found = signs[np.arange(len(open_)), first]
+        verdicts[open_] = found
+        used[open_[found != 0]] = first[found != 0] + 1
+        open_ = open_[found == 0]
+        if not open_.size:
+            break
+    spent = np.cumsum(drawn.seconds, axis=1)[np.arange(count), used - 1]
+    return Ended(inputs=used, seconds=spent, signs=verdicts)

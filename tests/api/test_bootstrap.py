@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from api.bootstrap import Kept, plan_offline
+from deploy.prefix_files import PrefixFiles
+from pipelines.dataset import Dataset, Example
+from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+from pipelines.presets import PRESETS
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import Slo
+
+CALLS: Counter[str] = Counter()
+
+
+def _double(inputs: Payload, knobs: Settings) -> Payload:
+    CALLS["double"] += 1
+    time.sleep(0.002)  # dear enough to be kept on disk
+    assert isinstance(inputs, float)
+    return inputs * 2
+
+
+def test_a_second_query_takes_outputs_from_the_folder_of_the_first(tmp_path: Path) -> None:
+    pipeline = Pipeline(
+        name="doubles",
+        operators=(
+            Operator(
+                spec=OperatorSpec(name="double", knobs=(Knob(name="k", values=(0, 1)),)),
+                run=_double,
+            ),
+        ),
+        score=lambda output, expected: float(output == expected),
+    )
+    examples = tuple(Example(input=float(i), expected=2.0 * i) for i in range(5))
+    data = Dataset(name="five", examples=examples)
+    query = Query(
+        pipeline="doubles",
+        slo=Slo(accuracy=0.9, latency_s=5.0),
+        limits=PlanningLimits(configurations=2),
+    )
+    kept = Kept(outputs=PrefixFiles(tmp_path))
+    first = plan_offline(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    calls = CALLS["double"]
+    second = plan_offline(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    assert calls > 0
+    assert CALLS["double"] == calls
+    assert second.spent_s == 0
+    assert second.outcome is first.outcome

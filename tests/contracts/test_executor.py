@@ -1,0 +1,140 @@
+"""What every `Executor` does, whatever it runs operators on.
+
+Over Ray only where `circinus[ray]` is installed; a local cluster is started for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy.profiling_pool import PoolSettings, ProcessPool
+from pipelines.clock import SystemClock
+from pipelines.configuration import Configuration
+from pipelines.operators import Operator
+from profiler.execution import Completed, Executor, Failed, InProcess
+from tests.deploy.profiled_pipelines import EVERY, every
+
+PLAIN = Configuration(())
+KINDS = (
+    "in_process",
+    "process_pool",
+    pytest.param(
+        "ray",
+        marks=[
+            pytest.mark.skipif(find_spec("ray") is None, reason="circinus[ray] is not installed"),
+            pytest.mark.filterwarnings("ignore:::ray.*", "ignore::ResourceWarning"),
+        ],
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    with ExitStack() as stack:
+        if request.param == "ray":
+            yield stack.enter_context(local_ray())
+            return
+        if request.param == "in_process":
+            yield InProcess(SystemClock())
+        else:
+            settings = PoolSettings(workers=1, memory_bytes=None)
+            yield stack.enter_context(ProcessPool(EVERY, SystemClock(), settings))
+
+
+@contextmanager
+def local_ray() -> Iterator[Executor]:
+    import ray  # an extra: only where it is installed
+
+    from deploy.ray_executor import RayExecutor
+
+    root = str(Path(__file__).parents[2])
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": root}},
+    )
+    settings = PoolSettings(workers=1, memory_bytes=None, timeout_s=10.0)
+    with RayExecutor(EVERY, SystemClock(), settings) as executor:
+        yield executor
+    ray.shutdown()
+
+
+def operator(name: str) -> Operator:
+    return every.by_name[name]
+
+
+def test_it_serves_at_least_one_run_at_once(executor: Executor) -> None:
+    assert executor.width >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("raise", "KeyError: 'x'"), ("no_payload", "payload must be None, truth value")],
+)
+def test_what_goes_wrong_in_an_operator_is_a_failure_with_its_cause(
+    executor: Executor, name: str, cause: str
+) -> None:
+    done = executor.run(operator(name), 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert cause in done.cause
+    assert done.spent_s >= 0
+
+
+def test_an_operator_that_writes_into_its_input_never_changes_it(executor: Executor) -> None:
+    given = np.arange(3)
+    executor.run(operator("write"), given, PLAIN)
+    assert given.tolist() == [0, 1, 2]
+
+
+def test_it_goes_on_after_a_failure(executor: Executor) -> None:
+    executor.run(operator("raise"), 1, PLAIN)
+    done = executor.run(operator("echo"), "still there", PLAIN)
+    assert isinstance(done, Completed)
+    assert done.output == "still there"
+
+
+def test_an_operator_gets_its_knobs(executor: Executor) -> None:
+    configuration = Configuration((("echo", "by", 5), ("add", "by", 2)))
+    done = executor.run(operator("add"), 1, configuration)
+    assert isinstance(done, Completed)
+    assert done.output == 3.0
+
+
+@pytest.mark.parametrize(
+    "payload", [None, True, 7, 0.1, "\u00e9", b"\0", [1, [2.5]], {"$a": {"b": None}}]
+)
+def test_payloads_come_back_as_they_were(executor: Executor, payload: object) -> None:
+    done = executor.run(operator("echo"), payload, PLAIN)  # type: ignore[arg-type]  # any payload
+    assert isinstance(done, Completed)
+    assert done.output == payload
+    assert type(done.output) is type(payload)
+
+
+def test_arrays_come_back_read_only_with_their_size(executor: Executor) -> None:
+    done = executor.run(operator("echo"), np.eye(3, dtype=np.float32), PLAIN)
+    assert isinstance(done, Completed)
+    assert isinstance(done.output, np.ndarray)
+    assert np.array_equal(done.output, np.eye(3))
+    assert done.output.dtype == np.float32
+    assert not done.output.flags.writeable
+    assert done.output_bytes == 36
+
+
+def test_seconds_are_those_of_one_call_and_a_first_call_pays_its_warm_up(
+    executor: Executor,
+) -> None:
+    first = executor.run(operator("slow"), 1, PLAIN)
+    second = executor.run(operator("slow"), 1, PLAIN)
+    assert isinstance(first, Completed)
+    assert isinstance(second, Completed)
+    assert 0.002 <= first.seconds < 2
+    assert first.spent_s >= first.seconds + 0.002
+    assert second.spent_s == second.seconds >= 0.002

@@ -1,0 +1,117 @@
+"""Operators that behave in every way a profiler has to live with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+
+
+def _echo(inputs: Payload, knobs: Settings) -> Payload:
+    return inputs
+
+
+def _add(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, int | float)
+    return inputs + float(knobs["by"])
+
+
+def _slow(inputs: Payload, knobs: Settings) -> Payload:
+    time.sleep(0.002)
+    return inputs
+
+
+def _slower(inputs: Payload, knobs: Settings) -> Payload:
+    time.sleep(0.02)
+    return inputs
+
+
+def _pid(inputs: Payload, knobs: Settings) -> Payload:
+    return os.getpid()
+
+
+def _threads(inputs: Payload, knobs: Settings) -> Payload:
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return [int(pool["num_threads"]) for pool in threadpool_info()]
+
+
+def _raise(inputs: Payload, knobs: Settings) -> Payload:
+    raise KeyError("x")
+
+
+def _no_payload(inputs: Payload, knobs: Settings) -> Payload:
+    return {1, 2}  # type: ignore[return-value]  # what is tested
+
+
+def _write(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, np.ndarray)
+    inputs[0] = 9
+    return inputs
+
+
+def _hang(inputs: Payload, knobs: Settings) -> Payload:
+    time.sleep(600)
+    return inputs
+
+
+def _die(inputs: Payload, knobs: Settings) -> Payload:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return inputs
+
+
+def _eat(inputs: Payload, knobs: Settings) -> Payload:
+    return int(np.ones(2**30, np.uint8).sum())
+
+
+_RUNS: dict[str, OperatorFunction] = {
+    "echo": _echo,
+    "add": _add,
+    "slow": _slow,
+    "slower": _slower,
+    "pid": _pid,
+    "threads": _threads,
+    "raise": _raise,
+    "no_payload": _no_payload,
+    "write": _write,
+    "hang": _hang,
+    "die": _die,
+    "eat": _eat,
+}
+_BY = Knob(name="by", values=(0, 1, 2))
+
+
+def _operator(name: str, *after: str) -> Operator:
+    knobs = (_BY,) if name == "add" else ()
+    return Operator(spec=OperatorSpec(name=name, knobs=knobs, after=after), run=_RUNS[name])
+
+
+def _closeness(output: Payload, expected: Payload) -> float:
+    assert isinstance(output, float)
+    assert isinstance(expected, int)
+    return 1 / (1 + abs(output - expected))
+
+
+every = Pipeline(
+    name="every",
+    operators=tuple(_operator(name) for name in _RUNS),
+    score=lambda output, expected: 1.0,
+)
+chain = Pipeline(
+    name="chain", operators=(_operator("add"), _operator("slower", "add")), score=_closeness
+)
+cannot_load = Pipeline(
+    name="unready",
+    operators=(_operator("echo"),),
+    score=lambda output, expected: 1.0,
+    prepare=lambda: os._exit(3),
+)
+EVERY = "tests.deploy.profiled_pipelines:every"
+CHAIN = "tests.deploy.profiled_pipelines:chain"
+CANNOT_LOAD = "tests.deploy.profiled_pipelines:cannot_load"

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from deploy.profiling_pool import PoolSettings, ProcessPool
+from pipelines.clock import SystemClock
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.dataset import Dataset, Example
+from pipelines.errors import InvalidInput, Unavailable
+from profiler.execution import Completed, Failed, InProcess
+from profiler.journal import MeasuredInput, MemoryJournal
+from profiler.measure import Profiler
+from profiler.prefix_cache import PrefixCache
+from tests.deploy.profiled_pipelines import CANNOT_LOAD, CHAIN, EVERY, chain, every
+
+PLAIN = Configuration(())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 0}, "workers must be >= 1, got 0."),
+        ({"timeout_s": 0.0}, "timeout_s must be finite and > 0, got 0.0."),
+        ({"start_timeout_s": -1.0}, "start_timeout_s must be finite and > 0, got -1.0."),
+        ({"memory_bytes": 0}, "memory_bytes must be finite and > 0, got 0."),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        PoolSettings(**settings)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool]:
+    settings = PoolSettings(workers=1, timeout_s=0.5, memory_bytes=300_000_000)
+    with ProcessPool(EVERY, SystemClock(), settings) as opened:
+        yield opened
+
+
+def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable() -> None:
+    with (
+        ProcessPool(CANNOT_LOAD, SystemClock()) as broken,
+        pytest.raises(Unavailable, match="no worker could load the pipeline"),
+    ):
+        broken.run(every.by_name["echo"], 1, PLAIN)
+
+
+def test_an_operator_that_never_ends_is_ended(pool: ProcessPool) -> None:
+    done = pool.run(every.by_name["hang"], 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert done.cause == "took longer than 1 s"  # a first call is made twice
+    assert 1 <= done.spent_s < 5
+
+
+def test_an_operator_that_takes_its_process_down_costs_that_measurement(
+    pool: ProcessPool,
+) -> None:
+    done = pool.run(every.by_name["die"], 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert done.cause == "the worker process died (signal 9)"
+    assert pool.deaths[-3:] == ["die: the worker process died (signal 9)"] * 3
+    after = pool.run(every.by_name["echo"], "alive", PLAIN)
+    assert isinstance(after, Completed)
+
+
+def test_an_operator_that_wants_too_much_memory_fails(pool: ProcessPool) -> None:
+    done = pool.run(every.by_name["eat"], 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert "Unable to allocate" in done.cause
+
+
+def test_a_worker_has_one_numeric_thread(pool: ProcessPool) -> None:
+    done = pool.run(every.by_name["threads"], 1, PLAIN)
+    assert isinstance(done, Completed)
+    assert isinstance(done.output, list)
+    assert set(done.output) == {1}
+
+
+def test_a_worker_that_somebody_killed_loses_no_measurement(pool: ProcessPool) -> None:
+    done = pool.run(every.by_name["pid"], 1, PLAIN)
+    assert isinstance(done, Completed)
+    assert isinstance(done.output, int)
+    os.kill(done.output, signal.SIGKILL)
+    again = pool.run(every.by_name["pid"], 1, PLAIN)
+    assert isinstance(again, Completed)
+    assert again.output != done.output
+
+
+def test_closing_ends_the_workers_and_a_closed_pool_starts_new_ones() -> None:
+    pool = ProcessPool(EVERY, SystemClock())
+    pool.run(every.by_name["echo"], 1, PLAIN)
+    pool.close()
+    assert pool.width == 1
+    assert isinstance(pool.run(every.by_name["echo"], 1, PLAIN), Completed)
+    pool.close()
+
+
+@dataclass
+class CountingJournal(MemoryJournal):
+    records: Counter[tuple[Configuration, int]] = field(default_factory=Counter)
+
+    def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        self.records[(configuration, measured.input)] += 1
+        MemoryJournal.record(self, configuration, measured)
+
+
+@pytest.mark.slow
+def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> None:
+    inputs = 168  # times 3 configurations: 504 measurements
+    dataset = Dataset(
+        name="numbers",
+        examples=tuple(Example(input=float(i), expected=i + 1) for i in range(inputs)),
+    )
+    space = ConfigurationSpace(chain.graph)
+    configurations = [space.configuration(number) for number in range(space.size)]
+    journal = CountingJournal()
+    stop, kills = threading.Event(), 0
+
+    def kill() -> None:
+        nonlocal kills
+        rng = np.random.default_rng(0)
+        while not stop.wait(float(rng.uniform(0.3, 1.2))):
+            children = multiprocessing.active_children()
+            if children:
+                with suppress(ProcessLookupError):
+                    child = children[int(rng.integers(len(children)))]
+                    os.kill(child.pid or 0, signal.SIGKILL)
+                    kills += 1
+
+    settings = PoolSettings(workers=2, timeout_s=20.0)
+    killer = threading.Thread(target=kill)
+    with ProcessPool(CHAIN, SystemClock(), settings) as pool:
+        order = np.arange(inputs)
+        profiler = Profiler(
+            chain, dataset, order=order, executor=pool, journal=journal, cache=PrefixCache()
+        )
+        killer.start()
+        try:
+            profiles = [
+                profiler.measure(each, count) for count in (40, inputs) for each in configurations
+            ]
+        finally:
+            stop.set()
+            killer.join()
+    truth = Profiler(
+        chain,
+        dataset,
+        order=order,
+        executor=InProcess(SystemClock()),
+        journal=MemoryJournal(),
+    )
+    for profile in profiles[-space.size :]:
+        assert np.array_equal(profile.score, truth.measure(profile.configuration, inputs).score)
+    assert kills >= 5
+    assert set(journal.records.values()) == {1}
+    assert len(journal.records) == space.size * inputs

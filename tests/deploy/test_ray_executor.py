@@ -1,0 +1,71 @@
+"""What Ray adds to `tests/contracts/test_executor.py`: actors that hang, die or cannot start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.profiling_pool import PoolSettings
+from pipelines.clock import SystemClock
+from pipelines.configuration import Configuration
+from pipelines.errors import Unavailable
+from profiler.execution import Completed, Failed
+from tests.deploy.profiled_pipelines import CANNOT_LOAD, EVERY, every
+
+if TYPE_CHECKING:
+    from deploy.ray_executor import RayExecutor
+
+PLAIN = Configuration(())
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="circinus[ray] is not installed"),
+    pytest.mark.filterwarnings("ignore:::ray.*", "ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[RayExecutor]:
+    import ray  # an extra: only where it is installed
+
+    from deploy.ray_executor import RayExecutor
+
+    root = str(Path(__file__).parents[2])
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": root}},
+    )
+    settings = PoolSettings(workers=1, timeout_s=1.0, memory_bytes=None)
+    with RayExecutor(EVERY, SystemClock(), settings) as opened:
+        yield opened
+    ray.shutdown()
+
+
+def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable(
+    executor: RayExecutor,
+) -> None:
+    broken = type(executor)(CANNOT_LOAD, SystemClock())
+    with pytest.raises(Unavailable, match="no actor could load the pipeline"):
+        broken.run(every.by_name["echo"], 1, PLAIN)
+
+
+def test_an_operator_that_never_ends_is_ended(executor: RayExecutor) -> None:
+    done = executor.run(every.by_name["hang"], 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert done.cause == "took longer than 2 s"  # a first call is made twice
+
+
+def test_an_operator_that_takes_its_actor_down_costs_that_measurement(
+    executor: RayExecutor,
+) -> None:
+    done = executor.run(every.by_name["die"], 1, PLAIN)
+    assert isinstance(done, Failed)
+    assert done.cause == "the worker process died"
+    assert executor.deaths[-3:] == ["die: the worker process died"] * 3
+    assert isinstance(executor.run(every.by_name["echo"], 1, PLAIN), Completed)
