@@ -41,15 +41,20 @@ class LatencyLooks:
     Attributes:
         first: Inputs at the first look, each next at twice as many, `>= 2`.
         confidence: Of the interval at each look, in (0, 1).
+        accepted: Fewest inputs of an accepted configuration, unless there are fewer, `>= 1`.
+            20: accuracy may be decided sooner, but what is promised of latency rests on them too.
     """
 
     first: int = 10
     confidence: float = 0.999
+    accepted: int = 20
 
     def __post_init__(self) -> None:
         checks.require(self.first >= 2, "latency_looks.first", "must be >= 2", self.first)
         rule = "must be in (0, 1)"
         checks.require(0 < self.confidence < 1, "latency_looks.confidence", rule, self.confidence)
+        least = "must be >= 1"
+        checks.require(self.accepted >= 1, "latency_looks.accepted", least, self.accepted)
 
 
 class Ending(StrEnum):
@@ -196,6 +201,9 @@ def _judged(bench: Bench, profile: Profile) -> Ending | None:
     if verdict is Verdict.UNDECIDED and len(profile.inputs) >= bench.population:
         verdict = Verdict.ABOVE if profile.score.mean() >= bound else Verdict.BELOW
     if verdict is Verdict.UNDECIDED:
+        return None
+    few = len(profile.inputs) < min(bench.looks.accepted, bench.population)
+    if verdict is Verdict.ABOVE and few:
         return None
     return Ending.ACCURATE if verdict is Verdict.ABOVE else Ending.INACCURATE
 
