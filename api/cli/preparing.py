@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,9 @@ from api.rendering import formats
 from pipelines.clock import SystemClock
 from pipelines.pipeline import Pipeline
 from pipelines.registry import registered
+
+_COMPILED = "scheduler.dispatch.plan_ahead"
+"""Compiled when it is first imported, and kept: a service that starts need not wait for it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +39,7 @@ def prepare(
     """Make what a pipeline needs once; quick when it is there already."""
     clock = SystemClock()
     done: dict[str, object] = {}
+    import_module(_COMPILED)
     for reference in [pipeline] if pipeline is not None else list(registered()):
         start = clock.now()
         loaded = pipeline_here(reference)
