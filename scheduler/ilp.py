@@ -292,11 +292,12 @@ class _Ordered:
         ]
         z = [program.add_variable(f"z_{m}_{k}", cat="Binary") for k in range(machines)]
         loads = [
-            pulp.LpAffineExpression([(n, size / PARTS) for size, n in row.items()])
+            # In parts, whole numbers: with shares of a millionth presolve finds no way at all.
+            pulp.LpAffineExpression([(n, size) for size, n in row.items()])
             for row in self._n
         ]
         for k in range(machines):
-            program += loads[k] <= z[k]
+            program += loads[k] <= PARTS * z[k]
             if k:
                 program += loads[k - 1] >= loads[k]
                 program += z[k - 1] >= z[k]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Tier
+from pipelines.plan import DemandItem
 from scheduler.generator import Recipe, problem_of
 from scheduler.greedy import Greedy, Ranking
 from scheduler.ilp import Ilp, Objective, Solver, Symmetry, installed_solvers
-from scheduler.problem import Assignment, Problem, Slice, validate
+from scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
 from scheduler.rental import rented_usd_per_hour
 from tests.scheduler.problems import (
     best_goodput,
@@ -164,6 +165,23 @@ def test_brute_force_agrees_on_the_least_rent_for_all(
     if solved.objective < inf:
         rent = rented_usd_per_hour(problem.tiers, solved.schedule)
         assert rent == pytest.approx(solved.objective)
+
+
+def test_a_tiny_item_beside_a_whole_machine_is_placed() -> None:
+    shares = (0.05, 1.0, 1e-9)
+    plan = PlanOption(
+        plan_id="p",
+        demand=tuple(DemandItem("cloud", share) for share in shares),
+        cost_usd_per_hour=0.0,
+    )
+    problem = Problem(
+        tiers=(Tier(name="cloud", machines=2),),
+        candidates=(Candidate(query_id="q", plans=(plan,)),),
+    )
+
+    solved = Ilp(gap=0.0).solve(problem)
+
+    assert (solved.objective, solved.proven) == (1.0, True)
 
 
 @given(problem=problems(queries=5))
