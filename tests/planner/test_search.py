@@ -13,8 +13,9 @@ from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
 from pipelines.slo import Slo
 from pipelines.trace import load_trace
-from planner.baselines.random import RandomSearch
+from planner.baselines.random import RandomFactory
 from planner.cmbo import CmboFactory, CmboSettings
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import Outcome, Phase, PlanningResult, Progress
 from planner.search import SearchSettings, search
 from profiler.stopping import TTest
@@ -53,7 +54,7 @@ def test_settings_below_one_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("strategy", [CmboFactory(), RandomSearch])
+@pytest.mark.parametrize("strategy", [CmboFactory(), RandomFactory(), MultiFidelityFactory()])
 def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
     settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
     result = _search(_query(seed=seed), _evaluator(), settings=settings)
