@@ -24,7 +24,7 @@ from math import inf, log
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from pipelines import checks
 from pipelines.evaluation import Verdict
@@ -139,6 +139,7 @@ class MultiFidelity:
             structured=settings.structured,
         )
         self._refit_at = 6
+        self._looked: _Look | None = None
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
         self._targets = _targets(settings.minimum, setting.population)
@@ -184,17 +185,18 @@ class MultiFidelity:
         return Verdict.ABOVE if announced else Verdict.UNDECIDED
 
     def _learn(self, row: int, seen: Observation) -> None:
+        self._looked = None
         before = self._scores.get(row, np.zeros(0))
         self._scores[row] = seen.scores
         self._inputs[row] = seen.inputs
         self._seconds.consider(seen.work)
         self._seconds.observe(row, seen.work, seen.latency_s)
         if seen.inputs > len(before):
-            step = increment(row, before, seen.scores, self._setting.population)
+            deviation = self._noise.deviation(float(self._accuracy.mean[row]))
+            population = self._setting.population
+            step = increment(row, before, seen.scores, population, deviation=deviation)
             self._increments.append(step)
-            means = np.asarray(self._accuracy.mean)
-            noise = self._noise.covariances(self._increments, means)
-            self._accuracy.add(row, step.value, noise)
+            self._accuracy.add(row, step.value, self._noise.covariances(self._increments))
         if len(self._increments) >= self._refit_at:
             self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
             self._refit()
@@ -204,16 +206,22 @@ class MultiFidelity:
         means = np.asarray(self._accuracy.mean)
         noise = learnt([self._scores[row] for row in rows], means[rows])
         self._noise = noise if self._settings.paired else replace(noise, shared=0.0)
-        self._accuracy.refit(self._noise.matrix(self._increments, means))
+        self._increments = [
+            replace(step, deviation=self._noise.deviation(float(means[step.row])))
+            for step in self._increments
+        ]
+        self._accuracy.refit(self._noise.matrix(self._increments))
         self._seconds.refit()
 
     def _look(self) -> _Look:
-        widened = max(1.0, self._accuracy.surprise)
-        return _Look(
-            mean=self._accuracy.mean,
-            variance=self._accuracy.variance * widened,
-            seconds=self._seconds.predict(),
-        )
+        if self._looked is None:
+            widened = max(1.0, self._accuracy.surprise)
+            self._looked = _Look(
+                mean=self._accuracy.mean,
+                variance=self._accuracy.variance * widened,
+                seconds=self._seconds.predict(),
+            )
+        return self._looked
 
     def _valued(self, look: _Look) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
         """Give log(chance per second) and the number of inputs that makes it largest."""
@@ -244,12 +252,11 @@ class MultiFidelity:
         left = inputs[:, None] - self._inputs[:, None]
         if self._settings.unpaid:
             left = np.minimum(left, np.maximum(inputs[:, None] - seconds.paid, 0))
-        return np.asarray((seconds.operator_s * left).sum(axis=1))
+        return np.asarray((seconds.hoped_s * left).sum(axis=1))
 
     def _worth_going_on(self, utility: FloatArray, look: _Look) -> FloatArray:
         """Weight by what a cheaper plan saves; -inf where measuring costs more than that."""
-        best = self._best_cost or 0.0
-        saved = np.maximum(best - look.seconds.share_cost, 0.0)
+        saved = _expected_saving(self._best_cost or 0.0, look.seconds)
         duration = self._setting.scene.query.duration_s or self._settings.horizon_s
         price = self._profiling_price()
         with np.errstate(divide="ignore"):
@@ -303,6 +310,16 @@ def _log_chance(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) 
     """Give log Pr[still z deviations ahead], variance falling from `now` to `then`."""
     moves = np.sqrt(np.maximum(now - then, _TINY))
     return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
+
+
+def _expected_saving(best: float, seconds: Seconds) -> FloatArray:  # (C,)
+    """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
+    deviation = np.sqrt(seconds.log_variance + _TINY)
+    median = seconds.share_cost * np.exp(-seconds.log_variance / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        d = (log(max(best, _TINY)) - np.log(median)) / deviation
+        saved = best * ndtr(d) - seconds.share_cost * ndtr(d - deviation)
+    return np.where(np.isfinite(seconds.share_cost), np.maximum(saved, 0.0), 0.0)
 
 
 def _targets(minimum: int, population: int) -> tuple[int, ...]:

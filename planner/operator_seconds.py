@@ -40,6 +40,9 @@ class Seconds:
 
     Attributes:
         operator_s: Mean seconds of each operator on the reference machine, shape (C, O).
+        hoped_s: Their harmonic mean, 1 / E[1 / seconds]: what measuring is worth divided by what
+            it takes is known after one input, so that surprises are cut short and only lucky
+            ones are gone on with, shape (C, O).
         log_latency: Mean of the log of the least latency at full shares, shape (C,).
         log_variance: Its variance, shape (C,).
         paid: Inputs that a cache holds of each operator, shape (C, O).
@@ -48,6 +51,7 @@ class Seconds:
     """
 
     operator_s: FloatArray
+    hoped_s: FloatArray
     log_latency: FloatArray
     log_variance: FloatArray
     paid: IndexArray
@@ -123,6 +127,7 @@ class SecondsModel:
         log_variance = np.log1p(relative)
         return Seconds(
             operator_s=mean,
+            hoped_s=np.stack([cells.hoped() for cells in self._operators], axis=1),
             log_latency=np.log(least) - log_variance / 2 + self._gap.value,
             log_variance=log_variance,
             paid=np.stack([cells.paid() for cells in self._operators], axis=1),
@@ -140,8 +145,7 @@ class SecondsModel:
             spare = self._scene.slo.latency_s - np.exp(self._gap.value) * moved
             with np.errstate(divide="ignore", invalid="ignore"):
                 cost = weight / np.where(spare > 0, spare, np.nan)
-            late = total * np.exp(self._gap.value) > self._scene.slo.latency_s
-            cheapest = np.minimum(cheapest, np.where(late | np.isnan(cost), np.inf, cost))
+            cheapest = np.minimum(cheapest, np.where(np.isnan(cost), np.inf, cost))
         return np.maximum(least, _SHORTEST_S), cheapest
 
     def _along(
@@ -294,6 +298,10 @@ class _OperatorCells:
         left = 1 - counted / self._population
         known = np.square(mean) * self.cv2 / counted * left
         return mean[self._which], np.where(seen, known, spread)[self._which]
+
+    def hoped(self) -> FloatArray:  # (C,)
+        lucky = np.exp(self.process.mean - np.minimum(self.process.variance / 2, _MOST_CORRECTION))
+        return np.asarray(np.where(self._count > 0, self._mean, lucky)[self._which])
 
     def paid(self) -> IndexArray:  # (C,)
         return np.asarray(self._paid[self._paid_which])

@@ -16,6 +16,7 @@ configurations over the same inputs. A hard start makes all look bad, not one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,15 +49,20 @@ class Increment:
         start: t before.
         stop: t after.
         value: Mean score that the increment alone stands for.
+        deviation: s_c as it was thought to be, `> 0`. It stays with the increment: covariances
+            that mix old and new ones are none.
     """
 
     row: int
     start: float
     stop: float
     value: float
+    deviation: float
 
 
-def increment(row: int, before: FloatArray, now: FloatArray, population: int) -> Increment:
+def increment(
+    row: int, before: FloatArray, now: FloatArray, population: int, *, deviation: float
+) -> Increment:
     """Give what scores beyond those known before add.
 
     Args:
@@ -64,10 +70,12 @@ def increment(row: int, before: FloatArray, now: FloatArray, population: int) ->
         before: Scores known, shape (n0,), a prefix of `now`.
         now: Scores known now, shape (n,), n > n0.
         population: N >= n.
+        deviation: s_c.
     """
     start, stop = (float(worth(np.array(float(len(x))), population)) for x in (before, now))
     weighed = stop * float(now.mean()) - (start * float(before.mean()) if len(before) else 0.0)
-    return Increment(row=row, start=start, stop=stop, value=weighed / (stop - start))
+    value = weighed / (stop - start)
+    return Increment(row=row, start=start, stop=stop, value=value, deviation=deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +85,16 @@ class NoiseModel:
     part: float = _PRIOR_PART
     shared: float = _PRIOR_SHARED
 
-    def covariances(
-        self, increments: list[Increment], means: FloatArray
-    ) -> FloatArray:  # (C,) -> (n,)
-        """Give the covariance of the last increment's noise with each, its own variance last.
+    def deviation(self, mean: float) -> float:
+        """Give s_c of a configuration with that mean score."""
+        return float(np.sqrt(score_variance(np.array(mean), self.part)))
 
-        Args:
-            increments: All so far.
-            means: Predicted mean score of every configuration.
-        """
+    def covariances(self, increments: Sequence[Increment]) -> FloatArray:  # (n,)
+        """Give the covariance of the last increment's noise with each, its own variance last."""
         rows = np.array([i.row for i in increments])
         start = np.array([i.start for i in increments])
         stop = np.array([i.stop for i in increments])
-        deviation = np.sqrt(score_variance(means[rows], self.part))
+        deviation = np.array([i.deviation for i in increments])
         overlap = np.minimum(stop, stop[-1]) - np.maximum(start, start[-1])
         both = (stop - start) * (stop[-1] - start[-1])
         noise = self.shared * np.maximum(overlap, 0.0) / both * deviation * deviation[-1]
@@ -97,12 +102,12 @@ class NoiseModel:
         noise[-1] = deviation[-1] ** 2 / (stop[-1] - start[-1])
         return np.asarray(noise)
 
-    def matrix(self, increments: list[Increment], means: FloatArray) -> FloatArray:  # (n, n)
+    def matrix(self, increments: Sequence[Increment]) -> FloatArray:  # (n, n)
         """Give the covariance of the noise of all increments."""
         n = len(increments)
         total = np.zeros((n, n))
         for i in range(n):
-            row = self.covariances(increments[: i + 1], means)
+            row = self.covariances(increments[: i + 1])
             total[i, : i + 1] = total[: i + 1, i] = row
         return total
 

@@ -15,6 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
@@ -34,6 +35,7 @@ from planner.plans import feasible_plans, merged
 from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
+from planner.spread import PooledSpread
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
@@ -172,6 +174,7 @@ class _Search:
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
         self._failed: list[Failed] = []
+        self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
         self._found: tuple[Plan, ...] = ()  # by the latest measurement
         self._fruitless = 0  # new configurations since the cheapest plan was found
@@ -203,6 +206,7 @@ class _Search:
             self._strategy.observe(number, None)
             return
         self._measured[number] = measured
+        self._spread.add(number, measured.work)
         before = self._cheapest
         verdict = self._strategy.observe(number, self._observation(measured))
         sure = Verdict.ABOVE in (verdict, measured.verdict)
@@ -262,7 +266,13 @@ class _Search:
             population=self._evaluator.population,
             confidence=confidence,
         )
-        return estimate.high / estimate.value if estimate.value > 0 else 1.0
+        if estimate.value <= 0:
+            return 1.0
+        pooled = self._spread.error_s(
+            scene, best.tiers[0], measured.work, self._evaluator.population
+        )
+        z = float(ndtri((1 + confidence) / 2))
+        return max(estimate.high, estimate.value + z * pooled) / estimate.value
 
     @property
     def _cheapest(self) -> float:

@@ -1,4 +1,4 @@
-"""What a trace says is true: the mean over all its inputs, and the cheapest plan that meets SLOs."""
+"""What a trace says is true: means over all its inputs, and the cheapest plan for SLOs."""
 
 from __future__ import annotations
 
