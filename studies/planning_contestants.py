@@ -79,7 +79,7 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     if name in _OURS:
         return Contestant(strategy=MultiFidelityFactory(_OURS[name]), rule=TTest())
     base = name.removesuffix("_tuned")
-    count = TUNED_INPUTS if name.endswith("_tuned") else published_inputs
+    count = published_inputs if name in _PEERS else TUNED_INPUTS
     made = _PEERS[base](count) if base in _PEERS else _adapter(base, count)
     fixed = Contestant(
         strategy=made, rule=FixedSamples(count=count), cached=False, stratified=False
