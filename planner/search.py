@@ -177,6 +177,7 @@ class _Search:
         self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
         self._found: tuple[Plan, ...] = ()  # by the latest measurement
+        self._met = 0  # inputs that the configuration being measured had met before
         self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
@@ -194,7 +195,9 @@ class _Search:
 
     def _take(self, proposal: Proposal) -> None:
         number = proposal.number
-        is_new = number not in self._measured
+        known = self._measured.get(number)
+        is_new = known is None
+        self._met = 0 if known is None else known.inputs
         self._found = ()
         configuration = self._space.configuration(number)
         measured = measure(self._bench, number, configuration, proposal.inputs)
@@ -312,7 +315,8 @@ class _Search:
 
     def _must_stop(self, inputs: int) -> bool:
         if inputs % _REPORT_EVERY == 0:
-            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, inputs)
+            new = max(inputs - self._met, 0)
+            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, new)
         return self._watch.cancelled() or self._reached(within=True) is not None
 
     def _reached(self, *, within: bool = False) -> str | None:
