@@ -71,7 +71,9 @@ def test_a_proposal_of_ours_over_7000_candidates(
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
         loop.observe(int(number), 2)
-    benchmark.pedantic(loop.step, rounds=40, warmup_rounds=1)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
+        loop.step, rounds=40, warmup_rounds=1
+    )
 
 
 @pytest.mark.parametrize("observations", [10, 50, 100, 200])
@@ -84,7 +86,7 @@ def test_a_proposal_of_cmbo_over_7000_candidates(
         loop.observe(int(number), 50)
     while loop.proposal is not None and loop.proposal.best_chance is None:
         loop.step()  # the initial design
-    benchmark.pedantic(loop.step, rounds=20)
+    benchmark.pedantic(loop.step, rounds=20)  # type: ignore[no-untyped-call]  # the plugin's own
 
 
 @pytest.mark.parametrize("name", ["optuna_tpe", "optuna_gp", "botorch"])
@@ -96,7 +98,7 @@ def test_a_proposal_of_others_over_7000_candidates(
     loop = _Loop(adapter(name, 20)(_setting("one-tier"), np.random.default_rng(0)))
     for _ in range(observations):
         loop.step()
-    benchmark.pedantic(loop.step, rounds=5)
+    benchmark.pedantic(loop.step, rounds=5)  # type: ignore[no-untyped-call]  # the plugin's own
 
 
 @pytest.mark.parametrize("observations", [50, 100, 200])

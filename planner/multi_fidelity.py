@@ -36,6 +36,7 @@ from planner.space import candidates, indices_of
 from planner.strategy import Observation, Proposal, Setting
 
 _MOST_CANDIDATES = 7_000
+_LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _TINY = 1e-12
 _SECONDS_PER_HOUR = 3600.0
 
@@ -225,34 +226,49 @@ class MultiFidelity:
 
     def _valued(self, look: _Look) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
         """Give log(chance per second) and the number of inputs that makes it largest."""
-        settings, population = self._settings, self._setting.population
-        seconds = look.seconds
-        score = score_variance(look.mean, self._noise.part)
-        known = worth(self._inputs.astype(float), population)
-        varied = self._seconds.spread2()
-        best = np.full(len(look.mean), -inf)
-        inputs = np.zeros(len(look.mean), dtype=np.int64)
-        targets = self._targets if settings.fidelities else self._targets[:1]
-        for target in targets:
-            n = np.minimum(np.maximum(target, self._inputs + settings.first), population)
-            more = worth(n.astype(float), population) - known
-            then = 1 / (1 / look.variance + more / score)
-            accurate = _log_chance(look.mean - self._slo.accuracy, look.variance, then, self._z)
-            later = np.minimum(seconds.log_variance, 0.5 * varied / n)
-            ahead = log(self._slo.latency_s) - seconds.log_latency
-            fast = _log_chance(ahead, seconds.log_variance, later, self._z_latency)
-            value = accurate + fast - np.log(self._cost(seconds, n) + 1e-6)
-            better = self._open & (value > best)
-            best = np.where(better, value, best)
-            inputs = np.where(better, n, inputs)
+        m = len(look.mean)
+        best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
+        rows = np.flatnonzero(self._open)
+        for target in self._targets if self._settings.fidelities else self._targets[:1]:
+            value, n = self._value_at(target, rows, look)
+            better = value > best[rows]
+            best[rows] = np.where(better, value, best[rows])
+            inputs[rows] = np.where(better, n, inputs[rows])
+            if target == self._targets[0]:
+                rows = self._promising(rows, best)
         return best, inputs
 
-    def _cost(self, seconds: Seconds, inputs: npt.NDArray[np.int64]) -> FloatArray:  # (C,)
-        """Give the seconds that measuring up to so many inputs takes."""
-        left = inputs[:, None] - self._inputs[:, None]
+    def _promising(self, rows: npt.NDArray[np.int64], value: FloatArray) -> npt.NDArray[np.int64]:
+        """Give the rows worth a longer look ahead: the best so far, and all that were met."""
+        if len(rows) <= _LONGER_LOOKS:
+            return rows
+        best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]
+        return np.union1d(best, rows[self._inputs[rows] > 0])
+
+    def _value_at(
+        self, target: int, rows: npt.NDArray[np.int64], look: _Look
+    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (rows,), (rows,)
+        """Give log(chance per second) of measuring rows on about `target` inputs."""
+        population = self._setting.population
+        met, mean, variance = self._inputs[rows], look.mean[rows], look.variance[rows]
+        log_variance = look.seconds.log_variance[rows]
+        n = np.minimum(np.maximum(target, met + self._settings.first), population)
+        more = worth(n.astype(float), population) - worth(met.astype(float), population)
+        then = 1 / (1 / variance + more / score_variance(mean, self._noise.part))
+        accurate = _log_chance(mean - self._slo.accuracy, variance, then, self._z)
+        later = np.minimum(log_variance, 0.5 * self._seconds.spread2() / n)
+        ahead = log(self._slo.latency_s) - look.seconds.log_latency[rows]
+        fast = _log_chance(ahead, log_variance, later, self._z_latency)
+        return accurate + fast - np.log(self._cost(look.seconds, rows, n) + 1e-6), n
+
+    def _cost(
+        self, seconds: Seconds, rows: npt.NDArray[np.int64], inputs: npt.NDArray[np.int64]
+    ) -> FloatArray:  # (rows,)
+        """Give the seconds that measuring rows up to so many inputs takes."""
+        left = (inputs - self._inputs[rows])[:, None]
         if self._settings.unpaid:
-            left = np.minimum(left, np.maximum(inputs[:, None] - seconds.paid, 0))
-        return np.asarray((seconds.hoped_s * left).sum(axis=1))
+            left = np.minimum(left, np.maximum(inputs[:, None] - seconds.paid[rows], 0))
+        return np.asarray((seconds.hoped_s[rows] * left).sum(axis=1))
 
     def _worth_going_on(self, utility: FloatArray, look: _Look) -> FloatArray:
         """Weight by what a cheaper plan saves; -inf where measuring costs more than that."""
