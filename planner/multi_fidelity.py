@@ -64,7 +64,7 @@ class MultiFidelitySettings:
     """
 
     candidates: int = _MOST_CANDIDATES
-    confidence: float = 0.99
+    confidence: float = 0.98
     latency_confidence: float = 0.97
     minimum: int = 16
     first: int = 2
