@@ -9,14 +9,17 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from pipelines.configuration import ConfigurationSpace
 from pipelines.latency import Work
 from pipelines.presets import PRESETS
+from pipelines.profile import FloatArray
 from pipelines.query import Query
 from pipelines.slo import Slo
 from planner.allocation import tightened
-from planner.cmbo import Cmbo, CmboSettings
+from planner.cmbo import CmboFactory
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import placements
 from planner.prediction import Scene, condensed
-from planner.strategy import Observation
+from planner.strategy import Observation, Setting, Strategy
 from planner.surrogate import fit
+from studies.adapters import adapter
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(5, 7, 10, 20)  # 7,000 configurations
@@ -24,24 +27,78 @@ SPACE = ConfigurationSpace(GRAPH)
 SLO = Slo(accuracy=0.8, latency_s=0.5)
 
 
-def _strategy(observations: int) -> Cmbo:
-    rng = np.random.default_rng(0)
-    strategy = Cmbo(SPACE, SLO, rng, CmboSettings())
-    for number in rng.permutation(SPACE.size)[:observations]:
-        accuracy, seconds = rng.random(), rng.uniform(0.1, 1)
-        seen = Observation(accuracy=accuracy, latency_s=seconds, reference_s=seconds, inputs=50)
-        strategy.observe(int(number), seen)
-    for _ in range(CmboSettings().initial):
-        proposal = strategy.propose()
-        if proposal is not None and proposal.chance is None:
-            strategy.observe(proposal.number, None)
-    strategy.propose()  # the first fit is from scratch
-    return strategy
+def _setting(infrastructure: str) -> Setting:
+    tiers = PRESETS[infrastructure]
+    scene = Scene(graph=GRAPH, infrastructure=tiers, query=Query(pipeline=GRAPH.name, slo=SLO))
+    return Setting(space=SPACE, scene=scene, placements=placements(GRAPH, tiers), population=160)
+
+
+class _Loop:
+    """Observes and proposes by turns, on formulas with noise."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self._rng = np.random.default_rng(0)
+        self._scores: dict[int, FloatArray] = {}
+        self.proposal = strategy.propose()
+
+    def observe(self, number: int, inputs: int) -> None:
+        known = self._scores.get(number, np.zeros(0))
+        more = self._rng.random(max(inputs - len(known), 0)) < 0.3 + 0.4 * number / SPACE.size
+        scores = self._scores[number] = np.concatenate([known, more.astype(float)])
+        knobs = SPACE.indices([number])[0]
+        seconds = np.repeat((0.01 + 0.01 * knobs)[:, None], len(scores), axis=1)
+        work = Work(
+            operator_s=seconds * np.linspace(0.9, 1.1, len(scores)),
+            output_bytes=np.full((4, len(scores)), 1e4),
+            input_bytes=np.full(len(scores), 1e5),
+        )
+        latency_s = float(seconds[:, 0].sum())
+        self.strategy.observe(number, Observation(scores=scores, work=work, latency_s=latency_s))
+
+    def step(self) -> None:
+        if self.proposal is not None:
+            self.observe(self.proposal.number, self.proposal.inputs or 50)
+        self.proposal = self.strategy.propose()
+
+
+@pytest.mark.parametrize("observations", [10, 50, 100, 200, 400])
+@pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
+def test_a_proposal_of_ours_over_7000_candidates(
+    benchmark: BenchmarkFixture, observations: int, tiers: str
+) -> None:
+    strategy = MultiFidelityFactory()(_setting(tiers), np.random.default_rng(0))
+    loop = _Loop(strategy)
+    for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
+        loop.observe(int(number), 2)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
+        loop.step, rounds=40, warmup_rounds=1
+    )
 
 
 @pytest.mark.parametrize("observations", [10, 50, 100, 200])
-def test_a_proposal_over_7000_candidates(benchmark: BenchmarkFixture, observations: int) -> None:
-    assert benchmark(_strategy(observations).propose) is not None
+def test_a_proposal_of_cmbo_over_7000_candidates(
+    benchmark: BenchmarkFixture, observations: int
+) -> None:
+    strategy = CmboFactory()(_setting("one-tier"), np.random.default_rng(0))
+    loop = _Loop(strategy)
+    for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
+        loop.observe(int(number), 50)
+    while loop.proposal is not None and loop.proposal.best_chance is None:
+        loop.step()  # the initial design
+    benchmark.pedantic(loop.step, rounds=20)  # type: ignore[no-untyped-call]  # the plugin's own
+
+
+@pytest.mark.parametrize("name", ["optuna_tpe", "optuna_gp", "botorch"])
+@pytest.mark.parametrize("observations", [10, 50])
+def test_a_proposal_of_others_over_7000_candidates(
+    benchmark: BenchmarkFixture, observations: int, name: str
+) -> None:
+    pytest.importorskip(name.split("_")[0])
+    loop = _Loop(adapter(name, 20)(_setting("one-tier"), np.random.default_rng(0)))
+    for _ in range(observations):
+        loop.step()
+    benchmark.pedantic(loop.step, rounds=5)  # type: ignore[no-untyped-call]  # the plugin's own
 
 
 @pytest.mark.parametrize("observations", [50, 100, 200])

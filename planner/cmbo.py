@@ -7,20 +7,21 @@ configuration has the largest utility (see `planner.acquisition`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pipelines import checks
-from pipelines.configuration import ConfigurationSpace
+from pipelines.evaluation import Verdict
 from pipelines.profile import FloatArray
-from pipelines.slo import Slo
 from planner.acquisition import Normals, log_chance, log_utility
 from planner.space import WHOLE_SPACE, candidates, encode, neighbours, spread
-from planner.strategy import Observation, Proposal
+from planner.strategy import Observation, Proposal, Setting
 from planner.surrogate import Posterior, Surrogate, SurrogateSettings, fit
 
 _SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
+
+_REFIT_GROWTH = 1.25  # hyper-parameters are learnt anew at so many times as many observations
 
 _FEWEST_TO_FIT = 2  # one observation has no variance to learn from
 
@@ -35,11 +36,14 @@ class CmboSettings:
         candidates: Spaces up to this size are searched whole, of larger ones so many are drawn,
             `>= 1`.
         surrogate: How the models learn.
+        inputs: On how many inputs each configuration is measured; None: until the stopping rule
+            decides.
     """
 
     initial: int = 5
     candidates: int = WHOLE_SPACE
     surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)
+    inputs: int | None = None
 
     def __post_init__(self) -> None:
         checks.require(self.initial >= 1, "cmbo.initial", "must be >= 1", self.initial)
@@ -52,23 +56,17 @@ class CmboFactory:
 
     settings: CmboSettings = field(default_factory=CmboSettings)
 
-    def __call__(self, space: ConfigurationSpace, slo: Slo, rng: np.random.Generator) -> Cmbo:
+    def __call__(self, setting: Setting, rng: np.random.Generator) -> Cmbo:
         """Give a strategy that has seen nothing."""
-        return Cmbo(space, slo, rng, self.settings)
+        return Cmbo(setting, rng, self.settings)
 
 
 class Cmbo:
     """A `planner.strategy.Strategy`."""
 
-    def __init__(
-        self,
-        space: ConfigurationSpace,
-        slo: Slo,
-        rng: np.random.Generator,
-        settings: CmboSettings,
-    ) -> None:
-        self._space = space
-        self._slo = slo
+    def __init__(self, setting: Setting, rng: np.random.Generator, settings: CmboSettings) -> None:
+        space = self._space = setting.space
+        self._slo = setting.slo
         self._settings = settings
         self._pool = candidates(space, rng, limit=settings.candidates)
         self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
@@ -80,6 +78,7 @@ class Cmbo:
         self._numbers: list[int] = []
         self._seen: list[Observation] = []
         self._models: tuple[Surrogate, Surrogate] | None = None
+        self._refit_at = 0
 
     def propose(self) -> Proposal | None:
         """Give the initial design, then the candidate with the largest utility."""
@@ -87,13 +86,13 @@ class Cmbo:
             return None
         for position in self._design:
             if self._open[position]:
-                return Proposal(number=self._pool.numbers[position])
+                return self._proposal(position)
         if len(self._seen) < _FEWEST_TO_FIT:
             position = next(p for p in self._fallback if self._open[p])
-            return Proposal(number=self._pool.numbers[position])
+            return self._proposal(position)
         return self._most_useful()
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         self._done.add(number)
         if number in self._position:
@@ -101,6 +100,7 @@ class Cmbo:
         if seen is not None:
             self._numbers.append(number)
             self._seen.append(seen)
+        return Verdict.UNDECIDED
 
     def _most_useful(self) -> Proposal:
         accuracy_model, latency_model = self._fit()
@@ -115,7 +115,30 @@ class Cmbo:
         )
         utility = log_utility(chance, latency.mean[:, 1])
         best = int(np.argmax(utility))
-        return Proposal(number=numbers(best), chance=_chance_of_any(chance))
+        return Proposal(
+            number=numbers(best),
+            inputs=self._settings.inputs,
+            best_chance=self._best_chance(accuracy, latency),
+        )
+
+    def _proposal(self, position: int) -> Proposal:
+        return Proposal(number=self._pool.numbers[position], inputs=self._settings.inputs)
+
+    def _best_chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
+        """Give the largest chance, deviations doubled; None before every knob value was met.
+
+        The models have been wrong where they had seen little: an infeasible query is worth a
+        second look.
+        """
+        if not (encode(self._space, self._numbers).any(axis=0)).all():
+            return None
+        chance = log_chance(
+            _normals(accuracy, 2.0),
+            _normals(latency, 2.0),
+            accuracy_slo=self._slo.accuracy,
+            latency_slo_s=self._slo.latency_s,
+        )
+        return float(np.exp(chance.max()))
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
         x = encode(self._space, self._numbers)
@@ -124,6 +147,10 @@ class Cmbo:
         log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
         warm = self._models or (None, None)
         settings = self._settings.surrogate
+        if len(self._seen) < self._refit_at:
+            settings = replace(settings, warm_steps=0)
+        else:
+            self._refit_at = int(_REFIT_GROWTH * len(self._seen)) + 1
         self._models = (
             fit(x, accuracy, warm=warm[0], settings=settings),
             fit(x, log_seconds, warm=warm[1], settings=settings),
@@ -156,10 +183,7 @@ class Cmbo:
         return short + late, seen.reference_s
 
 
-def _chance_of_any(log_chances: FloatArray) -> float:
-    """Give a bound on the probability that any candidate meets the SLOs (Boole's inequality)."""
-    return min(float(np.exp(log_chances).sum()), 1.0)
-
-
-def _normals(posterior: Posterior) -> Normals:
-    return Normals(mean=posterior.mean[:, 0], deviation=posterior.deviation[:, 0])
+def _normals(posterior: Posterior, widened: float = 1.0) -> Normals:
+    return Normals(
+        mean=posterior.mean[:, 0], deviation=widened * np.maximum(posterior.deviation[:, 0], 1e-9)
+    )

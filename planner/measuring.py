@@ -66,8 +66,13 @@ class Ending(StrEnum):
     """It is decided to be below."""
     SLOW = "slow"
     """Latency is clearly violated on every placement; accuracy was not decided."""
+    PARTIAL = "partial"
+    """It met as many inputs as were asked for; accuracy is not decided."""
     CUT_OFF = "cut off"
     """A limit or a cancellation came first."""
+
+
+_VERDICTS = {Ending.ACCURATE: Verdict.ABOVE, Ending.INACCURATE: Verdict.BELOW}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,6 +104,11 @@ class Measured:
     def inputs(self) -> int:
         """n, the number of inputs measured."""
         return len(self.scores)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the stopping rule says of the scores."""
+        return _VERDICTS.get(self.ending, Verdict.UNDECIDED)
 
     @property
     def reference_s(self) -> float:
@@ -152,20 +162,25 @@ class Bench:
         return self.evaluator.population
 
 
-def measure(bench: Bench, number: int, configuration: Configuration) -> Measured | Failed:
-    """Give what a configuration scores and takes, on at least one input."""
+def measure(
+    bench: Bench, number: int, configuration: Configuration, wanted: int | None = None
+) -> Measured | Failed:
+    """Give what a configuration scores and takes, on at least one input.
+
+    Args:
+        bench: With what to measure.
+        number: Of the configuration.
+        configuration: What to measure.
+        wanted: On how many inputs, decided or not; None: until the rule decides.
+    """
+    if wanted is not None:
+        return _up_to(bench, number, configuration, min(max(wanted, 1), bench.population))
     inputs, look = 0, bench.looks.first
     while True:
         inputs = min(inputs + max(_step(inputs), 1), bench.population)
         profile = bench.evaluator.measure(configuration, inputs)
         if (failure := _failure(profile)) is not None:
-            return Failed(
-                number=number,
-                configuration=configuration,
-                failure=failure,
-                inputs=len(profile.inputs),
-                saved_s=profile.saved_s,
-            )
+            return _gave_nothing(number, profile, failure)
         inputs = len(profile.inputs)
         ending = _judged(bench, profile)
         if ending is None and inputs >= look:
@@ -175,6 +190,34 @@ def measure(bench: Bench, number: int, configuration: Configuration) -> Measured
             ending = Ending.CUT_OFF
         if ending is not None:
             return _measured(bench, number, profile, ending)
+
+
+def _up_to(
+    bench: Bench, number: int, configuration: Configuration, wanted: int
+) -> Measured | Failed:
+    """Measure input by input: limits are hard."""
+    inputs = 1
+    while True:
+        profile = bench.evaluator.measure(configuration, inputs)
+        if (failure := _failure(profile)) is not None:
+            return _gave_nothing(number, profile, failure)
+        if len(profile.inputs) >= wanted:
+            ending = _judged(bench, profile) or Ending.PARTIAL
+            bench.must_stop(len(profile.inputs))
+            return _measured(bench, number, profile, ending)
+        if bench.must_stop(len(profile.inputs)):
+            return _measured(bench, number, profile, Ending.CUT_OFF)
+        inputs = len(profile.inputs) + 1
+
+
+def _gave_nothing(number: int, profile: Profile, failure: Failure) -> Failed:
+    return Failed(
+        number=number,
+        configuration=profile.configuration,
+        failure=failure,
+        inputs=len(profile.inputs),
+        saved_s=profile.saved_s,
+    )
 
 
 def _step(inputs: int) -> int:

@@ -69,6 +69,7 @@ class Progress:
         time_left_s: Wall-clock seconds left, `>= 0`; None: not limited.
         best: The cheapest feasible plan so far; None: none yet.
         plans: How many plans the Pareto set holds.
+        found: Plans that the latest measurement gave, cheapest first, kept or not.
     """
 
     phase: Phase
@@ -81,6 +82,7 @@ class Progress:
     time_left_s: float | None
     best: Plan | None
     plans: int
+    found: tuple[Plan, ...] = ()
 
 
 class Observer(Protocol):

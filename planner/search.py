@@ -9,30 +9,34 @@ over all placements at full shares, and the probability is that of meeting the S
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
-from pipelines.evaluation import Evaluator, StoppingRule
+from pipelines.evaluation import Evaluator, StoppingRule, Verdict
 from pipelines.infrastructure import Infrastructure
+from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
-from planner.cmbo import CmboFactory
+from planner.estimates import latency_estimate
 from planner.limits import Budget
-from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
+from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
-from planner.prediction import Scene
+from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
-from planner.strategy import Observation, Proposal, StrategyFactory
+from planner.spread import PooledSpread
+from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 
@@ -42,9 +46,10 @@ class SearchSettings:
     """Settings of the search.
 
     Attributes:
-        strategy: Makes the strategy. CMBO, as published.
-        patience: Configurations without a cheaper feasible plan after which the search ends, once
-            there is one, `>= 1`. 12: about what the paper needs in all (15 steps).
+        strategy: Makes the strategy. The product's own.
+        patience: New configurations without a cheaper feasible plan after which the search ends,
+            once there is one, `>= 1`. 100: strategies that know what they may still save stop
+            earlier by themselves.
         minimum: Configurations to measure before the models may call the query hopeless, `>= 1`.
             30: with fewer they have not seen most knob values.
         hopeless: That is, when they give less than this chance that any other configuration meets
@@ -52,15 +57,19 @@ class SearchSettings:
         most_plans: Size of the Pareto set, `>= 1`. 24: what the scheduler can weigh per query.
         most_placements: Beyond so many only those that never send data back down.
         looks: When hopeless latency ends a measurement.
+        caution: Confidence of the latency interval whose upper end must meet the SLO after
+            tightening, in (0, 1); None: the estimate itself must. 90 %: tightened to the
+            estimate, every other plan would be late.
     """
 
-    strategy: StrategyFactory = field(default_factory=CmboFactory)
-    patience: int = 12
+    strategy: StrategyFactory = field(default_factory=MultiFidelityFactory)
+    patience: int = 100
     minimum: int = 30
     hopeless: float = 1e-3
     most_plans: int = 24
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
+    caution: float | None = 0.9
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -68,6 +77,8 @@ class SearchSettings:
             checks.require(value >= 1, f"search.{name}", "must be >= 1", value)
         within = 0 <= self.hopeless < 1
         checks.require(within, "search.hopeless", "must be in [0, 1)", self.hopeless)
+        sane = self.caution is None or 0 < self.caution < 1
+        checks.require(sane, "search.caution", "must be in (0, 1)", self.caution)
 
 
 def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; each has a default
@@ -144,7 +155,6 @@ class _Search:
         self._space = ConfigurationSpace(scene.graph)
         # The seed is part of the query, so that every process plans it alike.
         rng = np.random.Generator(np.random.PCG64(scene.query.seed))
-        self._strategy = settings.strategy(self._space, scene.slo, rng)
         self._bench = Bench(
             scene=scene,
             placements=placements(
@@ -155,10 +165,20 @@ class _Search:
             looks=settings.looks,
             must_stop=self._must_stop,
         )
-        self._measured: list[Measured] = []
+        setting = Setting(
+            space=self._space,
+            scene=scene,
+            placements=self._bench.placements,
+            population=evaluator.population,
+        )
+        self._strategy = settings.strategy(setting, rng)
+        self._measured: dict[int, Measured] = {}
         self._failed: list[Failed] = []
+        self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
-        self._fruitless = 0  # configurations since the cheapest plan was found
+        self._found: tuple[Plan, ...] = ()  # by the latest measurement
+        self._met = 0  # inputs that the configuration being measured had met before
+        self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
@@ -167,46 +187,99 @@ class _Search:
             proposal = self._strategy.propose()
             stop = self._settled(proposal)
             if proposal is not None and stop is None:
-                self._take(proposal.number)
+                self._take(proposal)
                 self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING)
                 stop = self._limit()
         self._report(Phase.FINISHED)
         return self._result(stop)
 
-    def _take(self, number: int) -> None:
-        measured = measure(self._bench, number, self._space.configuration(number))
+    def _take(self, proposal: Proposal) -> None:
+        number = proposal.number
+        known = self._measured.get(number)
+        is_new = known is None
+        self._met = 0 if known is None else known.inputs
+        self._found = ()
+        configuration = self._space.configuration(number)
+        measured = measure(self._bench, number, configuration, proposal.inputs)
         if isinstance(measured, Failed):
             self._failed.append(measured)
+            withdrawn = self._measured.pop(number, None)
+            if withdrawn is not None:
+                self._plans = self._without(withdrawn)
             self._strategy.observe(number, None)
             return
-        self._measured.append(measured)
-        self._strategy.observe(
-            number,
-            Observation(
-                accuracy=measured.accuracy.value,
-                latency_s=measured.latency_s,
-                reference_s=measured.reference_s,
-                inputs=measured.inputs,
-            ),
-        )
-        self._keep(measured)
-
-    def _keep(self, measured: Measured) -> None:
-        """Tighten what is feasible into the Pareto set."""
-        before = self._plans[0].cost_usd_per_hour if self._plans else inf
+        self._measured[number] = measured
+        self._spread.add(number, measured.work)
+        before = self._cheapest
+        verdict = self._strategy.observe(number, self._observation(measured))
+        sure = Verdict.ABOVE in (verdict, measured.verdict)
         late = measured.latency_s > self._scene.slo.latency_s
-        if measured.ending is Ending.ACCURATE and not late:
-            found = feasible_plans(
-                self._scene,
-                self._bench.placements,
-                measured,
-                population=self._evaluator.population,
-                most=self._settings.most_plans,
-            )
-            both = (*self._plans, *found)
-            self._plans = merged(self._scene, both, self._settings.most_plans)
-        cheaper = bool(self._plans) and self._plans[0].cost_usd_per_hour < before
-        self._fruitless = 0 if cheaper else self._fruitless + 1
+        self._found = self._feasible(measured) if sure and not late else ()
+        both = (*self._without(measured), *self._found)
+        self._plans = merged(self._scene, both, self._settings.most_plans)
+        self._fruitless = 0 if self._cheapest < before else self._fruitless + is_new
+
+    def _observation(self, measured: Measured) -> Observation:
+        return Observation(
+            scores=measured.scores,
+            work=measured.work,
+            latency_s=measured.latency_s,
+            verdict=measured.verdict,
+            best_cost=self._plans[0].cost_usd_per_hour if self._plans else None,
+        )
+
+    def _without(self, measured: Measured) -> tuple[Plan, ...]:
+        """Give the plans of all others: of a configuration the newest measurement counts."""
+        mine = measured.configuration
+        return tuple(plan for plan in self._plans if plan.configuration != mine)
+
+    def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
+        """Tighten a configuration's plans as far as the interval of its latency allows."""
+        return feasible_plans(
+            self._cautious(measured),
+            self._bench.placements,
+            measured,
+            population=self._evaluator.population,
+            most=self._settings.most_plans,
+        )
+
+    def _cautious(self, measured: Measured) -> Scene:
+        if self._settings.caution is None:
+            return self._scene
+        ratio = self._upper_ratio(measured, self._settings.caution)
+        slo = replace(self._scene.slo, latency_s=self._scene.slo.latency_s / ratio)
+        return replace(self._scene, query=replace(self._scene.query, slo=slo))
+
+    def _upper_ratio(self, measured: Measured, confidence: float) -> float:
+        """Give the upper end of the least latency's interval over the latency, `>= 1`."""
+        scene, spots = self._scene, self._bench.placements
+        quick = condensed(scene, measured.work)
+        full = effective_latency(scene, predict(scene, spots, quick, spots.full_steps))
+        best = spots.take(np.array([int(np.argmin(full))]))
+        seconds = compose(
+            scene.graph,
+            scene.infrastructure,
+            measured.work,
+            best.tiers,
+            shares_of(best, best.full_steps),
+        )[0]
+        estimate = latency_estimate(
+            seconds,
+            statistic=scene.statistic,
+            population=self._evaluator.population,
+            confidence=confidence,
+        )
+        if estimate.value <= 0:
+            return 1.0
+        pooled = self._spread.error_s(
+            scene, best.tiers[0], measured.work, self._evaluator.population
+        )
+        z = float(ndtri((1 + confidence) / 2))
+        return max(estimate.high, estimate.value + z * pooled) / estimate.value
+
+    @property
+    def _cheapest(self) -> float:
+        return self._plans[0].cost_usd_per_hour if self._plans else inf
 
     def _limit(self) -> _Stop | None:
         if self._watch.cancelled():
@@ -225,12 +298,12 @@ class _Search:
     def _settled(self, proposal: Proposal | None) -> _Stop | None:
         count, size = self._count, self._space.size
         if proposal is None and count < size:
-            because = f"nothing more to propose after {count} of {size} configurations"
+            because = f"nothing more worth measuring after {count} of {size} configurations"
             return _Stop(_Kind.LIMIT, because)
         if proposal is None:
             failed = f", {len(self._failed)} of them failed" if self._failed else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
-        chance = proposal.chance
+        chance = proposal.best_chance
         enough = count >= self._settings.minimum
         if enough and chance is not None and chance < self._settings.hopeless:
             return _Stop(
@@ -242,7 +315,8 @@ class _Search:
 
     def _must_stop(self, inputs: int) -> bool:
         if inputs % _REPORT_EVERY == 0:
-            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, inputs)
+            new = max(inputs - self._met, 0)
+            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, new)
         return self._watch.cancelled() or self._reached(within=True) is not None
 
     def _reached(self, *, within: bool = False) -> str | None:
@@ -257,7 +331,7 @@ class _Search:
         return len(self._measured) + len(self._failed)
 
     def _inputs(self) -> int:
-        return sum(m.inputs for m in self._measured) + sum(f.inputs for f in self._failed)
+        return sum(m.inputs for m in self._measured.values()) + sum(f.inputs for f in self._failed)
 
     def _report(self, phase: Phase, extra_inputs: int = 0) -> None:
         spent, elapsed = self._evaluator.spent_s, self._watch.elapsed_s
@@ -273,6 +347,7 @@ class _Search:
                 time_left_s=self._budget.time_left_s(elapsed),
                 best=self._plans[0] if self._plans else None,
                 plans=len(self._plans),
+                found=self._found,
             )
         )
 
@@ -283,7 +358,7 @@ class _Search:
             why = shortfall(
                 self._scene,
                 self._bench.placements,
-                self._measured,
+                tuple(self._measured.values()),
                 population=self._evaluator.population,
                 evidence=stop.because,
             )
@@ -294,7 +369,8 @@ class _Search:
             failed=len(self._failed),
             inputs=self._inputs(),
             spent_s=self._evaluator.spent_s,
-            saved_s=sum(m.saved_s for m in self._measured) + sum(f.saved_s for f in self._failed),
+            saved_s=sum(m.saved_s for m in self._measured.values())
+            + sum(f.saved_s for f in self._failed),
             stopped_because=stop.because,
             shortfall=why,
         )

@@ -100,7 +100,8 @@ def _deployable(
 
 def _accurate(slo: Slo, option: _Deployable) -> bool:
     ending = option.measured.ending
-    return ending is Ending.ACCURATE or (ending is Ending.SLOW and option.score >= slo.accuracy)
+    undecided = ending in (Ending.SLOW, Ending.PARTIAL) and option.score >= slo.accuracy
+    return ending is Ending.ACCURATE or undecided
 
 
 def _in_time(slo: Slo, option: _Deployable) -> bool:

@@ -9,32 +9,75 @@ import numpy as np
 
 from pipelines import checks
 from pipelines.configuration import ConfigurationSpace
+from pipelines.evaluation import Verdict
+from pipelines.latency import Work
+from pipelines.profile import FloatArray
 from pipelines.slo import Slo
+from planner.placement import Placements
+from planner.prediction import Scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What measuring a configuration gave.
+class Setting:
+    """What a strategy may know before anything is measured.
 
     Attributes:
-        accuracy: Mean score, finite.
-        latency_s: Least latency that any placement gives at full shares, in the SLO's statistic,
-            `>= 0`.
-        reference_s: Mean operator seconds that one input takes on the reference machine, `>= 0`:
-            what profiling costs.
-        inputs: On how many inputs these rest, `>= 1`.
+        space: The configurations.
+        scene: The query and where it runs.
+        placements: All that there are.
+        population: Number of inputs, `>= 1`.
     """
 
-    accuracy: float
+    space: ConfigurationSpace
+    scene: Scene
+    placements: Placements
+    population: int
+
+    @property
+    def slo(self) -> Slo:
+        """The query's objectives."""
+        return self.scene.slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observation:
+    """What measuring a configuration gave, all inputs that it ever met.
+
+    Attributes:
+        scores: Finite, in the evaluator's order of inputs, shape (n,), n >= 1.
+        work: On the same inputs.
+        latency_s: Least latency that any placement gives at full shares, in the SLO's statistic,
+            `>= 0`.
+        verdict: What the search's stopping rule says of the scores.
+        best_cost: US dollars per hour of the cheapest plan announced so far, of any
+            configuration; None: there is none.
+    """
+
+    scores: FloatArray
+    work: Work
     latency_s: float
-    reference_s: float
-    inputs: int
+    verdict: Verdict = Verdict.UNDECIDED
+    best_cost: float | None = None
 
     def __post_init__(self) -> None:
         checks.probability("observation.accuracy", self.accuracy)
         checks.non_negative("observation.latency_s", self.latency_s)
         checks.non_negative("observation.reference_s", self.reference_s)
-        checks.require(self.inputs >= 1, "observation.inputs", "must be >= 1", self.inputs)
+
+    @property
+    def inputs(self) -> int:
+        """n, on how many inputs it rests."""
+        return len(self.scores)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean score."""
+        return min(max(float(self.scores.mean()), 0.0), 1.0) if len(self.scores) else -1.0
+
+    @property
+    def reference_s(self) -> float:
+        """Mean operator seconds that one input takes on the reference machine."""
+        return float(self.work.operator_s.sum(axis=0).mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,30 +86,39 @@ class Proposal:
 
     Attributes:
         number: Of the configuration.
-        chance: What the strategy takes the probability to be that any configuration not measured
-            yet meets the SLOs, at most; None when it cannot say.
+        inputs: On how many inputs in all, those it met before included, `>= 1`; None: as many as
+            the search's stopping rule needs to decide.
+        best_chance: Largest probability that the strategy gives any configuration not announced
+            yet to meet accuracy and latency; None: it has no model of that (yet).
     """
 
     number: int
-    chance: float | None = None
+    inputs: int | None = None
+    best_chance: float | None = None
 
 
 class Strategy(Protocol):
     """Decides which configuration is measured next. Keeps the state of one search.
 
-    Calls alternate: every proposal is observed before the next is asked for. No number is
-    proposed twice. Equal spaces, SLOs, generators and observations give equal proposals.
+    Calls alternate: every proposal is observed before the next is asked for. A number is proposed
+    again only with more inputs than it has met. Equal settings, generators and observations give
+    equal proposals.
     """
 
     def propose(self) -> Proposal | None:
-        """Give the next configuration; None when there is nothing left to propose."""
+        """Give the next configuration; None when there is nothing left worth measuring."""
 
-    def observe(self, number: int, seen: Observation | None) -> None:
-        """Take in what a configuration gave; None: measuring failed, it gave nothing."""
+    def observe(self, number: int, seen: Observation | None) -> Verdict:
+        """Take in what a configuration gave; None: measuring failed, it gave nothing.
+
+        Returns:
+            ABOVE: the strategy is sure enough that accuracy and latency hold, whatever the
+            search's rule says. UNDECIDED: the rule decides alone.
+        """
 
 
 class StrategyFactory(Protocol):
     """Makes the strategy of one search."""
 
-    def __call__(self, space: ConfigurationSpace, slo: Slo, rng: np.random.Generator) -> Strategy:
+    def __call__(self, setting: Setting, rng: np.random.Generator) -> Strategy:
         """Give a strategy that has seen nothing."""

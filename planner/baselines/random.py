@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.slo import Slo
+from pipelines.evaluation import Verdict
 from planner.space import candidates
-from planner.strategy import Observation, Proposal
+from planner.strategy import Observation, Proposal, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFactory:
+    """Makes `RandomSearch` strategies.
+
+    Attributes:
+        inputs: On how many inputs each configuration is measured; None: until the rule decides.
+    """
+
+    inputs: int | None = None
+
+    def __call__(self, setting: Setting, rng: np.random.Generator) -> RandomSearch:
+        """Give a strategy that has seen nothing."""
+        numbers = candidates(setting.space, rng).numbers
+        return RandomSearch([numbers[i] for i in rng.permutation(len(numbers))], self.inputs)
 
 
 class RandomSearch:
-    """Proposes configurations in random order. A `planner.strategy.Strategy`."""
+    """Proposes configurations in a given order, the last one first. A `Strategy`."""
 
-    def __init__(self, space: ConfigurationSpace, slo: Slo, rng: np.random.Generator) -> None:
-        _ = slo  # what is asked for does not guide it
-        numbers = candidates(space, rng).numbers
-        self._left = [numbers[i] for i in rng.permutation(len(numbers))]
+    def __init__(self, left: list[int], inputs: int | None = None) -> None:
+        self._left = left
+        self._inputs = inputs
 
     def propose(self) -> Proposal | None:
-        """Give the next one of the random order."""
-        return Proposal(number=self._left[-1]) if self._left else None
+        """Give the next one of the order."""
+        return Proposal(number=self._left[-1], inputs=self._inputs) if self._left else None
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Forget the configuration; what it gave changes nothing."""
         _ = seen
         self._left.remove(number)
+        return Verdict.UNDECIDED

@@ -13,8 +13,9 @@ from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
 from pipelines.slo import Slo
 from pipelines.trace import load_trace
-from planner.baselines.random import RandomSearch
+from planner.baselines.random import RandomFactory
 from planner.cmbo import CmboFactory, CmboSettings
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import Outcome, Phase, PlanningResult, Progress
 from planner.search import SearchSettings, search
 from profiler.stopping import TTest
@@ -53,7 +54,7 @@ def test_settings_below_one_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("strategy", [CmboFactory(), RandomSearch])
+@pytest.mark.parametrize("strategy", [CmboFactory(), RandomFactory(), MultiFidelityFactory()])
 def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
     settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
     result = _search(_query(seed=seed), _evaluator(), settings=settings)
@@ -125,8 +126,8 @@ def test_a_hopeless_query_ends_within_a_few_dozen_configurations() -> None:
     assert result.measured <= 48
     assert result.shortfall is not None
     assert result.shortfall.binding == ("latency",)
-    # Latency is left at the first look, long before accuracy is decided.
-    assert result.inputs == 10 * result.measured
+    # A few inputs each are enough to see that, long before accuracy is decided.
+    assert result.inputs <= 4 * result.measured
 
 
 def test_the_budget_is_exceeded_by_one_input_at_most() -> None:
@@ -278,3 +279,22 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
     for plan in results[0].plans:
         assert plan.latency_s.value <= slo.latency_s
         assert accuracy[rows[space.number(plan.configuration)]] >= slo.accuracy - 0.05
+
+
+@pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
+@pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
+@pytest.mark.parametrize("strategy", [CmboFactory(), MultiFidelityFactory()])
+def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object) -> None:
+    trace = load_trace(_TRACE)
+    order = np.random.default_rng(3).permutation(len(trace.input_bytes))
+    # Few configurations satisfy: the models are far from them when they have seen 30.
+    slo = Slo(accuracy=0.75, latency_s=0.004 if tiers == "one-tier" else 0.05)
+    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=4), seed=5)
+    result = search(
+        query,
+        PRESETS[tiers],
+        TraceEvaluator(trace, order),
+        TTest(),
+        settings=SearchSettings(strategy=strategy),  # type: ignore[arg-type]
+    )
+    assert result.outcome is not Outcome.INFEASIBLE

@@ -1,0 +1,363 @@
+"""The product's own strategy: chooses a configuration and on how many inputs to measure it.
+
+Every proposal is the one with the largest chance per second: the chance that the
+configuration will have been shown to meet the SLOs once it has met n' inputs, over the
+seconds that this takes beyond what a prefix cache holds, n' chosen with it. So a bad
+region is left after a few inputs, and only what is about to be announced is measured on
+many. After the first plan the chance is weighted by what a cheaper plan would save.
+
+| symbol | meaning |
+| --- | --- |
+| A, L | SLOs of accuracy and latency |
+| mu, v | posterior mean and variance of a configuration's accuracy |
+| v' | the variance once n' inputs are measured: known before they are |
+| z | how many deviations above A announces |
+
+Measuring moves mu by a normal step of variance v - v', so
+Pr[announced at n'] = Phi((mu - A - z sqrt v') / sqrt(v - v')), and alike for log latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, log
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from pipelines import checks
+from pipelines.evaluation import Verdict
+from pipelines.profile import FloatArray
+from planner.knob_process import KnobKernel, KnobProcess, correlations
+from planner.operator_seconds import Seconds, SecondsModel
+from planner.scores import Increment, NoiseModel, increment, learnt, score_variance, worth
+from planner.space import candidates, indices_of
+from planner.strategy import Observation, Proposal, Setting
+
+_MOST_CANDIDATES = 7_000
+_LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
+_TINY = 1e-12
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiFidelitySettings:
+    """Settings of the strategy.
+
+    Attributes:
+        candidates: Spaces up to this size are searched whole, of larger ones so many are drawn.
+        confidence: That accuracy holds when a configuration is announced, in (0.5, 1).
+        latency_confidence: That latency holds, in (0.5, 1).
+        minimum: Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest,
+            and an oracle that confirms a known answer is granted 20.
+        first: Inputs at which a configuration is first left or kept, `>= 1`.
+        step: Most inputs between two decisions, `>= 1`.
+        horizon_s: How long a plan is taken to serve when the query does not say.
+        refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
+            observations, `> 1`.
+        fidelities: Whether the number of inputs is chosen; False: `minimum` at once.
+        structured: Whether seconds are learnt per operator; False: of whole configurations.
+        unpaid: Whether only what the cache does not hold counts as cost.
+        ordered: Whether neighbouring values of ordered knobs are alike.
+        paired: Whether noise is shared between configurations that met the same inputs.
+    """
+
+    candidates: int = _MOST_CANDIDATES
+    confidence: float = 0.98
+    latency_confidence: float = 0.97
+    minimum: int = 16
+    first: int = 2
+    step: int = 8
+    horizon_s: float = 3600.0
+    refit_growth: float = 1.5
+    fidelities: bool = True
+    structured: bool = True
+    unpaid: bool = True
+    ordered: bool = True
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "first", "step"):
+            value = getattr(self, name)
+            checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
+        checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
+        for name in ("confidence", "latency_confidence"):
+            value = getattr(self, name)
+            rule = "must be in (0.5, 1)"
+            checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
+        growth = self.refit_growth
+        checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
+        checks.positive("multi_fidelity.horizon_s", self.horizon_s)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiFidelityFactory:
+    """Makes `MultiFidelity` strategies with the same settings."""
+
+    settings: MultiFidelitySettings = MultiFidelitySettings()
+
+    def __call__(self, setting: Setting, rng: np.random.Generator) -> MultiFidelity:
+        """Give a strategy that has seen nothing."""
+        return MultiFidelity(setting, rng, self.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Look:
+    """What the models say of all candidates; variances widened by how surprised they were."""
+
+    mean: FloatArray
+    variance: FloatArray
+    seconds: Seconds
+
+
+class MultiFidelity:
+    """A `planner.strategy.Strategy`."""
+
+    def __init__(
+        self, setting: Setting, rng: np.random.Generator, settings: MultiFidelitySettings
+    ) -> None:
+        self._setting = setting
+        self._slo = setting.slo
+        self._settings = settings
+        pool = candidates(setting.space, rng, limit=settings.candidates)
+        self._numbers = pool.numbers
+        self._whole = pool.whole
+        self._position = {number: i for i, number in enumerate(pool.numbers)}
+        self._knobs = indices_of(setting.space, pool.numbers)
+        m = len(pool.numbers)
+        self._inputs = np.zeros(m, dtype=np.int64)
+        self._open = np.ones(m, dtype=np.bool_)
+        self._scores: dict[int, FloatArray] = {}
+        self._increments: list[Increment] = []
+        self._noise = NoiseModel(shared=0.2 if settings.paired else 0.0)
+        self._accuracy = _accuracy_process(setting, self._knobs, ordered=settings.ordered)
+        self._seconds = SecondsModel(
+            setting.scene,
+            setting.placements,
+            self._knobs,
+            setting.population,
+            structured=settings.structured,
+        )
+        self._refit_at = 6
+        self._looked: _Look | None = None
+        self._best_cost: float | None = None
+        self._order = rng.permutation(m)
+        self._targets = _targets(settings.minimum, setting.population)
+        self._z = float(ndtri(settings.confidence))
+        self._z_latency = float(ndtri(settings.latency_confidence))
+        self._values_seen = [np.zeros(r, dtype=np.bool_) for r in setting.space.radices]
+
+    def propose(self) -> Proposal | None:
+        """Give the configuration and the inputs with the largest value per second."""
+        if not self._open.any():
+            return None
+        if not self._increments:
+            position = next(int(p) for p in self._order if self._open[p])
+            return Proposal(number=self._numbers[position], inputs=1)
+        look = self._look()
+        utility, inputs = self._valued(look)
+        if self._best_cost is not None:
+            utility = self._worth_going_on(utility, look)
+        best = int(np.argmax(utility))
+        if utility[best] == -inf:
+            return None
+        return Proposal(
+            number=self._numbers[best],
+            inputs=self._next_inputs(best, int(inputs[best])),
+            best_chance=self._best_chance(look),
+        )
+
+    def observe(self, number: int, seen: Observation | None) -> Verdict:
+        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        row = self._position[number]
+        if seen is None:
+            self._open[row] = False
+            return Verdict.UNDECIDED
+        for knob, value in enumerate(self._knobs[row]):
+            self._values_seen[knob][value] = True
+        self._learn(row, seen)
+        verdict = self._judged(row, seen)
+        announced = Verdict.ABOVE in (verdict, seen.verdict)
+        self._best_cost = seen.best_cost
+        full = seen.inputs >= self._setting.population
+        if full or seen.verdict is Verdict.BELOW:
+            self._open[row] = False
+        return Verdict.ABOVE if announced else Verdict.UNDECIDED
+
+    def _learn(self, row: int, seen: Observation) -> None:
+        self._looked = None
+        before = self._scores.get(row, np.zeros(0))
+        self._scores[row] = seen.scores
+        self._inputs[row] = seen.inputs
+        self._seconds.consider(seen.work)
+        self._seconds.observe(row, seen.work, seen.latency_s)
+        if seen.inputs > len(before):
+            deviation = self._noise.deviation(float(self._accuracy.mean[row]))
+            population = self._setting.population
+            step = increment(row, before, seen.scores, population, deviation=deviation)
+            self._increments.append(step)
+            self._accuracy.add(row, step.value, self._noise.covariances(self._increments))
+        if len(self._increments) >= self._refit_at:
+            self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
+            self._refit()
+
+    def _refit(self) -> None:
+        rows = list(self._scores)
+        means = np.asarray(self._accuracy.mean)
+        noise = learnt([self._scores[row] for row in rows], means[rows])
+        self._noise = noise if self._settings.paired else replace(noise, shared=0.0)
+        self._increments = [
+            replace(step, deviation=self._noise.deviation(float(means[step.row])))
+            for step in self._increments
+        ]
+        self._accuracy.refit(self._noise.matrix(self._increments))
+        self._seconds.refit()
+
+    def _look(self) -> _Look:
+        if self._looked is None:
+            widened = max(1.0, self._accuracy.surprise)
+            self._looked = _Look(
+                mean=self._accuracy.mean,
+                variance=self._accuracy.variance * widened,
+                seconds=self._seconds.predict(),
+            )
+        return self._looked
+
+    def _valued(self, look: _Look) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
+        """Give log(chance per second) and the number of inputs that makes it largest."""
+        m = len(look.mean)
+        best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
+        rows = np.flatnonzero(self._open)
+        for target in self._targets if self._settings.fidelities else self._targets[:1]:
+            value, n = self._value_at(target, rows, look)
+            better = value > best[rows]
+            best[rows] = np.where(better, value, best[rows])
+            inputs[rows] = np.where(better, n, inputs[rows])
+            if target == self._targets[0]:
+                rows = self._promising(rows, best)
+        return best, inputs
+
+    def _promising(self, rows: npt.NDArray[np.int64], value: FloatArray) -> npt.NDArray[np.int64]:
+        """Give the rows worth a longer look ahead: the best so far, and all that were met."""
+        if len(rows) <= _LONGER_LOOKS:
+            return rows
+        best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]
+        return np.union1d(best, rows[self._inputs[rows] > 0])
+
+    def _value_at(
+        self, target: int, rows: npt.NDArray[np.int64], look: _Look
+    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (rows,), (rows,)
+        """Give log(chance per second) of measuring rows on about `target` inputs."""
+        population = self._setting.population
+        met, mean, variance = self._inputs[rows], look.mean[rows], look.variance[rows]
+        log_variance = look.seconds.log_variance[rows]
+        n = np.minimum(np.maximum(target, met + self._settings.first), population)
+        more = worth(n.astype(float), population) - worth(met.astype(float), population)
+        then = 1 / (1 / variance + more / score_variance(mean, self._noise.part))
+        accurate = _log_chance(mean - self._slo.accuracy, variance, then, self._z)
+        later = np.minimum(log_variance, 0.5 * self._seconds.spread2() / n)
+        ahead = log(self._slo.latency_s) - look.seconds.log_latency[rows]
+        fast = _log_chance(ahead, log_variance, later, self._z_latency)
+        return accurate + fast - np.log(self._cost(look.seconds, rows, n) + 1e-6), n
+
+    def _cost(
+        self, seconds: Seconds, rows: npt.NDArray[np.int64], inputs: npt.NDArray[np.int64]
+    ) -> FloatArray:  # (rows,)
+        """Give the seconds that measuring rows up to so many inputs takes."""
+        left = (inputs - self._inputs[rows])[:, None]
+        if self._settings.unpaid:
+            left = np.minimum(left, np.maximum(inputs[:, None] - seconds.paid[rows], 0))
+        return np.asarray((seconds.hoped_s[rows] * left).sum(axis=1))
+
+    def _worth_going_on(self, utility: FloatArray, look: _Look) -> FloatArray:
+        """Weight by what a cheaper plan saves; -inf where measuring costs more than that."""
+        saved = _expected_saving(self._best_cost or 0.0, look.seconds)
+        duration = self._setting.scene.query.duration_s or self._settings.horizon_s
+        price = self._profiling_price()
+        with np.errstate(divide="ignore"):
+            gain = utility + np.log(saved * duration / _SECONDS_PER_HOUR)
+        threshold = log(max(price / _SECONDS_PER_HOUR, _TINY))
+        return np.where(gain > threshold, gain, -inf)
+
+    def _profiling_price(self) -> float:
+        """Give US dollars per hour of profiling: the dearest tier's, 1 if none has a price."""
+        tiers = self._setting.scene.infrastructure.tiers
+        return max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
+
+    def _next_inputs(self, row: int, wanted: int) -> int:
+        settings, met = self._settings, int(self._inputs[row])
+        if not settings.fidelities:
+            return max(wanted, met + 1)
+        step = settings.first if met == 0 else settings.step
+        return max(min(wanted, met + step), met + 1)
+
+    def _judged(self, row: int, seen: Observation) -> Verdict:
+        """Give ABOVE when both the models and the configuration's own scores say so."""
+        settings = self._settings
+        if seen.inputs < min(settings.minimum, self._setting.population):
+            return Verdict.UNDECIDED
+        look = self._look()
+        deviation = float(np.sqrt(look.variance[row]))
+        own = score_variance(np.array(seen.accuracy), self._noise.part)
+        own = own / worth(np.array(float(seen.inputs)), self._setting.population)
+        ahead = log(self._slo.latency_s) - float(look.seconds.log_latency[row])
+        late = ahead < self._z_latency * float(np.sqrt(look.seconds.log_variance[row]))
+        sure = (
+            float(look.mean[row]) - self._z * deviation >= self._slo.accuracy
+            and seen.accuracy - (self._z - 0.5) * float(np.sqrt(own)) >= self._slo.accuracy
+        )
+        return Verdict.ABOVE if sure and not late else Verdict.UNDECIDED
+
+    def _best_chance(self, look: _Look) -> float | None:
+        """Give the largest chance of what is not announced; None before every value was met.
+
+        Deviations are doubled: an infeasible query is worth a second look.
+        """
+        if not self._whole or not all(seen.all() for seen in self._values_seen):
+            return None
+        accurate = log_ndtr((look.mean - self._slo.accuracy) / (2 * np.sqrt(look.variance)))
+        ahead = log(self._slo.latency_s) - look.seconds.log_latency
+        fast = log_ndtr(ahead / (2 * np.sqrt(look.seconds.log_variance + _TINY)))
+        return float(np.exp((accurate + fast)[self._open].max(initial=-inf)))
+
+
+def _log_chance(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
+    """Give log Pr[still z deviations ahead], variance falling from `now` to `then`."""
+    moves = np.sqrt(np.maximum(now - then, _TINY))
+    return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
+
+
+def _expected_saving(best: float, seconds: Seconds) -> FloatArray:  # (C,)
+    """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
+    deviation = np.sqrt(seconds.log_variance + _TINY)
+    median = seconds.share_cost * np.exp(-seconds.log_variance / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        d = (log(max(best, _TINY)) - np.log(median)) / deviation
+        saved = best * ndtr(d) - seconds.share_cost * ndtr(d - deviation)
+    return np.where(np.isfinite(seconds.share_cost), np.maximum(saved, 0.0), 0.0)
+
+
+def _targets(minimum: int, population: int) -> tuple[int, ...]:
+    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
+    targets = [min(minimum, population)]
+    while targets[-1] < population:
+        targets.append(min(int(targets[-1] * 1.6) + 1, population))
+    return tuple(targets)
+
+
+def _accuracy_process(
+    setting: Setting, knobs: npt.NDArray[np.int64], *, ordered: bool
+) -> KnobProcess:
+    slots = setting.space.graph.slots
+    count = sum(radix > 1 for radix in setting.space.radices)
+    kernel = KnobKernel(
+        mean=0.55,
+        constant=0.03,
+        effects=(0.05 / max(count, 1),) * count,
+        interaction=0.012,
+    )
+    tables = correlations(
+        setting.space.radices, tuple(ordered and bool(slot.knob.ordered) for slot in slots)
+    )
+    return KnobProcess(knobs, tables, kernel)

@@ -1,0 +1,302 @@
+"""How many seconds of profiling a strategy takes to the first plan that truly satisfies.
+
+Replays traces: a run is one strategy on one SLO with one seed, through the product's own
+`planner.search`. Truth is the mean over the whole trace, of the plan as it would be
+deployed, its shares included. Rows are written as runs end.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.clock import Clock, SystemClock
+from pipelines.evaluation import Verdict
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.plan import Plan
+from pipelines.query import PlanningLimits, Query
+from pipelines.replay import TraceEvaluator
+from pipelines.trace import load_trace
+from planner.result import Progress
+from planner.search import SearchSettings, search
+from planner.strategy import Observation, Proposal, Strategy
+from profiler.strata import profiling_order
+from studies.planning_contestants import Contestant, contestant, published_count
+from studies.planning_truth import Goal, Truth
+
+ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
+"""The tier a trace was measured on; the price only scales costs."""
+
+_ENDLESS = 10**9
+_MARKS_S = (5.0, 20.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One run; fields are the columns of `planning.csv`, see issue and `docs/studies`."""
+
+    trace: str
+    strategy: str
+    slo: str
+    seed: int
+    accuracy_slo: float
+    latency_slo_s: float
+    history: int
+    profiling_seconds: float
+    found: bool
+    first_answer_true: bool | None
+    steps: int
+    oracle_seconds: float
+    cost_ratio_5s: float | None
+    cost_ratio_20s: float | None
+    cost_ratio_60s: float | None
+    proposal_seconds_p50: float
+    proposal_seconds_p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningStudy:
+    """What to run.
+
+    Attributes:
+        traces: Folders.
+        strategies: Names, see `planning_contestants`.
+        levels: Of SLOs: easy, medium, hard.
+        seeds: Per Pareto point.
+        infrastructure: Where plans may run.
+        budget_s: Profiling seconds of a run, `> 0`.
+        first_only: Whether a run ends with its first true plan (cost ratios stay empty).
+    """
+
+    traces: tuple[Path, ...]
+    strategies: tuple[str, ...]
+    levels: tuple[str, ...] = ("easy", "medium", "hard")
+    seeds: int = 20
+    infrastructure: Infrastructure = ONE_TIER
+    budget_s: float = 60.0
+    first_only: bool = False
+
+
+def run(study: PlanningStudy, out: Path) -> list[Row]:
+    """Give all rows, written to `out/planning.csv` one by one."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with (out / "planning.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        for row in results(study):
+            writer.writerow({name: _text(value) for name, value in asdict(row).items()})
+            file.flush()
+            rows.append(row)
+    return rows
+
+
+def results(study: PlanningStudy) -> Iterator[Row]:
+    """Give the rows of a study as runs end."""
+    for folder in study.traces:
+        truth = Truth(load_trace(folder), study.infrastructure)
+        for level in study.levels:
+            for goal in truth.goals(level):
+                rng = np.random.default_rng(0)
+                count = published_count(truth.trace, goal.slo.accuracy, rng)
+                for name in study.strategies:
+                    who = contestant(name, published_inputs=count)
+                    for seed in range(study.seeds):
+                        yield one_run(study, truth, goal, (name, who), seed)
+
+
+def one_run(
+    study: PlanningStudy, truth: Truth, goal: Goal, named: tuple[str, Contestant], seed: int
+) -> Row:
+    """Give the row of one run."""
+    name, who = named
+    clock = SystemClock()
+    times: list[float] = []
+    recorder = _Recorder(truth=truth, goal=goal, first_only=study.first_only)
+    order = _order(truth, seed, stratified=who.stratified)
+    evaluator = TraceEvaluator(truth.trace, order, cached=who.cached)
+    query = Query(
+        pipeline=truth.trace.graph.name,
+        slo=goal.slo,
+        seed=seed,
+        limits=PlanningLimits(profiling_s=study.budget_s),
+    )
+    settings = SearchSettings(
+        strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), clock, times),
+        patience=_ENDLESS,
+        hopeless=0.0,
+        caution=who.caution,
+    )
+    search(query, study.infrastructure, evaluator, who.rule, settings=settings, observer=recorder)
+    first = next((seen for seen in recorder.announced if seen.true), None)
+    ratios = [recorder.cost_ratio(mark) for mark in _MARKS_S]
+    return Row(
+        trace=truth.trace.graph.name,
+        strategy=name,
+        slo=goal.level,
+        seed=seed,
+        accuracy_slo=goal.slo.accuracy,
+        latency_slo_s=goal.slo.latency_s,
+        history=0,
+        profiling_seconds=study.budget_s if first is None else first.spent_s,
+        found=first is not None,
+        first_answer_true=recorder.announced[0].true if recorder.announced else None,
+        steps=len(times) if first is None else first.steps,
+        oracle_seconds=goal.oracle_s,
+        cost_ratio_5s=ratios[0],
+        cost_ratio_20s=ratios[1],
+        cost_ratio_60s=ratios[2],
+        proposal_seconds_p50=float(np.median(times)) if times else 0.0,
+        proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Announced:
+    spent_s: float
+    steps: int
+    true: bool
+    cost: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recorder:
+    """An observer that judges every plan announced by the truth."""
+
+    truth: Truth
+    goal: Goal
+    first_only: bool
+    announced: list[_Announced] = field(default_factory=list)
+    steps: int = 0
+    _inputs: int = -1
+    _judged: dict[str, bool] = field(default_factory=dict)
+
+    def progress(self, progress: Progress) -> None:
+        """Judge the cheapest of the plans found by the latest measurement."""
+        if progress.inputs != self._inputs:
+            self.steps += 1
+            self._inputs = progress.inputs
+        if progress.found:
+            plan = progress.found[0]
+            seen = _Announced(
+                progress.spent_s, self.steps, self._is_true(plan), plan.cost_usd_per_hour
+            )
+            if not self.announced or self.announced[-1] != seen:
+                self.announced.append(seen)
+
+    def cancelled(self) -> bool:
+        """Give whether the first true plan is enough and there."""
+        return self.first_only and any(seen.true for seen in self.announced)
+
+    def cost_ratio(self, mark_s: float) -> float | None:
+        """Give the cost of the cheapest true plan announced by then over the true optimum."""
+        if self.first_only:
+            return None
+        costs = [a.cost for a in self.announced if a.true and a.spent_s <= mark_s]
+        if not costs:
+            return None
+        return min(costs) / self.goal.least_cost if self.goal.least_cost > 0 else 1.0
+
+    def _is_true(self, plan: Plan) -> bool:
+        if plan.id not in self._judged:
+            self._judged[plan.id] = self.truth.satisfies(plan, self.goal.slo)
+        return self._judged[plan.id]
+
+
+class _Timed:
+    """A strategy whose proposals are timed, learning from the last measurement included."""
+
+    def __init__(self, inner: Strategy, clock: Clock, times: list[float]) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._times = times
+        self._learning_s = 0.0
+
+    def propose(self) -> Proposal | None:
+        start = self._clock.now()
+        proposal = self._inner.propose()
+        self._times.append(self._clock.now() - start + self._learning_s)
+        return proposal
+
+    def observe(self, number: int, seen: Observation | None) -> Verdict:
+        start = self._clock.now()
+        verdict = self._inner.observe(number, seen)
+        self._learning_s = self._clock.now() - start
+        return verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The runs of a strategy on a level of SLOs of a trace."""
+
+    trace: str
+    strategy: str
+    slo: str
+    runs: int
+    mean_s: float
+    oracle_s: float
+    found: float
+    first_true: float
+    steps: float
+    cost_20s: float
+    proposal_p50_s: float
+    proposal_p95_s: float
+
+
+def summary(rows: Iterable[Row]) -> list[Cell]:
+    """Give a cell per trace, level and strategy, in order of first appearance."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.trace, row.slo, row.strategy), []).append(row)
+    return [
+        Cell(
+            trace=trace,
+            strategy=strategy,
+            slo=slo,
+            runs=len(group),
+            mean_s=_mean([row.profiling_seconds for row in group]),
+            oracle_s=_mean([row.oracle_seconds for row in group]),
+            found=_mean([float(row.found) for row in group]),
+            first_true=_mean(
+                [float(r.first_answer_true) for r in group if r.first_answer_true is not None]
+            ),
+            steps=_mean([float(row.steps) for row in group]),
+            cost_20s=_mean([r.cost_ratio_20s for r in group if r.cost_ratio_20s is not None]),
+            proposal_p50_s=_mean([row.proposal_seconds_p50 for row in group]),
+            proposal_p95_s=_mean([row.proposal_seconds_p95 for row in group]),
+        )
+        for (trace, slo, strategy), group in groups.items()
+    ]
+
+
+def table(cells: Iterable[Cell]) -> str:
+    """Give the cells as a Markdown table."""
+    head = [column.name for column in fields(Cell)]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for cell in cells:
+        values = asdict(cell).values()
+        lines.append("| " + " | ".join(_text(value) for value in values) + " |")
+    return "\n".join(lines)
+
+
+def _order(truth: Truth, seed: int, *, stratified: bool) -> np.ndarray:
+    features = truth.trace.features.astype(float)
+    usable = stratified and features.shape[1] > 0
+    rng = np.random.default_rng([seed, 1])
+    return profiling_order(features if usable else None, len(features), rng)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,142 @@
+"""Who takes part in the planning study, by name.
+
+Competitors come twice: as published (a fixed number of inputs, the P99 count of the
+t-test as in Circinus A.4; no cache) and `_tuned` (few inputs, our cache and our order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipelines.evaluation import StoppingRule, Verdict
+from pipelines.profile import FloatArray
+from pipelines.trace import Trace
+from planner.baselines.exhaustive import ExhaustiveFactory
+from planner.baselines.random import RandomFactory
+from planner.baselines.videostorm import VideoStormFactory
+from planner.baselines.vulcan import VulcanFactory
+from planner.cmbo import CmboFactory, CmboSettings
+from planner.multi_fidelity import MultiFidelityFactory, MultiFidelitySettings
+from planner.strategy import StrategyFactory
+from profiler.stopping import TTest
+
+TUNED_INPUTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedSamples:
+    """A stopping rule: the sign of the sample mean at a fixed number of inputs."""
+
+    count: int
+
+    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
+        """Give the side the mean is on once there are enough scores."""
+        if len(scores) < min(self.count, population):
+            return Verdict.UNDECIDED
+        return Verdict.ABOVE if scores.mean() >= bound else Verdict.BELOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A way to plan.
+
+    Attributes:
+        strategy: Proposes.
+        rule: Decides on accuracy.
+        cached: Whether operators' outputs are reused between configurations.
+        stratified: Whether inputs come in the order of strata, or at random.
+        caution: See `planner.search.SearchSettings`.
+    """
+
+    strategy: StrategyFactory
+    rule: StoppingRule
+    cached: bool = True
+    stratified: bool = True
+    caution: float | None = 0.9
+
+
+def names() -> tuple[str, ...]:
+    """Give the names of all contestants that need no extra."""
+    return (*_PLAIN, *_OURS, *(f"{name}{end}" for name in _PEERS for end in ("", "_tuned")))
+
+
+def contestant(name: str, *, published_inputs: int) -> Contestant:
+    """Give the contestant of that name.
+
+    Args:
+        name: See `names`; also `optuna_tpe`, `optuna_gp`, `botorch` where the extra `studies` is
+            installed.
+        published_inputs: How many inputs the competitors as published measure on.
+
+    Raises:
+        KeyError: If there is none.
+    """
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name in _OURS:
+        return Contestant(strategy=MultiFidelityFactory(_OURS[name]), rule=TTest())
+    base = name.removesuffix("_tuned")
+    count = published_inputs if name in _PEERS else TUNED_INPUTS
+    made = _PEERS[base](count) if base in _PEERS else _adapter(base, count)
+    fixed = Contestant(
+        strategy=made, rule=FixedSamples(count=count), cached=False, stratified=False
+    )
+    if name.endswith("_tuned") or base not in _PEERS:
+        return replace(fixed, cached=True, stratified=True)
+    return fixed
+
+
+def published_count(trace: Trace, accuracy_slo: float, rng: np.random.Generator) -> int:
+    """Give the P99 over configurations of the inputs that the t-test takes (appendix A.4)."""
+    rule, population = TTest(), len(trace.input_bytes)
+    order = rng.permutation(population)
+    counts = []
+    for row in rng.permutation(len(trace.score))[:100]:
+        scores = trace.score[row, order].astype(float)
+        if np.isnan(scores).any():
+            continue
+        n = next(
+            (
+                n
+                for n in range(rule.minimum, population + 1, 5)
+                if rule.judge(scores[:n], bound=accuracy_slo, population=population)
+                is not Verdict.UNDECIDED
+            ),
+            population,
+        )
+        counts.append(n)
+    return int(np.quantile(counts, 0.99)) if counts else population
+
+
+def _adapter(name: str, count: int) -> StrategyFactory:
+    from studies.adapters import adapter
+
+    return adapter(name, count)
+
+
+_PLAIN: Mapping[str, Contestant] = {
+    "cmbo": Contestant(strategy=CmboFactory(), rule=TTest()),
+    "cmbo_tuned": Contestant(
+        strategy=CmboFactory(CmboSettings(inputs=TUNED_INPUTS)),
+        rule=FixedSamples(count=TUNED_INPUTS),
+    ),
+}
+
+_OURS: Mapping[str, MultiFidelitySettings] = {
+    "multi_fidelity": MultiFidelitySettings(),
+    "without_fidelities": MultiFidelitySettings(fidelities=False),
+    "without_structure": MultiFidelitySettings(structured=False),
+    "without_unpaid": MultiFidelitySettings(unpaid=False),
+    "without_order": MultiFidelitySettings(ordered=False),
+    "without_pairing": MultiFidelitySettings(paired=False),
+}
+
+_PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
+    "vulcan": lambda count: VulcanFactory(inputs=count),
+    "videostorm": lambda count: VideoStormFactory(inputs=count),
+    "random": lambda count: RandomFactory(inputs=count),
+    "exhaustive": lambda count: ExhaustiveFactory(inputs=count),
+}

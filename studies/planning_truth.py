@@ -1,0 +1,140 @@
+"""What a trace says is true: means over all its inputs, and the cheapest plan for SLOs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.infrastructure import Infrastructure
+from pipelines.latency import Work, request_seconds
+from pipelines.plan import Plan
+from pipelines.profile import FloatArray
+from pipelines.query import Query
+from pipelines.slo import Slo
+from pipelines.trace import Trace
+from planner.allocation import tightened
+from planner.placement import Placements, placements
+from planner.prediction import Scene, condensed, predict
+
+_SAME = 1e-9  # means of the same numbers in another order differ by less
+
+LEVELS = {"easy": (0.7, 2.0), "medium": (0.85, 1.5), "hard": (0.9, 1.1)}
+"""Part of a Pareto point's accuracy, multiple of its latency (Circinus 6.1, 6.4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """An SLO derived from a Pareto point, with what an oracle would make of it."""
+
+    level: str
+    slo: Slo
+    oracle_s: float
+    least_cost: float
+
+
+@dataclass(eq=False)
+class Truth:
+    """A trace on an infrastructure, known completely."""
+
+    trace: Trace
+    infrastructure: Infrastructure
+    accuracy: FloatArray = field(init=False)  # (C,)
+    latency_s: FloatArray = field(init=False)  # (C,) least over placements, full shares, mean
+    profiling_s: FloatArray = field(init=False)  # (C,) per input
+
+    def __post_init__(self) -> None:
+        trace = self.trace
+        space = ConfigurationSpace(trace.graph)
+        numbers = space.numbers(trace.configurations.astype(np.int64))
+        self._space = space
+        self._row = {int(number): row for row, number in enumerate(numbers)}
+        with np.errstate(invalid="ignore"):
+            self.accuracy = trace.score.astype(float).mean(axis=1)  # NaN where one failed
+            self.profiling_s = trace.latency_s.astype(float).sum(axis=1).mean(axis=1)
+        self._spots = placements(trace.graph, self.infrastructure)
+        scene = self._scene(Slo(accuracy=0.0, latency_s=1e9))
+        self.latency_s = np.array([self._least(scene, row) for row in range(len(numbers))])
+
+    def work(self, row: int) -> Work:
+        """Give the work of a configuration on all inputs."""
+        return Work(
+            operator_s=self.trace.latency_s[row].astype(float),
+            output_bytes=self.trace.output_bytes[row].astype(float),
+            input_bytes=self.trace.input_bytes.astype(float),
+        )
+
+    def satisfies(self, plan: Plan, slo: Slo) -> bool:
+        """Give whether a plan, as it would be deployed, meets accuracy and mean latency."""
+        row = self._row[self._space.number(plan.configuration)]
+        seconds = request_seconds(
+            self.trace.graph, self.infrastructure, self.work(row), plan.deployment
+        )
+        accurate = self.accuracy[row] >= slo.accuracy - _SAME
+        return bool(accurate and seconds.mean() <= slo.latency_s * (1 + _SAME))
+
+    def goals(self, level: str) -> list[Goal]:
+        """Give the SLOs of a level, one per Pareto point, cheapest point first."""
+        part, multiple = LEVELS[level]
+        found = []
+        for row in self._pareto():
+            slo = Slo(
+                accuracy=float(part * self.accuracy[row]),
+                latency_s=float(multiple * self.latency_s[row]),
+            )
+            feasible = np.flatnonzero(
+                (self.accuracy >= slo.accuracy - _SAME) & (self.latency_s <= slo.latency_s)
+            )
+            found.append(
+                Goal(
+                    level=level,
+                    slo=slo,
+                    oracle_s=float(20 * self.profiling_s[feasible].min()),
+                    least_cost=self._least_cost(slo, feasible),
+                )
+            )
+        return found
+
+    def _pareto(self) -> list[int]:
+        best, rows = -1.0, []
+        for row in np.lexsort((-self.accuracy, self.latency_s)):
+            if self.accuracy[row] > best + _SAME:
+                best = float(self.accuracy[row])
+                rows.append(int(row))
+        return rows
+
+    def _least(self, scene: Scene, row: int) -> float:
+        work = condensed(scene, self.work(row))
+        spots = self._spots
+        return float(predict(scene, spots, work, spots.full_steps).latency_s.min())
+
+    def _scene(self, slo: Slo) -> Scene:
+        query = Query(pipeline=self.trace.graph.name, slo=slo)
+        return Scene(graph=self.trace.graph, infrastructure=self.infrastructure, query=query)
+
+    def _least_cost(self, slo: Slo, feasible: np.ndarray) -> float:
+        """Give the least cost; configurations that cannot beat the best so far are passed over."""
+        scene = self._scene(slo)
+        bounds = np.array([self._bound(scene, int(row)) for row in feasible])
+        best = np.inf
+        for i in np.argsort(bounds):
+            if bounds[i] >= best:
+                break
+            work = condensed(scene, self.work(int(feasible[i])))
+            found = tightened(scene, self._spots, work)
+            if len(found):
+                best = min(best, float(found.cost_usd_per_hour.min()))
+        return best
+
+    def _bound(self, scene: Scene, row: int) -> float:
+        """Give what no allocation of a chain costs less than (Cauchy and Schwarz)."""
+        spots: Placements = self._spots
+        full = predict(scene, spots, condensed(scene, self.work(row)), spots.full_steps)
+        price = np.array([tier.price_usd_per_hour for tier in self.infrastructure.tiers])
+        fixed = full.latency_s - full.service_s[:, price > 0].sum(axis=1)
+        spare = scene.slo.latency_s - fixed
+        weight = np.square(np.sqrt(full.service_s * price).sum(axis=1))
+        late = full.latency_s > scene.slo.latency_s * (1 + _SAME)
+        cost = np.where(late | (spare <= 0), np.inf, weight / np.where(spare > 0, spare, 1.0))
+        return float(cost.min()) * (1 - _SAME)
