@@ -6,6 +6,7 @@ from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.profile import FloatArray
 from pipelines.query import Query
 from pipelines.slo import Slo
+from planner.cmbo import CmboFactory
 from planner.measuring import LatencyLooks
 from planner.search import SearchSettings, search
 from tests.oracles.synthetic import SyntheticEvaluator, chain
@@ -35,7 +36,9 @@ def test_latency_is_promised_on_enough_inputs_though_accuracy_is_decided_at_once
     )
     query = Query(pipeline="synthetic", slo=Slo(accuracy=0.5, latency_s=1.0))
 
-    result = search(query, ONE, evaluator, Hasty(), settings=SearchSettings())
+    result = search(
+        query, ONE, evaluator, Hasty(), settings=SearchSettings(strategy=CmboFactory())
+    )
 
     assert result.inputs == inputs
     assert result.plans[0].latency_s.inputs == inputs
