@@ -222,17 +222,20 @@ class Dispatcher:
             await walk.tasks[name]
         needs = (*segment.needs, *((INPUT,) if segment.takes_input else ()))
         parts = await self._arrival(walk, segment.tier, needs)
+        asked = self._clock.now()
         served = await self._served(walk, segment, {n: walk.made[n].data for n in needs})
-        now = self._clock.now()
         reply = served.reply
         walk.operator_s.update(reply.seconds)
+        # Encoding and gRPC are part of a hand-over: what they took counts against the time of
+        # the emulated link that comes next. So outputs are taken to be made as soon as that.
+        made_at = asked + served.waited_s + sum(reply.seconds.values())
         spent = replace(
             parts,
             operators_s=parts.operators_s + sum(reply.seconds.values()),
             waiting_s=parts.waiting_s + served.waited_s,
         )
         for name, data in reply.outputs.items():
-            walk.made[name] = _Data(data, reply.sizes[name], segment.tier, now, spent)
+            walk.made[name] = _Data(data, reply.sizes[name], segment.tier, made_at, spent)
 
     async def _arrival(self, walk: _Walk, tier: str, needs: tuple[str, ...]) -> Parts:
         """Wait until all needs are at the tier; give the parts of the last one's path."""

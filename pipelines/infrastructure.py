@@ -27,6 +27,8 @@ class Tier:
         dedicated: Whether every query has machines of its own here (the user's device) instead
             of sharing them with all others.
         emulated: Whether the speed is put on by waiting instead of being the machine's own.
+        call_s: Seconds that calling an instance here costs it besides its operators, on the
+            reference machine with all of it, `>= 0`: receiving, decoding, answering.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Tier:
     speed_factor: float = 1.0
     dedicated: bool = False
     emulated: bool = False
+    call_s: float = 0.0
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
@@ -42,6 +45,7 @@ class Tier:
         checks.require(self.machines >= 0, f"{where}.machines", "must be >= 0", self.machines)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
+        checks.non_negative(f"{where}.call_s", self.call_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

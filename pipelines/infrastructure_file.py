@@ -26,6 +26,7 @@ _TIER = {
     "speed_factor": float,
     "dedicated": bool,
     "emulated": bool,
+    "call_s": float,
 }
 _LINK = {"between": list, "bandwidth_mbit_per_s": float, "delay_s": float, "emulated": bool}
 

@@ -7,6 +7,7 @@
 | b | bytes that an operator hands on; of the input | (O, n), (n,) |
 | v | speed factor of the tier of an operator | (P, O) |
 | r | share of a machine that an operator has | (P, O) |
+| h | seconds that calling an instance of a tier costs it, on the reference machine | per tier |
 
 A request takes the longest path through the DAG: every operator starts when the
 outputs of all its parents have arrived and takes `t / v` at share 1. A transfer
@@ -101,12 +102,27 @@ def busy_seconds(
     placement: TierArray,  # (P, O)
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, O, n)
-    """Give the seconds that each operator runs, on its tier and its share."""
-    speed = np.array([tier.speed_factor for tier in infrastructure.tiers])
+    """Give the seconds that each operator keeps its slice busy, calls included."""
+    speed = np.array([tier.speed_factor for tier in infrastructure.tiers])[placement]
     stretch = np.stack(
         [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
     )
-    return np.asarray((stretch / speed[placement])[:, :, None] * work.operator_s)
+    busy = (stretch / speed)[:, :, None] * work.operator_s
+    call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
+    if call_s.any():
+        busy += (_enters(graph, placement) * call_s / (speed * shares))[:, :, None]
+    return np.asarray(busy)
+
+
+def _enters(graph: PipelineGraph, placement: TierArray) -> npt.NDArray[np.bool_]:  # (P, O)
+    """Give which operators a request reaches from outside their tier."""
+    columns = [
+        (placement[:, list(parents)] != placement[:, [o]]).any(axis=1)
+        if parents
+        else np.ones(len(placement), dtype=np.bool_)
+        for o, parents in enumerate(graph.parents)
+    ]
+    return np.stack(columns, axis=1)
 
 
 def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ every interval collapses to the figure itself.
 
 from __future__ import annotations
 
-from math import ceil, sqrt
+from math import ceil, fsum, sqrt
 
 import numpy as np
 from scipy import stats
@@ -35,7 +35,8 @@ def accuracy_estimate(
         confidence: In (0, 1).
     """
     n = len(scores)
-    mean = min(max(float(scores.mean()), 0.0), 1.0)
+    # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
+    mean = min(max(fsum(scores.tolist()) / n, 0.0), 1.0)
     shrink = _shrink(n, population)
     deviation = float(scores.std(ddof=1)) if n > 1 else 0.0
     if shrink == 0:

@@ -52,8 +52,8 @@ class SearchSettings:
             earlier by themselves.
         minimum: Configurations to measure before the models may call the query hopeless, `>= 1`.
             30: with fewer they have not seen most knob values.
-        hopeless: That is, when they give no configuration a larger joint probability, in [0, 1).
-            0.1 %.
+        hopeless: That is, when they give less than this chance that any other configuration meets
+            the SLOs, in [0, 1). 0.1 %.
         most_plans: Size of the Pareto set, `>= 1`. 24: what the scheduler can weigh per query.
         most_placements: Beyond so many only those that never send data back down.
         looks: When hopeless latency ends a measurement.
@@ -303,13 +303,13 @@ class _Search:
         if proposal is None:
             failed = f", {len(self._failed)} of them failed" if self._failed else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
-        chance = proposal.best_chance
+        chance = proposal.chance
         enough = count >= self._settings.minimum
         if enough and chance is not None and chance < self._settings.hopeless:
             return _Stop(
                 _Kind.SETTLED,
-                f"{count} configurations measured, and the models give every other one "
-                f"less than a {self._settings.hopeless:.2g} chance to meet the SLOs",
+                f"{count} configurations measured, and the models give less than a "
+                f"{self._settings.hopeless:.2g} chance that any other one meets the SLOs",
             )
         return None
 

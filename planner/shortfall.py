@@ -197,7 +197,7 @@ def _sentence(
     }
     words = " with ".join(asked[name] for name in binding)
     parts = [
-        f"No measured plan reaches {words} ({evidence}).",
+        f"No measured plan is confirmed to reach {words} ({evidence}).",
         f"The closest one has accuracy {closest.accuracy.value:.4g}, "
         f"{slo.latency_statistic} latency {closest.latency_s.value:.4g} s "
         f"and costs {closest.cost_usd_per_hour:.4g} USD per hour "

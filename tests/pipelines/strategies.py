@@ -42,6 +42,7 @@ def infrastructures(draw: st.DrawFn, *, most: int = 3) -> Infrastructure:
                 machines=draw(st.integers(1, 3)),
                 price_usd_per_hour=draw(number),
                 speed_factor=draw(number),
+                call_s=draw(st.sampled_from([0.0, 0.01])),
             )
             for i in range(count)
         ),

@@ -33,6 +33,7 @@ LINKS = [{"between": ["a", "b"], "bandwidth_mbit_per_s": 8}]
             {"name": "x", "tiers": [{"name": "a", "price_usd_per_hour": -2}]},
             r"price_usd_per_hour must be finite and >= 0, got -2",
         ),
+        ({"name": "x", "tiers": [{"name": "a", "call_s": -1}]}, r"call_s must be finite and >= 0"),
         ({"name": "x", "tiers": [TIERS[0], TIERS[0]]}, r"tiers must not repeat, got 'a'"),
         ({"name": "x", "tiers": TIERS}, r"must connect every two tiers, got 'a, b'"),
         ({"name": "x", "tiers": TIERS, "links": [*LINKS, *LINKS]}, r"links must not repeat"),

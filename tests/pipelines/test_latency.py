@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -33,8 +34,11 @@ def _brute_force(
         for a, b in pairwise(path):
             total += transfer(tiers[a], tiers[b], work.output_bytes[a, n])
         for o in path:
+            tier = infra.tiers[tiers[o]]
+            if not graph.parents[o] or any(tiers[p] != tiers[o] for p in graph.parents[o]):
+                total += tier.call_s / tier.speed_factor / shares[o]
             stretch = float(stretch_of(graph.operators[o], np.array([shares[o]]))[0])
-            total += work.operator_s[o, n] * stretch / infra.tiers[tiers[o]].speed_factor
+            total += work.operator_s[o, n] * stretch / tier.speed_factor
         return total
 
     everything = [path for o in range(len(graph.operators)) for path in paths(o)]
@@ -158,3 +162,16 @@ def test_branches_that_run_at_once_ask_for_a_share_each() -> None:
     )
 
     assert deployment.demand(fork) == (DemandItem("cloud", 0.8),)
+
+
+def test_a_call_costs_the_instance_where_a_request_enters_its_tier() -> None:
+    device, cloud = (replace(tier, call_s=0.01) for tier in TWO.tiers)
+    called = replace(TWO, tiers=(device, cloud))
+
+    split = request_seconds(CHAIN, called, WORK, _deployed("device", "cloud", 0.5))
+    together = request_seconds(CHAIN, called, WORK, _deployed("device", "device", 0.5))
+
+    # a: (0.1 + 0.01) / 0.5 / 0.5; link: 0.6; b: (0.2 + 0.01) / 0.5
+    assert split[0] == pytest.approx(0.44 + 0.6 + 0.42)
+    # (0.1 + 0.01 + 0.2) / 0.5 / 0.5: b is called within the instance
+    assert together[0] == pytest.approx(1.24)

@@ -103,19 +103,16 @@ def test_an_infeasible_query_is_told_what_binds(
         assert result.shortfall.relaxations[name] == pytest.approx(value)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "latency", "cost"])
+@pytest.mark.parametrize("name", ["latency", "cost"])
 def test_a_relaxed_slo_is_feasible(name: str) -> None:
     slo = Slo(accuracy=0.7, latency_s=0.03, cost_usd_per_hour=1.0)
     if name == "cost":
         slo = replace(slo, latency_s=0.1)
     why = _search(replace(_query(), slo=slo), _evaluator()).shortfall
     assert why is not None
-    if name not in why.relaxations:
-        pytest.skip(f"relaxing {name} alone helps none")
     value = why.relaxations[name]
     field_name = {"latency": "latency_s", "cost": "cost_usd_per_hour"}.get(name, name)
-    # Means of 50 and of 60 equal values may differ in the last bit.
-    eased = value * (1 - 1e-9 if name == "accuracy" else 1 + 1e-9)
+    eased = value * (1 + 1e-9)  # means of 50 and of 60 equal values may differ in the last bit
     relaxed = replace(slo, **{field_name: eased})  # type: ignore[arg-type]  # a float field
     assert _search(replace(_query(), slo=relaxed), _evaluator()).outcome is Outcome.FEASIBLE
 

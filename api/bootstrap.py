@@ -1,0 +1,228 @@
+"""The composition root: the one place of the product that names concrete classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+
+from api.query_file import read_infrastructure
+from api.services.catalogue import Catalogue
+from api.services.deployer import Deployer
+from api.settings import Settings
+from api.store.engine import Durability, connect
+from api.store.journal import SqlJournal, edition_of
+from api.store.migrate import migrate
+from api.store.sql import SqlStore
+from api.store.store import Store
+from deploy.cgroups import available
+from deploy.local import LocalLauncher
+from deploy.orchestrator import Orchestrator
+from pipelines.clock import Clock, SystemClock
+from pipelines.dataset import Dataset
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.pipeline import Pipeline, features_of
+from pipelines.query import Query
+from pipelines.registry import load_pipeline, registered
+from planner.result import Observer, PlanningResult, Unobserved
+from profiler.execution import InProcess
+from profiler.journal import Journal, MemoryJournal
+from profiler.measure import Profiler
+from profiler.prefix_cache import PrefixCache
+from profiler.stopping import TTest
+from profiler.strata import profiling_order
+from scheduler.dispatch.matching import MinCostMatching
+from scheduler.greedy import Greedy
+from scheduler.policy import SchedulingPolicy
+
+_ORDER_STREAM = 1
+"""Of the streams spawned from a query's seed: the order of its inputs."""
+
+
+def plan_offline(
+    query: Query,
+    infrastructure: Infrastructure,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    observer: Observer | None = None,
+    *,
+    journal: Journal | None = None,
+) -> PlanningResult:
+    """Give the plans of a query, measured in this process.
+
+    Args:
+        query: What to plan.
+        infrastructure: Where it may run.
+        pipeline: Of the query; what it needs once is prepared first.
+        dataset: To profile on.
+        observer: Hears of progress and may cancel; None: nobody.
+        journal: Of earlier measurements of the same query; None: there are none, and what is
+            measured is forgotten.
+    """
+    from planner.search import search  # gpytorch takes seconds: the service's process spares it
+
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    clock = SystemClock()
+    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
+    features = features_of(pipeline, (example.input for example in dataset.examples))
+    evaluator = Profiler(
+        pipeline=pipeline,
+        dataset=dataset,
+        order=profiling_order(features, len(dataset), rng),
+        executor=InProcess(clock),
+        journal=MemoryJournal() if journal is None else journal,
+        cache=PrefixCache(),
+    )
+    return search(
+        query,
+        infrastructure,
+        evaluator,
+        TTest(),
+        observer=Unobserved() if observer is None else observer,
+        clock=clock,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredPipelines:
+    """A `Catalogue` of the installed pipelines and those that the operator adds.
+
+    Attributes:
+        extra: Name -> `module:attribute`, for the operator's own.
+    """
+
+    extra: dict[str, str] = field(default_factory=dict)
+    _loaded: dict[str, Pipeline] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, references: tuple[str, ...]) -> RegisteredPipelines:
+        """Give the catalogue with more pipelines, loaded for their names.
+
+        Raises:
+            InvalidInput: If one cannot be loaded, or has the name of another.
+        """
+        catalogue = cls()
+        for reference in references:
+            pipeline = load_pipeline(reference, allow_import=True)
+            if pipeline.name in catalogue.names:
+                raise InvalidInput.of("extra_pipelines", "must have new names", pipeline.name)
+            catalogue.extra[pipeline.name] = reference
+            catalogue._loaded[pipeline.name] = pipeline
+        return catalogue
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Catalogue.names`."""
+        return tuple(sorted({*registered(), *self.extra}))
+
+    def pipeline(self, name: str) -> Pipeline:
+        """See `Catalogue.pipeline`."""
+        if name not in self._loaded:  # loading twice in a race gives equal pipelines
+            self._loaded[name] = load_pipeline(name)
+        return self._loaded[name]
+
+    def reference(self, name: str) -> str:
+        """See `Catalogue.reference`."""
+        if name not in self.names:
+            raise InvalidInput.of("pipeline", "must be registered", name)
+        return self.extra.get(name, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a service is made of.
+
+    Attributes:
+        settings: Of the operator.
+        infrastructure: Planned for.
+        catalogue: Pipelines offered.
+        store: Of queries; its tables exist.
+        clock: Of everything.
+        policy: Chooses the schedule.
+    """
+
+    settings: Settings
+    infrastructure: Infrastructure
+    catalogue: Catalogue
+    store: Store
+    clock: Clock
+    policy: SchedulingPolicy
+
+
+def make_parts(settings: Settings) -> Parts:
+    """Give the parts of a service; the database is brought up to date.
+
+    Raises:
+        InvalidInput: If a setting breaks a rule.
+    """
+    engine = connect(settings.database_url)
+    migrate(engine)
+    return Parts(
+        settings=settings,
+        infrastructure=read_infrastructure(settings.infrastructure),
+        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
+        store=SqlStore(engine),
+        clock=SystemClock(),
+        policy=Greedy(),
+    )
+
+
+def make_deployer(parts: Parts) -> Deployer:
+    """Give what runs deployments, as processes of this computer. Needs a running event loop."""
+    settings = parts.settings
+    launcher = LocalLauncher(
+        logs=settings.worker_logs,
+        cgroups=available(),
+        allow_import=bool(settings.extra_pipelines),
+    )
+
+    def graph_of(reference: str) -> PipelineGraph:
+        for name in parts.catalogue.names:
+            if parts.catalogue.reference(name) == reference:
+                return parts.catalogue.pipeline(name).graph
+        raise InvalidInput.of("pipeline", "must be registered", reference)
+
+    return Orchestrator(parts.infrastructure, launcher, graph_of, MinCostMatching(), parts.clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningParts:
+    """What a planning worker is made of.
+
+    Attributes:
+        infrastructure: Planned for.
+        catalogue: Pipelines offered.
+        store: Of queries.
+        clock: Of everything.
+        database_url: For journals.
+    """
+
+    infrastructure: Infrastructure
+    catalogue: Catalogue
+    store: Store
+    clock: Clock
+    database_url: str
+
+    def journal(self, query_id: str, pipeline: Pipeline) -> Journal:
+        """Give the journal of a query."""
+        engine = connect(self.database_url, Durability.PROCESS)
+        return SqlJournal(engine, query_id, edition_of(pipeline))
+
+
+def make_planning_parts(settings: Settings) -> PlanningParts:
+    """Give the parts of a planning worker; the tables must exist.
+
+    What planning imports is loaded here, so that the first query need not wait for it.
+    """
+    import_module("planner.search")
+    return PlanningParts(
+        infrastructure=read_infrastructure(settings.infrastructure),
+        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
+        store=SqlStore(connect(settings.database_url)),
+        clock=SystemClock(),
+        database_url=settings.database_url,
+    )

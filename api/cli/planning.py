@@ -1,0 +1,209 @@
+"""Commands that need no service: checking files and planning in this process."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from api.cli.command import command, leave
+from api.cli.exits import ExitCode
+from api.cli.options import InfrastructureName, QueryFile
+from api.cli.references import pipeline_here
+from api.cli.screen import Screen
+from api.query_data import load_data
+from api.query_file import query_schema, read_infrastructure, read_query
+from api.rendering import formats
+from api.rendering.live import Follow
+from api.rendering.tables import plans_table, progress_words, shortfall_text
+from api.schemas import (
+    PlanView,
+    QueryRequest,
+    ShortfallView,
+    plan_view,
+    progress_view,
+    shortfall_view,
+    to_query,
+)
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure
+from pipelines.query import Query
+from planner.result import Outcome, PlanningResult, Progress
+
+_DEFAULT_INFRASTRUCTURE = "local"
+_EXIT_CODES = {
+    Outcome.FEASIBLE: ExitCode.OK,
+    Outcome.INFEASIBLE: ExitCode.INFEASIBLE,
+    Outcome.EXHAUSTED: ExitCode.EXHAUSTED,
+    Outcome.CANCELLED: ExitCode.INTERRUPTED,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    command(app, "validate")(validate)
+    command(app, "plan")(plan)
+
+
+def validate(
+    screen: Screen,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Query file (YAML).")
+    ] = None,
+    infrastructure: InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of query files instead.")
+    ] = False,
+) -> None:
+    """Check a query file, its pipeline and data, and an infrastructure; runs nothing."""
+    if schema:
+        screen.json(query_schema())
+        return
+    tiers = read_infrastructure(infrastructure)
+    if file is None:
+        if infrastructure == _DEFAULT_INFRASTRUCTURE:
+            raise InvalidInput.of("FILE", "must be given without --schema", None)
+        names = [tier.name for tier in tiers.tiers]
+        screen.show(
+            f"{infrastructure}: valid, tiers {', '.join(names)}",
+            document={"valid": True, "infrastructure": tiers.name, "tiers": names},
+        )
+        return
+    request = read_query(file)
+    pipeline = pipeline_here(request.pipeline)
+    to_query(request, pipeline=pipeline.name)
+    inputs = len(load_data(request.data, pipeline, base=file.parent))
+    size = ConfigurationSpace(pipeline.graph).size
+    screen.show(
+        f"{file}: valid",
+        f"  {pipeline.name}: {size} configurations, {inputs} inputs",
+        f"  {formats.objectives(request)}",
+        *(f"  {line}" for line in formats.defaults(request)),
+        document={
+            "valid": True,
+            "query": request.model_dump(mode="json"),
+            "defaults": list(formats.defaults(request)),
+            "configurations": size,
+            "inputs": inputs,
+        },
+    )
+
+
+def plan(
+    screen: Screen,
+    file: QueryFile,
+    infrastructure: InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+) -> None:
+    """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
+
+    The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
+    """
+    from api.bootstrap import plan_offline  # gpytorch behind it: only when planning
+
+    request = read_query(file)
+    tiers = read_infrastructure(infrastructure)
+    pipeline = pipeline_here(request.pipeline)
+    query = to_query(request, pipeline=pipeline.name)
+    dataset = load_data(request.data, pipeline, base=file.parent)
+    screen.note(f"infrastructure: {tiers.name}")
+    for line in formats.defaults(request):
+        screen.note(line)
+    with Follow(screen.err) as lines, _cancelled_by_interrupt() as cancelled:
+        watching = _Watching(None if screen.as_json else lines, cancelled, query, tiers)
+        result = plan_offline(query, tiers, pipeline, dataset, watching)
+    _show(screen, request, query, tiers, result)
+    leave(_EXIT_CODES[result.outcome])
+
+
+class _Watching:
+    """An observer that shows progress and hands Ctrl-C on."""
+
+    def __init__(
+        self,
+        lines: Follow | None,
+        interrupts: list[int],
+        query: Query,
+        infrastructure: Infrastructure,
+    ) -> None:
+        self._lines = lines
+        self._interrupts = interrupts
+        self._query = query
+        self._infrastructure = infrastructure
+
+    def progress(self, progress: Progress) -> None:
+        """Redraw the line."""
+        if self._lines is None:
+            return
+        view = progress_view(progress, self._query.slo, self._infrastructure)
+        best = "" if view.best is None else view.best.id
+        self._lines.update({self._query.pipeline: (view.phase + best, progress_words(view))})
+
+    def cancelled(self) -> bool:
+        """Give whether Ctrl-C was pressed."""
+        return bool(self._interrupts)
+
+
+@contextmanager
+def _cancelled_by_interrupt() -> Iterator[list[int]]:
+    """Collect the first interrupt instead of raising; a second one raises as always."""
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, _frame: object) -> None:
+        seen.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show(
+    screen: Screen,
+    request: QueryRequest,
+    query: Query,
+    infrastructure: Infrastructure,
+    result: PlanningResult,
+) -> None:
+    plans = [plan_view(plan, query.slo, infrastructure) for plan in result.plans]
+    missed = result.shortfall
+    shortfall = None if missed is None else shortfall_view(missed, query.slo, infrastructure)
+    document: dict[str, object] = {
+        "outcome": result.outcome.value,
+        "plans": [found.model_dump(mode="json") for found in plans],
+        "measured": result.measured,
+        "failed": result.failed,
+        "inputs": result.inputs,
+        "spent_s": result.spent_s,
+        "saved_s": result.saved_s,
+        "stopped_because": result.stopped_because,
+        "shortfall": None if shortfall is None else shortfall.model_dump(mode="json"),
+        "defaults": list(formats.defaults(request)),
+    }
+    screen.show(*_parts(request, result, plans, shortfall), document=document)
+
+
+def _parts(
+    request: QueryRequest,
+    result: PlanningResult,
+    plans: list[PlanView],
+    shortfall: ShortfallView | None,
+) -> Iterator[RenderableType]:
+    yield (
+        f"{result.outcome.value}: {result.measured} configurations measured, "
+        f"{formats.seconds(result.spent_s)} of operators spent, "
+        f"{formats.seconds(result.saved_s)} saved by caches"
+    )
+    yield f"stopped because {result.stopped_because}"
+    if plans:
+        yield plans_table(plans, title=formats.objectives(request))
+    if shortfall is not None:
+        yield shortfall_text(shortfall)

@@ -1,0 +1,156 @@
+"""The group `circinus study`: measurements for offline comparisons."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from api.cli.command import command
+from api.cli.exits import EPILOG
+from api.cli.references import pipeline_here
+from api.cli.screen import Screen
+from api.query_data import load_data
+from api.rendering import formats
+from api.rendering.live import Follow
+from api.schemas import DataSource
+from pipelines.dataset import LARGEST_DATASET
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure_file import infrastructure_from_dict
+from pipelines.presets import PRESETS
+from studies.planning import ONE_TIER, PlanningStudy, table
+from studies.planning import run as run_planning
+from studies.planning import summary as summary_of
+from studies.trace import TraceSummary, run
+from studies.trace_progress import TraceProgress
+
+_TENTHS = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to the application."""
+    group = typer.Typer(help="Measure and compare offline.", epilog=EPILOG, no_args_is_help=True)
+    command(group, "trace")(trace)
+    command(group, "planning")(planning)
+    app.add_typer(group, name="study")
+
+
+def trace(
+    screen: Screen,
+    pipeline: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="Registered name or module:attribute.")
+    ],
+    inputs: Annotated[
+        int, typer.Option("--inputs", help="Number of examples.", min=1, max=LARGEST_DATASET)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the trace.")],
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the examples.", min=0)] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a trace that is there.")
+    ] = False,
+) -> None:
+    """Measure every configuration on every example and write the trace.
+
+    A measurement that was cut off goes on where it was when it is started again.
+    """
+    loaded = pipeline_here(pipeline)
+    source = DataSource(examples=inputs, seed=seed)
+    dataset = load_data(source, loaded, base=Path.cwd())
+    with Follow(screen.err) as lines:
+
+        def show(progress: TraceProgress) -> None:
+            if not screen.as_json:
+                tenth = progress.measured * _TENTHS // progress.pairs
+                lines.update({pipeline: (str(tenth), _progress_line(progress))})
+
+        summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
+    document: dict[str, object] = {
+        "folder": str(summary.folder),
+        "configurations": summary.configurations,
+        "operators": summary.operators,
+        "inputs": summary.inputs,
+        "missing": summary.missing,
+        "causes": list(summary.causes),
+        "resumed": summary.resumed,
+        "spent_s": summary.spent_s,
+        "saved_s": summary.saved_s,
+        "elapsed_s": summary.elapsed_s,
+    }
+    screen.show(_summary(summary), document=document)
+
+
+def planning(
+    screen: Screen,
+    trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv.")],
+    strategies: Annotated[
+        str, typer.Option("--strategies", help="Names, separated by commas.")
+    ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
+    slo: Annotated[str, typer.Option("--slo", help="easy, medium, hard.")] = "easy,medium,hard",
+    seeds: Annotated[int, typer.Option("--seeds", help="Per Pareto point.", min=1)] = 20,
+    infrastructure: Annotated[
+        str | None, typer.Option("--infrastructure", help="Preset or file; none: one tier.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--budget", help="Profiling seconds of a run.", min=0.001)
+    ] = 60.0,
+    first_only: Annotated[
+        bool, typer.Option("--first-only", help="End a run with its first true plan.")
+    ] = False,
+) -> None:
+    """Replay planning strategies on traces and write a row per run."""
+    study = PlanningStudy(
+        traces=tuple(trace),
+        strategies=tuple(strategies.split(",")),
+        levels=tuple(slo.split(",")),
+        seeds=seeds,
+        infrastructure=_infrastructure(infrastructure),
+        budget_s=budget,
+        first_only=first_only,
+    )
+    cells = summary_of(run_planning(study, out))
+    document: dict[str, object] = {"cells": [asdict(cell) for cell in cells]}
+    screen.show(table(cells), document=document)
+
+
+def _infrastructure(named: str | None) -> Infrastructure:
+    if named is None:
+        return ONE_TIER
+    if named in PRESETS:
+        return PRESETS[named]
+    try:
+        document = yaml.safe_load(Path(named).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        rule = f"must be a readable file or one of {', '.join(PRESETS)} ({error})"
+        raise InvalidInput.of("infrastructure", rule, named) from error
+    return infrastructure_from_dict(document)
+
+
+def _progress_line(progress: TraceProgress) -> str:
+    failed = f", {progress.failures} failed" if progress.failures else ""
+    return (
+        f"input {min(progress.inputs_done + 1, progress.inputs)} of {progress.inputs}, "
+        f"{progress.measured} of {progress.pairs} measurements{failed}, "
+        f"{formats.seconds(progress.elapsed_s)} so far, {formats.seconds(progress.left_s)} left"
+    )
+
+
+def _summary(summary: TraceSummary) -> str:
+    lines = [
+        f"trace of {summary.configurations} configurations on {summary.inputs} inputs: "
+        f"{summary.folder}",
+        f"  {formats.seconds(summary.spent_s)} of operators run, "
+        f"{formats.seconds(summary.saved_s)} saved by shared prefixes, "
+        f"{formats.seconds(summary.elapsed_s)} in all",
+    ]
+    if summary.resumed:
+        lines.append(f"  {summary.resumed} inputs taken over from an earlier run")
+    if summary.missing:
+        lines.append(
+            f"  {summary.missing} measurements without a score: {'; '.join(summary.causes)}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,218 @@
+"""The service from outside: its HTTP interface as methods, its problems as typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from api.schemas import (
+    DeploymentView,
+    HealthView,
+    InfrastructureView,
+    PipelineList,
+    PlanList,
+    PlanView,
+    Problem,
+    QueryPage,
+    QueryRequest,
+    QueryView,
+    RequestBody,
+    RequestReply,
+    ScheduleView,
+)
+from pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
+
+TIMEOUT_S = 30.0
+PAGE_SIZE = 100
+_RETRY_AFTER_S = 1.0
+_BROKEN_RULES = frozenset({400, 413, 415, 422})
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Refused(CircinusError):
+    """The service answered with a problem that is no broken rule of an input.
+
+    Attributes:
+        problem: Its document.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail or problem.title)
+
+
+class Client:
+    """A service at one address. Use it as a context manager, or close it.
+
+    Every method raises InvalidInput for an input that breaks rules, Refused for any other
+    problem that the service names, and Unavailable when it cannot answer now.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        try:
+            self._http = httpx.Client(
+                base_url=base_url,
+                headers=headers,
+                timeout=TIMEOUT_S,
+                transport=transport,
+                trust_env=False,
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise InvalidInput.of("url", f"must be a URL ({error})", base_url) from error
+        self.base_url = base_url
+
+    def __enter__(self) -> Self:
+        """Give the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def health(self) -> HealthView:
+        """Give whether the service is up."""
+        return self._get(HealthView, "/healthz")
+
+    def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
+        """Give the accepted query; the same key gives the same query again."""
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        body = request.model_dump(mode="json", exclude_unset=True)
+        return self._ask(QueryView, "POST", "/v1/queries", json=body, headers=headers)
+
+    def query(self, query_id: str) -> QueryView:
+        """Give one query."""
+        return self._get(QueryView, f"/v1/queries/{_part(query_id)}")
+
+    def queries(
+        self, *, limit: int = PAGE_SIZE, cursor: str | None = None, phase: str | None = None
+    ) -> QueryPage:
+        """Give a page of queries, newest first."""
+        chosen = {"limit": str(limit), "cursor": cursor, "phase": phase}
+        parameters = {name: value for name, value in chosen.items() if value is not None}
+        return self._ask(QueryPage, "GET", "/v1/queries", params=parameters)
+
+    def all_queries(self, *, phase: str | None = None) -> Iterator[QueryView]:
+        """Give every query, newest first, page after page."""
+        page = self.queries(phase=phase)
+        yield from page.items
+        while page.next_cursor is not None:
+            page = self.queries(cursor=page.next_cursor, phase=phase)
+            yield from page.items
+
+    def cancel(self, query_id: str) -> QueryView:
+        """Give the query after asking to stop planning it."""
+        return self._ask(QueryView, "POST", f"/v1/queries/{_part(query_id)}:cancel")
+
+    def plans(self, query_id: str) -> PlanList:
+        """Give the Pareto set of a query."""
+        return self._get(PlanList, f"/v1/queries/{_part(query_id)}/plans")
+
+    def plan(self, plan_id: str) -> PlanView:
+        """Give one plan."""
+        return self._get(PlanView, f"/v1/plans/{_part(plan_id)}")
+
+    def schedule(self) -> ScheduleView:
+        """Give the schedule."""
+        return self._get(ScheduleView, "/v1/schedule")
+
+    def deployment(self, query_id: str) -> DeploymentView:
+        """Give the deployment of a query."""
+        return self._get(DeploymentView, f"/v1/queries/{_part(query_id)}/deployment")
+
+    def undeploy(self, query_id: str) -> QueryView:
+        """Give the query after retiring it and freeing its capacity."""
+        return self._ask(QueryView, "DELETE", f"/v1/queries/{_part(query_id)}/deployment")
+
+    def request(self, query_id: str, body: RequestBody) -> RequestReply:
+        """Give the answer of the deployed plan."""
+        path = f"/v1/queries/{_part(query_id)}/requests"
+        document = body.model_dump(mode="json", exclude_unset=True)
+        return self._ask(RequestReply, "POST", path, json=document)
+
+    def pipelines(self) -> PipelineList:
+        """Give the registered pipelines."""
+        return self._get(PipelineList, "/v1/pipelines")
+
+    def infrastructure(self) -> InfrastructureView:
+        """Give the infrastructure that the service plans for."""
+        return self._get(InfrastructureView, "/v1/infrastructure")
+
+    def _get(self, answer: type[Answer], path: str) -> Answer:
+        return self._ask(answer, "GET", path)
+
+    def _ask(
+        self,
+        answer: type[Answer],
+        method: str,
+        path: str,
+        *,
+        json: object = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        try:
+            response = self._http.request(method, path, json=json, params=params, headers=headers)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise InvalidInput.of("url", f"must be a URL ({error})", self.base_url) from error
+        except httpx.HTTPError as error:
+            reason = (
+                f"no service answers at {self.base_url} ({str(error) or type(error).__name__})"
+            )
+            raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
+        if not response.is_success:
+            raise _error(response)
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as error:
+            reason = f"{self.base_url} answers, but not as this version of Circinus expects"
+            raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
+
+
+def _part(identifier: str) -> str:
+    """Give an id as one part of a path: it cannot reach another route."""
+    if not identifier or not identifier.isascii() or not set(identifier).isdisjoint("/:?#%. "):
+        raise InvalidInput.of("id", "must be the id of a query or plan", identifier)
+    return identifier
+
+
+def _error(response: httpx.Response) -> CircinusError:
+    problem = _problem(response)
+    if problem.errors and response.status_code in _BROKEN_RULES:
+        return InvalidInput([Fault(e.field, e.rule, e.value) for e in problem.errors])
+    if response.status_code in {429, 503}:
+        return Unavailable(problem.detail, retry_after_s=_retry_after_s(response))
+    return Refused(problem)
+
+
+def _problem(response: httpx.Response) -> Problem:
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:  # a proxy in between, or no service of ours
+        detail = f"HTTP {response.status_code} {response.reason_phrase}"
+        return Problem(title=detail, status=response.status_code, detail=detail)
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else _RETRY_AFTER_S

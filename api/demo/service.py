@@ -1,0 +1,112 @@
+"""A service of the demo's own: a real process on a free loopback port, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from api.client import Client
+from api.demo.cases import demo_infrastructure
+from pipelines.clock import Clock
+from pipelines.errors import CircinusError
+from pipelines.infrastructure_file import infrastructure_to_dict
+
+_STARTS_WITHIN_S = 30.0
+_STOPS_WITHIN_S = 15.0
+_POLL_S = 0.1
+_LAST_LINES = 15
+
+
+class ServiceFailed(CircinusError):
+    """The service did not start, or stopped on its own."""
+
+
+@contextmanager
+def running_service(clock: Clock) -> Iterator[Client]:
+    """Give a client of a service that runs until the block is left.
+
+    Raises:
+        ServiceFailed: If it does not answer in time.
+    """
+    with TemporaryDirectory(prefix="circinus-demo-") as folder:
+        log = Path(folder) / "service.log"
+        port = _free_port()
+        token = secrets.token_urlsafe(24)
+        process = _start(Path(folder), log, port, token)
+        try:
+            with Client(f"http://127.0.0.1:{port}", token=token) as client:
+                _wait_until_up(client, process, log, clock)
+                yield client
+        finally:
+            _stop(process)
+
+
+def _start(folder: Path, log: Path, port: int, token: str) -> subprocess.Popen[bytes]:
+    infrastructure = folder / "infrastructure.yaml"
+    document = infrastructure_to_dict(demo_infrastructure())
+    infrastructure.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    settings = {
+        "CIRCINUS_DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
+        "CIRCINUS_HOST": "127.0.0.1",
+        "CIRCINUS_PORT": str(port),
+        "CIRCINUS_TOKEN": token,
+        "CIRCINUS_INFRASTRUCTURE": str(infrastructure),
+        "CIRCINUS_EXTRA_PIPELINES": "",
+    }
+    with log.open("wb") as output:
+        # A session of its own: Ctrl-C reaches the demo, and the demo stops the service in order.
+        return subprocess.Popen(
+            [sys.executable, "-m", "api.cli", "serve"],
+            env={**os.environ, **settings},  # noqa: TID251 - handed on, not read
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_up(
+    client: Client, process: subprocess.Popen[bytes], log: Path, clock: Clock
+) -> None:
+    deadline = clock.now() + _STARTS_WITHIN_S
+    while True:
+        try:
+            client.health()
+        except CircinusError as error:
+            if process.poll() is not None or clock.now() > deadline:
+                raise ServiceFailed(f"the service did not start:\n{_tail(log)}") from error
+            clock.sleep(_POLL_S)
+        else:
+            return
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LAST_LINES:]) or "(it wrote nothing)"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_STOPS_WITHIN_S)
+    with suppress(ProcessLookupError):  # whatever it left behind
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,34 @@
+"""The phases of a query's life, and which may follow which."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a query is. Every change is stored before anybody is told of it."""
+
+    QUEUED = "queued"
+    PLANNING = "planning"
+    INFEASIBLE = "infeasible"
+    """No configuration can meet the SLO."""
+    EXHAUSTED = "exhausted"
+    """A limit ended planning before a feasible plan was found."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    WAITING = "waiting"
+    """Has plans, but no capacity yet."""
+    DEPLOYING = "deploying"
+    SERVING = "serving"
+    RETIRED = "retired"
+    """Was undeployed, or served as long as it was asked to."""
+
+
+CANCELLABLE = frozenset({Phase.QUEUED, Phase.PLANNING})
+"""Phases in which planning can still be stopped."""
+
+LIVE = frozenset({Phase.WAITING, Phase.DEPLOYING, Phase.SERVING})
+"""Phases in which a query competes for capacity."""
+
+UNFINISHED = CANCELLABLE | LIVE
+"""Phases that something will still happen to by itself."""

@@ -1,0 +1,207 @@
+"""A process that plans: claims queued queries, one at a time, and stores how planning ended.
+
+It shares nothing with the service but the database. A query is held by beats: one
+that falls silent loses it. It ends with its parent, however that one ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Self
+
+from api.bootstrap import PlanningParts, make_planning_parts, plan_offline
+from api.documents import to_document
+from api.event_log import event, start_event_log, trouble
+from api.phases import Phase
+from api.schemas import QueryRequest, to_query
+from api.services.catalogue import offered
+from api.settings import Settings
+from api.store.records import Ending, QueryRecord
+from api.store.store import Store
+from pipelines.clock import Clock
+from pipelines.errors import CircinusError, InvalidInput
+from planner.result import Outcome, PlanningResult, Progress
+
+IDLE_S = 0.1
+"""Between two looks at an empty queue."""
+TICK_S = 0.25
+"""Between two looks at whether there is progress to store or a wish to cancel."""
+_PR_SET_PDEATHSIG = 1
+
+_LOG = logging.getLogger(__name__)
+
+_PHASES: Mapping[Outcome, Phase] = {
+    Outcome.FEASIBLE: Phase.WAITING,
+    Outcome.INFEASIBLE: Phase.INFEASIBLE,
+    Outcome.EXHAUSTED: Phase.EXHAUSTED,
+    Outcome.CANCELLED: Phase.CANCELLED,
+}
+
+
+def run_worker(settings: Settings, worker: str) -> None:
+    """Plan queries until the parent ends or this process is told to.
+
+    Args:
+        settings: Of the service.
+        worker: Name of this process, unlike that of every other that ever was.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent
+    start_event_log(settings.log_level)
+    parts = make_planning_parts(settings)
+    event(_LOG, "worker.started", worker=worker, pid=os.getpid())
+    while True:
+        if not plan_next(parts, worker):
+            parts.clock.sleep(IDLE_S)
+
+
+def die_with_parent() -> None:
+    """Let this process end when its parent does, also when that one is killed.
+
+    The kernel's signal is immediate but Linux only, and comes when the thread ends that started
+    this process; the watch on the parent's pipe works everywhere.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def plan_next(parts: PlanningParts, worker: str) -> bool:
+    """Plan the oldest queued query; give whether there was one."""
+    record = parts.store.claim(worker, at=parts.clock.timestamp())
+    if record is None:
+        return False
+    event(_LOG, "query.claimed", query_id=record.id, worker=worker)
+    start = parts.clock.now()
+    with Heart(parts.store, parts.clock, record.id, worker) as heart:
+        ending = _ending(parts, record, heart)
+    kept = parts.store.finish(record.id, worker, ending, at=parts.clock.timestamp())
+    event(
+        _LOG,
+        "query.planned",
+        query_id=record.id,
+        phase=ending.phase.value,
+        plans=len(ending.plans),
+        duration_s=round(parts.clock.now() - start, 3),
+        kept=kept,
+    )
+    return True
+
+
+def _ending(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Ending:
+    try:
+        return ending_of(_planned(parts, record, heart))
+    except CircinusError as error:
+        trouble(_LOG, "query.refused", query_id=record.id, error=error)
+        return Ending(phase=Phase.FAILED, message=str(error), result=None)
+    except Exception as error:  # noqa: BLE001 - the edge of the process: the next query goes on
+        trouble(_LOG, "query.broken", query_id=record.id, error=error)
+        message = f"planning broke off: {type(error).__name__}: {error}"
+        return Ending(phase=Phase.FAILED, message=message, result=None)
+
+
+def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> PlanningResult:
+    request = QueryRequest.model_validate(dict(record.spec))
+    pipeline = offered(parts.catalogue, request.pipeline)
+    if pipeline.examples is None or request.data.examples is None:
+        raise InvalidInput.of("data.examples", "must be given", None)
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    dataset = pipeline.examples(request.data.examples, request.data.seed)
+    journal = parts.journal(record.id, pipeline)
+    return plan_offline(
+        to_query(request), parts.infrastructure, pipeline, dataset, heart, journal=journal
+    )
+
+
+def ending_of(result: PlanningResult) -> Ending:
+    """Give how planning ended, as the store takes it."""
+    message = result.stopped_because
+    if result.shortfall is not None:
+        message = result.shortfall.sentence
+    return Ending(
+        phase=_PHASES[result.outcome],
+        message=message,
+        result=to_document(result),
+        plans=tuple((plan.id, to_document(plan)) for plan in result.plans),
+    )
+
+
+@dataclass(slots=True)
+class Heart:
+    """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
+
+    It is the `Observer` of the search: the planning thread never waits for the database here.
+    """
+
+    store: Store
+    clock: Clock
+    query_id: str
+    worker: str
+    _latest: Progress | None = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _stop_planning: Event = field(default_factory=Event, init=False)
+    _over: Event = field(default_factory=Event, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        """Start beating."""
+        self._thread = Thread(target=self._beat_on, name="heart", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop beating, the last progress stored."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def progress(self, progress: Progress) -> None:
+        """See `planner.result.Observer`."""
+        with self._lock:
+            self._latest = progress
+
+    def cancelled(self) -> bool:
+        """See `planner.result.Observer`."""
+        return self._stop_planning.is_set()
+
+    def beat(self) -> None:
+        """Store what is new since the last beat; hear whether to stop."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+        news = None if latest is None else to_document(latest)
+        if self.store.beat(self.query_id, self.worker, at=self.clock.timestamp(), progress=news):
+            self._stop_planning.set()
+
+    def _beat_on(self) -> None:
+        while not self._over.wait(TICK_S):
+            self._tried_beat()
+        self._tried_beat()
+
+    def _tried_beat(self) -> None:
+        try:
+            self.beat()
+        except Exception as error:  # noqa: BLE001 - a beat that is missed is made up by the next
+            trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)

@@ -1,0 +1,186 @@
+"""Query and infrastructure files: YAML, read strictly.
+
+What YAML lets pass silently is refused here: keys that repeat, aliases (a few lines can stand for
+gigabytes), tags that build objects, keys that are no text. Scalars are read as YAML 1.2 reads
+them, so `1e-3` is a number, `yes` is text and `1:30` is not ninety.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from api.schemas import QueryRequest, faults_of
+from pipelines.errors import Fault, InvalidInput
+from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure_file import infrastructure_from_dict
+from pipelines.presets import PRESETS
+
+LARGEST_FILE_BYTES = 2**20
+DEEPEST = 32
+"""Levels of nesting; a query has three."""
+LARGEST_INTEGER = 2**64
+
+
+def read_query(path: Path) -> QueryRequest:
+    """Give the query that a file describes.
+
+    Raises:
+        InvalidInput: With every broken rule that was found.
+    """
+    return query_of(read_document(path))
+
+
+def query_of(document: object) -> QueryRequest:
+    """Give the query that a parsed file or body describes.
+
+    Raises:
+        InvalidInput: With every broken rule that was found.
+    """
+    try:
+        return QueryRequest.model_validate(document)
+    except ValidationError as error:
+        raise InvalidInput(faults_of(error, model=QueryRequest)) from error
+
+
+def query_schema() -> dict[str, object]:
+    """Give the JSON schema of the query file."""
+    schema = QueryRequest.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
+
+
+def read_infrastructure(reference: str) -> Infrastructure:
+    """Give the infrastructure of a preset's name or a YAML file.
+
+    Raises:
+        InvalidInput: If it is neither, or with every broken rule of the file.
+    """
+    if reference in PRESETS:
+        return PRESETS[reference]
+    path = Path(reference)
+    if not path.is_file():
+        rule = f"must be a file or one of {', '.join(PRESETS)}"
+        raise InvalidInput.of("infrastructure", rule, reference)
+    return infrastructure_from_dict(read_document(path))
+
+
+def read_document(path: Path) -> dict[str, object]:
+    """Give the mapping that a YAML file holds.
+
+    Raises:
+        InvalidInput: If it cannot be read or is not one strict YAML mapping.
+    """
+    field = f"file {path.name}"
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InvalidInput.of(field, f"must be readable ({reason})", str(path)) from error
+    return parse_document(data, field=field)
+
+
+def parse_document(data: bytes, *, field: str = "document") -> dict[str, object]:
+    """Give the mapping that YAML text holds.
+
+    Args:
+        data: UTF-8.
+        field: What errors call the text.
+
+    Raises:
+        InvalidInput: If it is not one strict YAML mapping.
+    """
+    if len(data) > LARGEST_FILE_BYTES:
+        rule = f"must have at most {LARGEST_FILE_BYTES} bytes"
+        raise InvalidInput([Fault(field, rule, "more")])
+    try:
+        text = data.decode("utf-8-sig")
+        _check_events(text, field)
+        document = yaml.load(text, _StrictLoader)
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(field, "must be UTF-8 text", data[:32]) from error
+    except yaml.YAMLError as error:
+        raise InvalidInput([Fault(field, "must be YAML", _problem(error))]) from error
+    if not isinstance(document, dict):
+        raise InvalidInput.of(field, "must hold a mapping", document)
+    return document
+
+
+def _check_events(text: str, field: str) -> None:
+    """Refuse what would be expensive to build, before anything is built."""
+    depth = documents = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        line = _line(event)
+        if isinstance(event, yaml.AliasEvent):
+            raise InvalidInput([Fault(field, "must not use aliases", f"one on line {line}")])
+        if getattr(event, "tag", None) is not None:
+            raise InvalidInput([Fault(field, "must not use tags", f"one on line {line}")])
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            rule = f"must nest at most {DEEPEST} deep"
+            raise InvalidInput([Fault(field, rule, f"more on line {line}")])
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise InvalidInput([Fault(field, "must hold one document", f"two by line {line}")])
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _line(place: yaml.Event | yaml.Node) -> int:
+    return 0 if place.start_mark is None else place.start_mark.line + 1
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Reads the YAML 1.2 core schema, refusing what a query file has no use for."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
+
+    def strict_mapping(self, node: yaml.MappingNode) -> dict[str, object]:
+        """Give a mapping with text keys, none of which repeats."""
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = self.construct_object(key_node, deep=True)
+            line = _line(key_node)
+            if not isinstance(key, str):
+                raise InvalidInput.of(f"key on line {line}", "must be text", key)
+            if key in result:
+                raise InvalidInput([Fault(key[:63], "must not repeat", f"again on line {line}")])
+            result[key] = self.construct_object(value_node, deep=True)
+        return result
+
+    def strict_integer(self, node: yaml.ScalarNode) -> int:
+        """Give an integer of a size that something here could mean."""
+        text = str(node.value)
+        line = _line(node)
+        if len(text) > len(str(LARGEST_INTEGER)) + 1 or abs(int(text)) >= LARGEST_INTEGER:
+            raise InvalidInput.of(f"number on line {line}", "must be below 2^64", text)
+        return int(text)
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.strict_mapping)
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.strict_integer)
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
+        r"|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
+    )

@@ -1,0 +1,1 @@
+"""Views as people read them: tables, lines and live progress, none wider than 100 columns."""

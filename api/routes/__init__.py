@@ -1,0 +1,1 @@
+"""HTTP handlers: parse, one use case, render."""

@@ -1,0 +1,48 @@
+"""What the service offers: pipelines, infrastructure, its own health."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import APIRouter
+
+from api.routes.service import ServiceOf
+from api.schemas import (
+    HealthView,
+    InfrastructureView,
+    PipelineList,
+    infrastructure_view,
+    pipeline_view,
+)
+
+router = APIRouter(tags=["catalogue"])
+
+
+@router.get("/v1/pipelines")
+def pipelines(service: ServiceOf) -> PipelineList:
+    """Give the registered pipelines with their operators and knobs."""
+    catalogue = service.parts.catalogue
+    return PipelineList(
+        items=[pipeline_view(catalogue.pipeline(name).graph) for name in catalogue.names]
+    )
+
+
+@router.get("/v1/infrastructure")
+def infrastructure(service: ServiceOf) -> InfrastructureView:
+    """Give the tiers, machines and links that the service plans for."""
+    return infrastructure_view(service.parts.infrastructure)
+
+
+@router.get("/healthz")
+def health(service: ServiceOf) -> HealthView:
+    """Give whether the service is up. Needs no token."""
+    service.parts.store.schedule()  # raises when the database is gone
+    return HealthView(version=service_version())
+
+
+def service_version() -> str:
+    """Give the version of the installed service."""
+    try:
+        return version("circinus")
+    except PackageNotFoundError:  # run from a folder that was never installed
+        return "unknown"

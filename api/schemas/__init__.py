@@ -1,0 +1,90 @@
+"""What crosses the edge of the service: the query file, request bodies and answers.
+
+pydantic stays in this package, in the settings and in the routes; everything further in works on
+the frozen values of `pipelines`. What comes in is strict (no unknown field, no number from text,
+no NaN); what goes out may grow, so readers of an answer ignore fields they do not know.
+"""
+
+from __future__ import annotations
+
+from api.schemas.catalogue import (
+    InfrastructureView,
+    KnobView,
+    LinkView,
+    OperatorView,
+    PipelineList,
+    PipelineView,
+    TierView,
+    infrastructure_view,
+    pipeline_view,
+)
+from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
+from api.schemas.faults import faults_of
+from api.schemas.plans import (
+    DemandView,
+    EstimateView,
+    PlanList,
+    PlanView,
+    estimate_view,
+    plan_view,
+)
+from api.schemas.problem import FaultView, HealthView, Problem
+from api.schemas.progress import (
+    Outcome,
+    ProgressView,
+    QueryPage,
+    QueryView,
+    ShortfallView,
+    finished_view,
+    progress_view,
+    shortfall_view,
+)
+from api.schemas.query import DataSource, LimitsRequest, QueryRequest, SloRequest, to_query
+from api.schemas.requests import ExampleReference, RequestBody, RequestReply
+from api.schemas.schedule import AssignmentView, MachineShare, ScheduleView, TierUse, WaitingView
+
+__all__ = [
+    "AssignmentView",
+    "DataSource",
+    "DemandView",
+    "DeploymentView",
+    "EstimateView",
+    "ExampleReference",
+    "FaultView",
+    "HealthView",
+    "InfrastructureView",
+    "InstanceView",
+    "KnobView",
+    "LimitsRequest",
+    "LinkView",
+    "MachineShare",
+    "ObservedView",
+    "OperatorView",
+    "Outcome",
+    "PipelineList",
+    "PipelineView",
+    "PlanList",
+    "PlanView",
+    "Problem",
+    "ProgressView",
+    "QueryPage",
+    "QueryRequest",
+    "QueryView",
+    "RequestBody",
+    "RequestReply",
+    "ScheduleView",
+    "ShortfallView",
+    "SloRequest",
+    "TierUse",
+    "TierView",
+    "WaitingView",
+    "estimate_view",
+    "faults_of",
+    "finished_view",
+    "infrastructure_view",
+    "pipeline_view",
+    "plan_view",
+    "progress_view",
+    "shortfall_view",
+    "to_query",
+]

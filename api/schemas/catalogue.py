@@ -1,0 +1,154 @@
+"""The pipelines and the infrastructure that a service plans for."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from api.schemas.base import View
+from pipelines.configuration import ConfigurationSpace
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.operators import KnobValue, Scaling
+
+
+class KnobView(View):
+    """A named choice of an operator."""
+
+    name: str
+    """Unique within its operator."""
+    values: list[KnobValue]
+    """The choices."""
+    ordered: bool
+    """Whether neighbouring values are alike."""
+
+
+class OperatorView(View):
+    """One step of a pipeline."""
+
+    name: str
+    """Unique within the pipeline."""
+    after: list[str]
+    """Operators whose outputs it takes."""
+    knobs: list[KnobView]
+    """Its choices."""
+    scaling: Scaling
+    """How its latency answers to a share of a machine."""
+
+
+class PipelineView(View):
+    """A registered pipeline."""
+
+    name: str
+    """What a query calls it."""
+    metric: str
+    """What its score means."""
+    unit: str
+    """Unit of the score."""
+    configurations: int
+    """Size of its configuration space."""
+    operators: list[OperatorView]
+    """In topological order."""
+
+
+class PipelineList(View):
+    """The registered pipelines."""
+
+    items: list[PipelineView]
+    """By name."""
+
+
+class TierView(View):
+    """A pool of like machines."""
+
+    name: str
+    """Unique within the infrastructure."""
+    machines: int
+    """How many there are; of a dedicated tier, that each query has."""
+    price_usd_per_hour: float
+    """Of one whole machine."""
+    speed_factor: float
+    """How many times as fast as the reference machine."""
+    dedicated: bool
+    """Whether every query has machines of its own here."""
+    emulated: bool
+    """Whether the speed is put on by waiting."""
+    call_s: float
+    """Seconds that calling an instance there costs it, on the reference machine."""
+
+
+class LinkView(View):
+    """A connection between two tiers."""
+
+    between: tuple[str, str]
+    """The two tiers."""
+    bandwidth_bytes_per_s: float
+    """Bytes per second."""
+    delay_s: float
+    """Seconds until the first byte arrives."""
+    emulated: bool
+    """Whether the time is put on by waiting."""
+
+
+class InfrastructureView(View):
+    """What the service plans for."""
+
+    name: str
+    """For people."""
+    origin: str
+    """Tier where requests arrive."""
+    tiers: list[TierView]
+    """From the device towards the cloud."""
+    links: list[LinkView] = Field(default_factory=list)
+    """Between the tiers."""
+
+
+def pipeline_view(graph: PipelineGraph) -> PipelineView:
+    """Give a pipeline as the service shows it."""
+    operators = [
+        OperatorView(
+            name=operator.name,
+            after=list(operator.after),
+            knobs=[
+                KnobView(name=k.name, values=list(k.values), ordered=bool(k.ordered))
+                for k in operator.knobs
+            ],
+            scaling=operator.scaling,
+        )
+        for operator in graph.operators
+    ]
+    return PipelineView(
+        name=graph.name,
+        metric=graph.metric,
+        unit=graph.unit,
+        configurations=ConfigurationSpace(graph).size,
+        operators=operators,
+    )
+
+
+def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
+    """Give an infrastructure as the service shows it."""
+    return InfrastructureView(
+        name=infrastructure.name,
+        origin=infrastructure.origin or infrastructure.tiers[0].name,
+        tiers=[
+            TierView(
+                name=tier.name,
+                machines=tier.machines,
+                price_usd_per_hour=tier.price_usd_per_hour,
+                speed_factor=tier.speed_factor,
+                call_s=tier.call_s,
+                dedicated=tier.dedicated,
+                emulated=tier.emulated,
+            )
+            for tier in infrastructure.tiers
+        ],
+        links=[
+            LinkView(
+                between=link.between,
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+                delay_s=link.delay_s,
+                emulated=link.emulated,
+            )
+            for link in infrastructure.links
+        ],
+    )

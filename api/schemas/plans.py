@@ -1,0 +1,119 @@
+"""A plan as the service shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from api.schemas.base import View, finite
+from pipelines.infrastructure import Infrastructure
+from pipelines.operators import KnobValue
+from pipelines.plan import Plan
+from pipelines.slo import Estimate, Slo, SloState
+
+
+class EstimateView(View):
+    """A figure and how well it is known."""
+
+    value: float | None
+    """The figure; none: nothing was measured."""
+    low: float | None
+    """Lower end of the confidence interval; none: unbounded."""
+    high: float | None
+    """Upper end of the confidence interval; none: unbounded."""
+    confidence: float
+    """Of the interval, in (0, 1)."""
+    inputs: int
+    """On how many inputs it rests."""
+
+
+class DemandView(View):
+    """A share of one machine of a tier."""
+
+    tier: str
+    """Name of the tier."""
+    share: float
+    """Of one machine, in (0, 1]."""
+
+
+class PlanView(View):
+    """Which configuration runs where, on how much, and what that is expected to give."""
+
+    id: str
+    """Equal for equal plans."""
+    pipeline: str
+    """Name of the pipeline."""
+    configuration: dict[str, dict[str, KnobValue]]
+    """Operator -> knob -> value."""
+    placement: dict[str, str]
+    """Operator -> tier, in topological order."""
+    allocation: dict[str, float]
+    """Operator -> share of one machine of its tier."""
+    replicas: dict[str, int]
+    """Operator -> number of copies."""
+    demand: list[DemandView]
+    """What the plan asks of machines."""
+    accuracy: EstimateView
+    """Mean score."""
+    latency_s: EstimateView
+    """Seconds per request, in the statistic that the SLO bounds."""
+    cost_usd_per_hour: float
+    """Price of the demand."""
+    states: dict[str, SloState] = Field(default_factory=dict)
+    """What is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
+    tier_service_s: dict[str, float] = Field(default_factory=dict)
+    """Tier -> mean seconds that one request keeps the slice there busy."""
+    emulated: list[str] = Field(default_factory=list)
+    """Tiers of the plan whose speed is put on by waiting."""
+
+
+class PlanList(View):
+    """The Pareto set of a query."""
+
+    items: list[PlanView]
+    """Cheapest first."""
+
+
+def plan_view(
+    plan: Plan, slo: Slo, infrastructure: Infrastructure, *, id: str | None = None
+) -> PlanView:
+    """Give a plan as the service shows it to the owner of a query with that SLO.
+
+    Args:
+        plan: What to show.
+        slo: What `states` are about.
+        infrastructure: Says which tiers are emulated.
+        id: How the store calls the plan; None: the plan's own id.
+    """
+    deployment = plan.deployment
+    return PlanView(
+        id=id or plan.id,
+        pipeline=plan.pipeline,
+        configuration=plan.configuration.as_dict(),
+        placement=dict(deployment.placement),
+        allocation=dict(deployment.allocation),
+        replicas=dict(deployment.replicas),
+        demand=[DemandView(tier=item.tier, share=item.share) for item in plan.demand],
+        accuracy=estimate_view(plan.accuracy),
+        latency_s=estimate_view(plan.latency_s),
+        cost_usd_per_hour=plan.cost_usd_per_hour,
+        states=plan.states(slo),
+        tier_service_s=dict(plan.tier_service_s),
+        emulated=_emulated(deployment.tiers, infrastructure),
+    )
+
+
+def _emulated(tiers: Sequence[str], infrastructure: Infrastructure) -> list[str]:
+    return [tier for tier in tiers if infrastructure.tier(tier).emulated]
+
+
+def estimate_view(estimate: Estimate) -> EstimateView:
+    """Give an estimate as the service shows it."""
+    return EstimateView(
+        value=finite(estimate.value),
+        low=finite(estimate.low),
+        high=finite(estimate.high),
+        confidence=estimate.confidence,
+        inputs=estimate.inputs,
+    )

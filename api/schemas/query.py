@@ -1,0 +1,149 @@
+"""The query: one schema for the query file and for the body of `POST /v1/queries`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from api.schemas.base import Input
+from pipelines.dataset import LARGEST_DATASET
+from pipelines.errors import InvalidInput
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import LatencyStatistic, Slo
+
+LARGEST_SEED = 2**63 - 1
+"""Seeds fit into a signed 64-bit column."""
+LARGEST_COUNT = 2**31 - 1
+HIGHEST_RATE_PER_S = 1e6
+LONGEST_TEXT = 4096
+
+_PIPELINE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}(:[A-Za-z_][A-Za-z0-9_.]{0,126})?")
+
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+PositiveSeconds = Annotated[float, Field(gt=0)]
+
+
+class DataSource(Input):
+    """Which inputs to profile on: examples of the pipeline, or data of one's own.
+
+    The service takes generated examples only; a folder or a JSON-lines file is read by the
+    command line, which plans in its own process.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["examples"]},
+                {"required": ["folder"]},
+                {"required": ["jsonl"]},
+            ]
+        }
+    )
+
+    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET)] | None = None
+    """Number of examples that the pipeline makes or loads."""
+    seed: Seed = 0
+    """Of the examples; another seed gives other inputs. Only with `examples`."""
+    folder: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    """Folder with the inputs and their expected outputs."""
+    jsonl: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
+    """File of JSON lines, each with `input` and `expected`."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSource:
+        given = {
+            name: value
+            for name, value in (
+                ("examples", self.examples),
+                ("folder", self.folder),
+                ("jsonl", self.jsonl),
+            )
+            if value is not None
+        }
+        if len(given) != 1:
+            rule = "must have exactly one of examples, folder, jsonl"
+            raise InvalidInput.of("", rule, given)
+        if "seed" in self.model_fields_set and self.examples is None:
+            raise InvalidInput.of("seed", "must be left out without examples", self.seed)
+        return self
+
+
+class SloRequest(Input):
+    """What must hold. Bounds are inclusive."""
+
+    accuracy: Annotated[float, Field(ge=0, le=1)]
+    """Least mean score over the data, in [0, 1]."""
+    latency_s: PositiveSeconds
+    """Most seconds per request."""
+    latency_statistic: LatencyStatistic = Field(default=LatencyStatistic.MEAN, strict=False)
+    """Which figure of the latencies `latency_s` bounds."""
+    cost_usd_per_hour: Annotated[float, Field(ge=0)] | None = None
+    """Most US dollars per hour of the deployed plan; left out: any."""
+
+
+class LimitsRequest(Input):
+    """What planning may spend. Every limit is hard."""
+
+    profiling_s: PositiveSeconds = PlanningLimits().profiling_s
+    """Operator seconds on the reference machine."""
+    profiling_usd: Annotated[float, Field(ge=0)] | None = None
+    """US dollars at the reference tier's price; left out: any."""
+    response_s: PositiveSeconds | None = None
+    """Wall-clock seconds from start to answer; left out: any."""
+    configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] | None = None
+    """Most configurations to measure; left out: any."""
+
+
+class QueryRequest(Input):
+    """A pipeline on some data with objectives."""
+
+    pipeline: Annotated[str, Field(max_length=190)]
+    """Name of a registered pipeline; on the command line also `module:attribute`."""
+    data: DataSource
+    """Inputs to profile on."""
+    slo: SloRequest
+    """What must hold."""
+    request_rate_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
+    """Expected requests per second; left out: one request at a time."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Benefit of serving the query, relative to others."""
+    duration_s: PositiveSeconds | None = None
+    """Seconds to serve it; left out: until it is undeployed."""
+    limits: LimitsRequest = Field(default_factory=LimitsRequest)
+    """What planning may spend."""
+    seed: Seed = 0
+    """Of every random choice on the query's way."""
+
+    @field_validator("pipeline")
+    @classmethod
+    def _reference(cls, value: str) -> str:
+        if not _PIPELINE.fullmatch(value):
+            rule = (
+                "must be a name (a letter, then at most 62 letters, digits, '_', '.', '-') "
+                "or module:attribute"
+            )
+            raise InvalidInput.of("", rule, value)
+        return value
+
+
+def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
+    """Give the query that a request asks for.
+
+    Args:
+        request: As checked.
+        pipeline: Name of the loaded pipeline, where the request names it by `module:attribute`.
+
+    Raises:
+        InvalidInput: If a value breaks a rule that the schema does not state.
+    """
+    return Query(
+        pipeline=pipeline or request.pipeline,
+        slo=Slo(**request.slo.model_dump()),
+        request_rate_per_s=request.request_rate_per_s,
+        weight=request.weight,
+        duration_s=request.duration_s,
+        limits=PlanningLimits(**request.limits.model_dump()),
+        seed=request.seed,
+    )

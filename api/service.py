@@ -1,0 +1,116 @@
+"""A running service: what the routes work with, and what starts and stops with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from api.bootstrap import Parts, make_deployer, make_parts
+from api.documents import from_document
+from api.reconciler import Reconciler
+from api.services.deployer import Deployer
+from api.services.examples import ExampleSource
+from api.services.requests import Requests
+from api.services.submission import Intake
+from api.settings import Settings, pin_numeric_threads
+from api.supervisor import Supervisor, spawn_with
+from deploy.orchestrator import DeploymentStatus
+from pipelines.errors import InvalidInput
+from scheduler.problem import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What the routes work with.
+
+    Attributes:
+        parts: Store, catalogue, infrastructure, clock.
+        intake: Takes queries in.
+        requests: Sends calls to deployments.
+        deployer: Runs deployments.
+    """
+
+    parts: Parts
+    intake: Intake
+    requests: Requests
+    deployer: Deployer
+
+    def schedule(self) -> Schedule | None:
+        """Give the schedule in force; None before the first."""
+        stored = self.parts.store.schedule()
+        return None if stored is None else from_document(Schedule, stored)
+
+    def status(self, query_id: str) -> DeploymentStatus | None:
+        """Give how a query's deployment fares; None: it has none."""
+        try:
+            return self.deployer.status(query_id)
+        except InvalidInput:
+            return None
+
+
+def make_service(parts: Parts, deployer: Deployer) -> Service:
+    """Give a service; nothing is started."""
+    settings = parts.settings
+    examples = ExampleSource(parts.catalogue, limit=settings.examples_limit)
+    intake = Intake(
+        store=parts.store,
+        catalogue=parts.catalogue,
+        examples=examples,
+        clock=parts.clock,
+        queue_limit=settings.queue_limit,
+    )
+    requests = Requests(
+        store=parts.store, catalogue=parts.catalogue, examples=examples, deployer=deployer
+    )
+    return Service(parts=parts, intake=intake, requests=requests, deployer=deployer)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Service]:
+    """Give a service that plans and deploys until the context is left."""
+    pin_numeric_threads()
+    parts = await asyncio.to_thread(make_parts, settings)
+    deployer = make_deployer(parts)
+    service = make_service(parts, deployer)
+    supervisor = _supervisor(parts)
+    # Whoever planned before the start is gone: workers end with their service.
+    now = parts.clock.timestamp()
+    parts.store.requeue_silent(since=now, at=now)
+    supervisor.start()
+    loop = asyncio.create_task(_reconciler(parts, service, deployer).run())
+    try:
+        yield service
+    finally:
+        loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop
+        await asyncio.to_thread(supervisor.stop)
+        await deployer.close()
+        parts.store.close()
+
+
+def _supervisor(parts: Parts) -> Supervisor:
+    settings = parts.settings
+    return Supervisor(
+        store=parts.store,
+        clock=parts.clock,
+        spawn=spawn_with(settings),
+        workers=settings.planning_workers,
+        lease_s=settings.lease_s,
+        crash_limit=settings.crash_limit,
+    )
+
+
+def _reconciler(parts: Parts, service: Service, deployer: Deployer) -> Reconciler:
+    return Reconciler(
+        store=parts.store,
+        infrastructure=parts.infrastructure,
+        policy=parts.policy,
+        deployer=deployer,
+        catalogue=parts.catalogue,
+        examples=service.requests.examples,
+        clock=parts.clock,
+        every_s=parts.settings.reconcile_s,
+    )

@@ -1,0 +1,1 @@
+"""The use cases of the service. They know neither HTTP nor SQL."""

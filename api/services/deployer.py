@@ -1,0 +1,44 @@
+"""What the service needs of whoever runs deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from deploy.dispatcher import RequestResult
+from deploy.instances import DesiredDeployment
+from deploy.orchestrator import DeploymentStatus
+from pipelines.payload import Payload
+
+
+class Deployer(Protocol):
+    """Runs deployments. Used within one event loop."""
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        """Let exactly the desired plans serve, by query id; return when they do.
+
+        A plan that does not start is told by `status`, and tried again by the next call.
+
+        Raises:
+            InvalidInput: If a plan does not fit its pipeline or the infrastructure; nothing was
+                changed then.
+        """
+
+    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+        """Give the answer of a query's deployment to one input.
+
+        Raises:
+            InvalidInput: If the query is not deployed, or the input is none for its pipeline.
+            OperatorFailed: If an operator raised.
+            Unavailable: If it does not serve now, or not within the time.
+        """
+
+    def status(self, query_id: str) -> DeploymentStatus:
+        """Give how a query's deployment fares.
+
+        Raises:
+            InvalidInput: If there is none.
+        """
+
+    async def close(self) -> None:
+        """Stop everything; may be called again."""

@@ -1,0 +1,111 @@
+"""What the operator of a service decides, read from the environment: `CIRCINUS_<NAME>`.
+
+Clients never set any of it. The only module of `api` that looks at the environment.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from platformdirs import user_data_dir
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+DEFAULT_PORT = 8350
+
+
+def default_database_url() -> str:
+    """Give the SQLite file in the user's data folder, as a URL."""
+    return f"sqlite:///{Path(user_data_dir('circinus')) / 'circinus.sqlite3'}"
+
+
+def default_planning_workers() -> int:
+    """Give one worker per core that this process may use, one core left for the service."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+class Settings(BaseSettings):
+    """Settings of one service.
+
+    Attributes:
+        database_url: Where queries, plans and measurements live; SQLite or PostgreSQL.
+        host: Address to listen on; anything but loopback needs a token.
+        port: To listen on.
+        token: What clients must show as `Authorization: Bearer`; None: loopback only, no token.
+        infrastructure: Name of a preset, or path of an infrastructure file.
+        planning_workers: Processes that plan.
+        log_level: Least level of the event lines on stderr.
+        extra_pipelines: `module:attribute` of pipelines to register besides the installed ones,
+            separated by commas.
+        body_limit_bytes: Largest request body.
+        examples_limit: Most examples of a pipeline that a client may ask for.
+        queue_limit: Most queries that may wait for planning before new ones are refused.
+        lease_s: A planning worker that is silent for so long has lost its query.
+        crash_limit: A query whose planning workers die so often becomes `failed`.
+        reconcile_s: Seconds between two looks at what should be deployed.
+        worker_logs: Folder for the logs of deployed instances.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
+    )
+
+    database_url: str = Field(default_factory=default_database_url)
+    host: str = "127.0.0.1"
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    token: SecretStr | None = None
+    infrastructure: str = "local"
+    planning_workers: int = Field(default_factory=default_planning_workers, ge=1, le=256)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()
+    body_limit_bytes: int = Field(default=2**20, ge=1)
+    examples_limit: int = Field(default=10_000, ge=1, le=100_000)
+    queue_limit: int = Field(default=1000, ge=1)
+    lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+    crash_limit: int = Field(default=3, ge=1)
+    reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
+
+    @field_validator("extra_pipelines", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Settings:
+        if self.token is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host must be a loopback address while CIRCINUS_TOKEN is not set, "
+                f"got {self.host!r}."
+            )
+        return self
+
+    @property
+    def token_text(self) -> str | None:
+        """The token in the clear; None when there is none."""
+        return None if self.token is None else self.token.get_secret_value()
+
+
+def is_loopback(host: str) -> bool:
+    """Give whether a host name or address can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def pin_numeric_threads() -> None:
+    """Let processes started from here use one numeric thread each.
+
+    Planning times operators, and several workers share the cores. Numeric libraries read this
+    when they are loaded, so it is set in the parent, before a worker starts.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")

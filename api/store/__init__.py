@@ -1,0 +1,5 @@
+"""What the service remembers, behind one Protocol.
+
+Queries, plans, schedules, measurements and requests. Values go in and come out by copy;
+SQLAlchemy and the database schema stay inside this package.
+"""

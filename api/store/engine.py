@@ -1,0 +1,86 @@
+"""Connections to the database, and what SQLite needs to behave like one.
+
+SQLite: write-ahead log (readers and the writer do not block each other), a busy
+timeout instead of errors, foreign keys on, and transactions that take the write
+lock when they begin: a lock taken halfway through cannot wait, it fails.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
+
+from pipelines.errors import InvalidInput
+
+BUSY_TIMEOUT_MS = 20_000
+READ_ONLY = {"circinus_read": True}
+"""Execution options of a connection that will not write."""
+
+
+class Durability(StrEnum):
+    """What a commit outlives."""
+
+    POWER_LOSS = "FULL"
+    PROCESS = "NORMAL"
+    """A killed process, not a power cut: commits cost no wait for the disk."""
+
+
+def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
+    """Give an engine; the folder of an SQLite file is made when it is missing.
+
+    Args:
+        url: `sqlite:///FILE`, `sqlite://` (in memory, gone when closed), `postgresql+...`.
+        durability: Of commits; SQLite only.
+
+    Raises:
+        InvalidInput: If it is no database URL.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True)
+    in_memory = parsed.database in (None, "", ":memory:")
+    if not in_memory:
+        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        parsed,
+        poolclass=QueuePool,
+        # Every connection to memory would have a database of its own: there is one, in turns.
+        pool_size=1 if in_memory else 5,
+        max_overflow=0 if in_memory else 20,
+        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
+    )
+    _prepare_sqlite(engine, durability)
+    return engine
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput.of("database_url", "must be a database URL", url) from error
+
+
+def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
+    # Any: the DBAPI's own connection has no type in common between drivers.
+    def set_pragmas(connection: Any, _: object) -> None:  # noqa: ANN401
+        connection.isolation_level = None  # we say BEGIN ourselves
+        for pragma in (
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "journal_mode = WAL",
+            f"synchronous = {durability.value}",
+            "foreign_keys = ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    def begin(connection: Connection) -> None:
+        reading = connection.get_execution_options().get("circinus_read", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", set_pragmas)
+    event.listen(engine, "begin", begin)

@@ -1,0 +1,136 @@
+"""The measurements of one query in the database: a restarted search pays for none of them again.
+
+Each record is a commit of its own. On SQLite it outlives a killed process, not a
+power cut (`Durability.PROCESS`), which spares a wait for the disk per measurement;
+a measurement lost to a power cut is measured again, nothing worse.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+from sqlalchemy import Engine, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from api.store.engine import READ_ONLY
+from api.store.tables import MeasurementRow
+from pipelines.configuration import Configuration
+from pipelines.pipeline import Pipeline
+from pipelines.profile import Failure, FloatArray
+from profiler.journal import MeasuredInput
+
+_TYPE = np.dtype("<f8")
+_TABLE = MeasurementRow.__table__
+_KEY = ("query_id", "configuration", "input")
+
+
+class SqlJournal:
+    """A `profiler.journal.Journal` of one query.
+
+    Attributes:
+        query_id: The query, which must be stored.
+        edition: Of the pipeline: what was measured of another one is not recalled.
+    """
+
+    def __init__(self, engine: Engine, query_id: str, edition: str) -> None:
+        self.query_id = query_id
+        self.edition = edition
+        self._engine = engine
+        make = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
+        insert = make(MeasurementRow)
+        renewed = {
+            column.name: insert.excluded[column.name]
+            for column in _TABLE.columns
+            if column.name not in _KEY
+        }
+        renewed["times"] = MeasurementRow.times + 1
+        self._upsert = insert.on_conflict_do_update(index_elements=_KEY, set_=renewed)
+
+    def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
+        """See `Journal.recall`."""
+        wanted = select(MeasurementRow).where(
+            MeasurementRow.query_id == self.query_id,
+            MeasurementRow.configuration == self._key(configuration),
+        )
+        with (
+            self._engine.connect().execution_options(**READ_ONLY) as connection,
+            Session(connection) as session,
+        ):
+            return tuple(_measured(row) for row in session.scalars(wanted))
+
+    def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        """See `Journal.record`."""
+        failure = measured.failure
+        values = {
+            "query_id": self.query_id,
+            "configuration": self._key(configuration),
+            "input": measured.input,
+            "times": 1,
+            "score": _number(measured.score),
+            "operator_s": measured.operator_s.astype(_TYPE).tobytes(),
+            "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
+            "input_bytes": _number(measured.input_bytes),
+            "spent_s": measured.spent_s,
+            "saved_s": measured.saved_s,
+            "failed_operator": None if failure is None else failure.operator,
+            "failure": None if failure is None else failure.cause,
+        }
+        with self._engine.begin() as connection:
+            connection.execute(self._upsert, values)
+
+    def _key(self, configuration: Configuration) -> str:
+        # As JSON: the knob values 1, 1.0, "1" and true are four different ones.
+        return f"{self.edition} {json.dumps(configuration.values, separators=(',', ':'))}"
+
+
+def edition_of(pipeline: Pipeline) -> str:
+    """Give a short text that changes when measuring the pipeline could give something else."""
+    parts = [(op.name, op.version, op.spec.after) for op in pipeline.by_name.values()]
+    return blake2b(repr((pipeline.name, parts)).encode(), digest_size=4).hexdigest()
+
+
+def measurement_counts(engine: Engine, query_id: str) -> tuple[int, int]:
+    """Give how many measurements a query has, and how many were paid for more than once."""
+    mine = MeasurementRow.query_id == query_id
+    wanted = (
+        select(func.count()).where(mine),
+        select(func.count()).where(mine, MeasurementRow.times > 1),
+    )
+    with engine.connect().execution_options(**READ_ONLY) as connection:
+        total, again = (connection.scalar(statement) or 0 for statement in wanted)
+    return total, again
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _array(data: bytes) -> FloatArray:
+    return np.frombuffer(bytearray(data), dtype=_TYPE).astype(np.float64)
+
+
+def _measured(stored: MeasurementRow) -> MeasuredInput:
+    failure = None
+    if stored.failed_operator is not None:
+        failure = Failure(
+            input=stored.input, operator=stored.failed_operator, cause=stored.failure or ""
+        )
+    return MeasuredInput(
+        input=stored.input,
+        score=_nan(stored.score),
+        operator_s=_array(stored.operator_s),
+        output_bytes=_array(stored.output_bytes),
+        input_bytes=_nan(stored.input_bytes),
+        failure=failure,
+        spent_s=stored.spent_s,
+        saved_s=stored.saved_s,
+    )

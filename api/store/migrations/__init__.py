@@ -1,0 +1,1 @@
+"""Alembic's scripts: `env.py` runs them, `versions` holds them."""

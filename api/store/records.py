@@ -1,0 +1,138 @@
+"""What the store hands out and takes in: frozen values, JSON documents inside.
+
+The store knows nothing of plans and queries beyond their ids and phases; the
+documents are written and read by `api.documents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from api.phases import Phase
+
+JsonObject: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQuery:
+    """A query as it is submitted.
+
+    Attributes:
+        id: Unique.
+        spec: The query as the client wrote it, defaults filled in.
+        fingerprint: Equal for equal specifications.
+        idempotency_key: Chosen by the client; None: every submission is a new query.
+        at: Seconds since the epoch.
+    """
+
+    id: str
+    spec: JsonObject
+    fingerprint: str
+    idempotency_key: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChange:
+    """One step of a query's life.
+
+    Attributes:
+        phase: Entered.
+        at: Seconds since the epoch.
+        message: Why, in words; may be empty.
+    """
+
+    phase: Phase
+    at: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRecord:
+    """A stored query.
+
+    Attributes:
+        serial: Grows with every submission: the order of queue and list.
+        id: Unique.
+        spec: As submitted.
+        phase: Where it is.
+        message: Why it is there, in words; may be empty.
+        history: Every phase so far, oldest first.
+        progress: Latest word of the planning worker; None before the first.
+        result: How planning ended; None before.
+        claimed_by: The worker that plans it; None: nobody.
+        cancel_requested: Whether planning should stop.
+        crashes: How many workers died over it.
+    """
+
+    serial: int
+    id: str
+    spec: JsonObject
+    phase: Phase
+    message: str
+    history: tuple[PhaseChange, ...]
+    progress: JsonObject | None
+    result: JsonObject | None
+    claimed_by: str | None
+    cancel_requested: bool
+    crashes: int
+
+    def entered(self, phase: Phase) -> float | None:
+        """Give when the query first entered a phase; None: it never did."""
+        times = (change.at for change in self.history if change.phase is phase)
+        return next(times, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan:
+    """A plan of a query.
+
+    Attributes:
+        id: Unique among the query's plans; queries that found the same plan have the same id.
+        query_id: Whose.
+        position: Place among the query's plans, cheapest first, from 0.
+        plan: The document.
+    """
+
+    id: str
+    query_id: str
+    position: int
+    plan: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How planning ended.
+
+    Attributes:
+        phase: The next one.
+        message: Why, in words.
+        result: The document; None: planning gave nothing.
+        plans: In order, each (plan id, document).
+    """
+
+    phase: Phase
+    message: str
+    result: JsonObject | None
+    plans: tuple[tuple[str, JsonObject], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A change of phase that holds only if the query still is where it is thought to be.
+
+    Attributes:
+        query_id: Which query.
+        expected: The phases it may be in.
+        to: The next one; may equal the present one, to change the message.
+        message: Why, in words.
+        at: Seconds since the epoch.
+    """
+
+    query_id: str
+    expected: frozenset[Phase]
+    to: Phase
+    at: float
+    message: str = ""

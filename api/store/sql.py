@@ -1,0 +1,324 @@
+"""The store in a relational database: SQLite as it comes, PostgreSQL by URL."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine, func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from api.phases import CANCELLABLE, Phase
+from api.store.engine import READ_ONLY
+from api.store.records import (
+    Ending,
+    JsonObject,
+    Move,
+    NewQuery,
+    PhaseChange,
+    QueryRecord,
+    StoredPlan,
+)
+from api.store.store import Conflict, NotFound
+from api.store.tables import PlanRow, QueryRow, ScheduleRow
+
+_SCHEDULE_IN_FORCE = 1
+
+
+class SqlStore:
+    """A `Store` on an engine whose tables exist (see `api.store.migrate`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def submit(self, query: NewQuery) -> tuple[QueryRecord, bool]:
+        """See `Store.submit`."""
+        try:
+            with self._writing() as session:
+                known = _of_key(session, query)
+                if known is not None:
+                    return known, False
+                row = _new_row(query)
+                session.add(row)
+                session.flush()
+                return _record(row), True
+        except IntegrityError:
+            # Another process inserted the key between our look and our insert.
+            with self._reading() as session:
+                known = _of_key(session, query)
+            if known is None:
+                raise
+            return known, False
+
+    def query(self, query_id: str) -> QueryRecord:
+        """See `Store.query`."""
+        with self._reading() as session:
+            return _record(_row(session, query_id))
+
+    def queries(
+        self, *, limit: int, before: int | None = None, phases: frozenset[Phase] | None = None
+    ) -> tuple[QueryRecord, ...]:
+        """See `Store.queries`."""
+        wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
+        if before is not None:
+            wanted = wanted.where(QueryRow.serial < before)
+        if phases is not None:
+            wanted = wanted.where(QueryRow.phase.in_(phases))
+        with self._reading() as session:
+            return tuple(_record(row) for row in session.scalars(wanted))
+
+    def count(self, phases: frozenset[Phase]) -> int:
+        """See `Store.count`."""
+        wanted = select(func.count()).select_from(QueryRow).where(QueryRow.phase.in_(phases))
+        with self._reading() as session:
+            return session.scalar(wanted) or 0
+
+    def claim(self, worker: str, *, at: float) -> QueryRecord | None:
+        """See `Store.claim`."""
+        oldest = (
+            select(QueryRow)
+            .where(QueryRow.phase == Phase.QUEUED)
+            .order_by(QueryRow.serial)
+            .limit(1)
+            .with_for_update(skip_locked=True)  # SQLite: the transaction has the one write lock
+        )
+        with self._reading() as session:  # an idle worker looks often and locks nothing
+            if session.scalar(oldest.with_only_columns(QueryRow.serial)) is None:
+                return None
+        with self._writing() as session:
+            row = session.scalar(oldest)
+            if row is None:
+                return None
+            row.claimed_by = worker
+            row.heartbeat_at = at
+            _enter(row, Phase.PLANNING, at, "")
+            return _record(row)
+
+    def beat(
+        self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
+    ) -> bool:
+        """See `Store.beat`."""
+        news: dict[str, object] = {"heartbeat_at": at}
+        if progress is not None:
+            news["progress"] = dict(progress)
+        renewal = (
+            update(QueryRow)
+            .where(QueryRow.id == query_id, QueryRow.claimed_by == worker)
+            .values(news)
+            .returning(QueryRow.cancel_requested)
+        )
+        with self._writing() as session:
+            cancel_requested = session.scalar(renewal)
+        return cancel_requested is None or cancel_requested
+
+    def finish(self, query_id: str, worker: str, ending: Ending, *, at: float) -> bool:
+        """See `Store.finish`."""
+        with self._writing() as session:
+            row = _locked(session, QueryRow.id == query_id, QueryRow.claimed_by == worker)
+            if row is None:
+                return False
+            row.claimed_by = row.heartbeat_at = None
+            row.result = None if ending.result is None else dict(ending.result)
+            cancelled = row.cancel_requested
+            _enter(
+                row,
+                Phase.CANCELLED if cancelled else ending.phase,
+                at,
+                "" if cancelled else ending.message,
+            )
+            for position, (plan_id, plan) in enumerate(ending.plans):
+                session.add(
+                    PlanRow(id=plan_id, query_id=query_id, position=position, plan=dict(plan))
+                )
+            return True
+
+    def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
+        """See `Store.crashed`."""
+        with self._writing() as session:
+            claimed = select(QueryRow).where(QueryRow.claimed_by == worker).with_for_update()
+            rows = session.scalars(claimed).all()
+            for row in rows:
+                row.crashes += 1
+                _give_back(row, at, limit, cause)
+            return tuple(row.id for row in rows)
+
+    def release(self, worker: str, *, at: float) -> tuple[str, ...]:
+        """See `Store.release`."""
+        with self._writing() as session:
+            claimed = select(QueryRow).where(QueryRow.claimed_by == worker).with_for_update()
+            rows = session.scalars(claimed).all()
+            for row in rows:
+                _give_back(row, at, row.crashes + 1, "the service was stopped")
+            return tuple(row.id for row in rows)
+
+    def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
+        """See `Store.requeue_silent`."""
+        silent = select(QueryRow).where(
+            QueryRow.phase == Phase.PLANNING, QueryRow.heartbeat_at < since
+        )
+        with self._reading() as session:
+            if session.scalar(silent.with_only_columns(QueryRow.serial).limit(1)) is None:
+                return ()
+        with self._writing() as session:
+            rows = session.scalars(silent.with_for_update()).all()
+            for row in rows:
+                _give_back(row, at, row.crashes + 1, "the planning worker fell silent")
+            return tuple(row.id for row in rows)
+
+    def request_cancel(self, query_id: str, *, at: float) -> QueryRecord:
+        """See `Store.request_cancel`."""
+        with self._writing() as session:
+            row = _locked(session, QueryRow.id == query_id)
+            if row is None:
+                raise NotFound("query", query_id)
+            if Phase(row.phase) not in CANCELLABLE | {Phase.CANCELLED}:
+                raise Conflict("phase", "must be queued or planning to be cancelled", row.phase)
+            row.cancel_requested = True
+            if row.phase == Phase.QUEUED:
+                _enter(row, Phase.CANCELLED, at, "cancelled before planning began")
+            return _record(row)
+
+    def move(self, move: Move) -> bool:
+        """See `Store.move`."""
+        with self._writing() as session:
+            row = _locked(session, QueryRow.id == move.query_id, QueryRow.phase.in_(move.expected))
+            if row is None:
+                return False
+            if (row.phase, row.message) != (move.to, move.message):
+                _enter(row, move.to, move.at, move.message)
+            return True
+
+    def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
+        """See `Store.plans`."""
+        wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
+        with self._reading() as session:
+            return tuple(_stored_plan(row) for row in session.scalars(wanted))
+
+    def plan(self, plan_id: str) -> StoredPlan:
+        """See `Store.plan`."""
+        newest = (
+            select(PlanRow)
+            .join(QueryRow, QueryRow.id == PlanRow.query_id)
+            .where(PlanRow.id == plan_id)
+            .order_by(QueryRow.serial.desc())
+            .limit(1)
+        )
+        with self._reading() as session:
+            row = session.scalar(newest)
+            if row is None:
+                raise NotFound("plan", plan_id)
+            return _stored_plan(row)
+
+    def schedule(self) -> JsonObject | None:
+        """See `Store.schedule`."""
+        with self._reading() as session:
+            row = session.get(ScheduleRow, _SCHEDULE_IN_FORCE)
+            return None if row is None else row.schedule
+
+    def set_schedule(self, schedule: JsonObject, *, at: float) -> None:
+        """See `Store.set_schedule`."""
+        with self._writing() as session:
+            session.merge(ScheduleRow(id=_SCHEDULE_IN_FORCE, schedule=dict(schedule), at=at))
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with (
+            self._engine.connect().execution_options(**READ_ONLY) as connection,
+            Session(connection) as session,
+        ):
+            yield session
+
+
+def _of_key(session: Session, query: NewQuery) -> QueryRecord | None:
+    if query.idempotency_key is None:
+        return None
+    row = session.scalar(select(QueryRow).where(QueryRow.idempotency_key == query.idempotency_key))
+    if row is None:
+        return None
+    if row.fingerprint != query.fingerprint:
+        rule = "must not come again with another query"
+        raise Conflict("Idempotency-Key", rule, repr(query.idempotency_key))
+    return _record(row)
+
+
+def _new_row(query: NewQuery) -> QueryRow:
+    row = QueryRow(
+        id=query.id,
+        idempotency_key=query.idempotency_key,
+        fingerprint=query.fingerprint,
+        spec=dict(query.spec),
+        cancel_requested=False,
+        crashes=0,
+        history=[],
+    )
+    _enter(row, Phase.QUEUED, query.at, "")
+    return row
+
+
+def _row(session: Session, query_id: str) -> QueryRow:
+    row = session.scalar(select(QueryRow).where(QueryRow.id == query_id))
+    if row is None:
+        raise NotFound("query", query_id)
+    return row
+
+
+def _locked(session: Session, *conditions: object) -> QueryRow | None:
+    wanted = select(QueryRow).where(*conditions).with_for_update()  # type: ignore[arg-type] # narrowed
+    return session.scalar(wanted)
+
+
+def _give_back(row: QueryRow, at: float, limit: int, cause: str) -> None:
+    row.claimed_by = row.heartbeat_at = None
+    if row.cancel_requested:
+        _enter(row, Phase.CANCELLED, at, "")
+    elif row.crashes >= limit:
+        _enter(row, Phase.FAILED, at, f"{cause}, {row.crashes} times")
+    else:
+        _enter(row, Phase.QUEUED, at, cause)
+
+
+def _enter(row: QueryRow, phase: Phase, at: float, message: str) -> None:
+    row.phase = phase.value
+    row.message = message
+    # A new list: the mapping sees no change inside the old one.
+    row.history = [*row.history, {"phase": phase.value, "at": at, "message": message}]
+
+
+def _record(row: QueryRow) -> QueryRecord:
+    return QueryRecord(
+        serial=row.serial,
+        id=row.id,
+        spec=copy.deepcopy(row.spec),
+        phase=Phase(row.phase),
+        message=row.message,
+        history=tuple(
+            PhaseChange(
+                phase=Phase(str(step["phase"])),
+                at=float(str(step["at"])),
+                message=str(step["message"]),
+            )
+            for step in row.history
+        ),
+        progress=copy.deepcopy(row.progress),
+        result=copy.deepcopy(row.result),
+        claimed_by=row.claimed_by,
+        cancel_requested=row.cancel_requested,
+        crashes=row.crashes,
+    )
+
+
+def _stored_plan(row: PlanRow) -> StoredPlan:
+    return StoredPlan(
+        id=row.id, query_id=row.query_id, position=row.position, plan=copy.deepcopy(row.plan)
+    )

@@ -1,0 +1,90 @@
+"""The tables, as SQLAlchemy's typed mapping. Alembic's migrations build the same ones."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# Named constraints, so that a migration can find them again.
+_NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+# SQLite numbers rows by itself only under the exact type INTEGER.
+_SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+_DOCUMENT = JSON(none_as_null=True)
+
+
+class Base(DeclarativeBase):
+    """Metadata of all tables."""
+
+    metadata = MetaData(naming_convention=_NAMES)
+
+
+class QueryRow(Base):
+    """A query, its phase and the claim on it; the queue is the rows in phase `queued`."""
+
+    __tablename__ = "queries"
+    __table_args__ = (Index(None, "phase", "serial"),)
+
+    serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(Text, unique=True)
+    idempotency_key: Mapped[str | None] = mapped_column(Text, unique=True)
+    fingerprint: Mapped[str] = mapped_column(Text)
+    spec: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+    phase: Mapped[str] = mapped_column(Text)
+    message: Mapped[str] = mapped_column(Text, default="")
+    history: Mapped[list[dict[str, object]]] = mapped_column(_DOCUMENT)
+    progress: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
+    result: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
+    claimed_by: Mapped[str | None] = mapped_column(Text, index=True)
+    heartbeat_at: Mapped[float | None] = mapped_column(Double)
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    crashes: Mapped[int] = mapped_column(default=0)
+
+
+class PlanRow(Base):
+    """A plan of a query's Pareto set."""
+
+    __tablename__ = "plans"
+    __table_args__ = (Index(None, "query_id", "position"),)
+
+    query_id: Mapped[str] = mapped_column(
+        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
+    )
+    id: Mapped[str] = mapped_column(Text, primary_key=True, index=True)
+    position: Mapped[int] = mapped_column()
+    plan: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class ScheduleRow(Base):
+    """The schedule in force: one row."""
+
+    __tablename__ = "schedule"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    schedule: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+    at: Mapped[float] = mapped_column(Double)
+
+
+class MeasurementRow(Base):
+    """One finished measurement; `times` above 1 tells that it was paid for again."""
+
+    __tablename__ = "measurements"
+
+    query_id: Mapped[str] = mapped_column(
+        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
+    )
+    configuration: Mapped[str] = mapped_column(Text, primary_key=True)
+    input: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    times: Mapped[int] = mapped_column(default=1)
+    score: Mapped[float | None] = mapped_column(Double)
+    operator_s: Mapped[bytes] = mapped_column()
+    output_bytes: Mapped[bytes] = mapped_column()
+    input_bytes: Mapped[float | None] = mapped_column(Double)
+    spent_s: Mapped[float] = mapped_column(Double)
+    saved_s: Mapped[float] = mapped_column(Double)
+    failed_operator: Mapped[str | None] = mapped_column(Text)
+    failure: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,187 @@
+"""Stand-ins for what a service meets: a deployer without processes, a catalogue of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from api.bootstrap import Parts
+from api.documents import to_document
+from api.phases import Phase
+from api.settings import Settings
+from api.store.engine import connect
+from api.store.migrate import migrate
+from api.store.records import Ending, NewQuery
+from api.store.sql import SqlStore
+from api.store.store import Store
+from deploy.dispatcher import RequestResult
+from deploy.instances import DesiredDeployment
+from deploy.orchestrator import DeploymentPhase, DeploymentStatus
+from pipelines.clock import ManualClock
+from pipelines.configuration import Configuration
+from pipelines.dataset import Dataset, Example
+from pipelines.errors import InvalidInput, Unavailable
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.operators import Knob, Operator, OperatorSpec
+from pipelines.operators import Settings as KnobSettings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
+from pipelines.plan import DemandItem, Deployment, Plan
+from pipelines.slo import Estimate
+from planner.result import Outcome, PlanningResult
+from scheduler.greedy import Greedy
+
+
+def _add(inputs: Payload, knobs: KnobSettings) -> Payload:
+    if not isinstance(inputs, int):
+        raise TypeError("must get a whole number")
+    return inputs + int(knobs["by"])
+
+
+PIPELINE = Pipeline(
+    name="add",
+    operators=(
+        Operator(spec=OperatorSpec(name="add", knobs=(Knob(name="by", values=(0, 1)),)), run=_add),
+    ),
+    score=lambda output, expected: float(output == expected),
+    examples=lambda count, seed: Dataset(
+        name="numbers", examples=[Example(input=i, expected=i + 1) for i in range(count)]
+    ),
+)
+WITHOUT_DATA = Pipeline(name="bare", operators=PIPELINE.operators, score=PIPELINE.score)
+INFRASTRUCTURE = Infrastructure(
+    name="one", tiers=(Tier(name="cloud", machines=1, price_usd_per_hour=1.0),)
+)
+SPEC: dict[str, object] = {
+    "pipeline": "add",
+    "data": {"examples": 10},
+    "slo": {"accuracy": 0.5, "latency_s": 1.0},
+}
+
+
+@dataclass
+class FakeCatalogue:
+    pipelines: dict[str, Pipeline] = field(
+        default_factory=lambda: {"add": PIPELINE, "bare": WITHOUT_DATA}
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.pipelines))
+
+    def pipeline(self, name: str) -> Pipeline:
+        return self.pipelines[name]
+
+    def reference(self, name: str) -> str:
+        return name
+
+
+@dataclass
+class FakeDeployer:
+    """Runs the pipeline in place; refuses the plans named in `broken`."""
+
+    broken: set[str] = field(default_factory=set)
+    desired: dict[str, DesiredDeployment] = field(default_factory=dict)
+    applied: int = 0
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        self.applied += 1
+        self.desired = dict(desired)
+
+    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+        if self.status(query_id).phase is not DeploymentPhase.SERVING:
+            raise Unavailable("it does not serve", retry_after_s=2.5)
+        output = PIPELINE.run(input, self.desired[query_id].plan.configuration)
+        return RequestResult(
+            output=output,
+            latency_s=0.25,
+            operator_s={"add": 0.2},
+            tier_s={"cloud": 0.2},
+            path_operator_s=0.2,
+            waiting_s=0.0,
+            transfer_s=0.0,
+            overhead_s=0.05,
+            retries=0,
+        )
+
+    def status(self, query_id: str) -> DeploymentStatus:
+        if query_id not in self.desired:
+            raise InvalidInput.of("query", "must be deployed", query_id)
+        plan_id = self.desired[query_id].plan.id
+        if plan_id in self.broken:
+            return DeploymentStatus(
+                phase=DeploymentPhase.FAILED, plan_id=plan_id, reason="no such program"
+            )
+        return DeploymentStatus(phase=DeploymentPhase.SERVING, plan_id=plan_id)
+
+    async def close(self) -> None:
+        self.desired = {}
+
+
+def plan(*, share: float = 0.5, by: int = 1) -> Plan:
+    deployment = Deployment(
+        placement={"add": "cloud"}, allocation={"add": share}, replicas={"add": 1}
+    )
+    return Plan(
+        pipeline="add",
+        configuration=Configuration((("add", "by", by),)),
+        deployment=deployment,
+        demand=(DemandItem("cloud", share),),
+        accuracy=Estimate(value=1.0, low=0.9, high=1.0, confidence=0.95, inputs=10),
+        latency_s=Estimate(
+            value=0.2, low=float("-inf"), high=float("inf"), confidence=0.95, inputs=1
+        ),
+        cost_usd_per_hour=share,
+        tier_service_s={"cloud": 0.2},
+    )
+
+
+def result(*plans: Plan) -> PlanningResult:
+    return PlanningResult(
+        outcome=Outcome.FEASIBLE,
+        plans=plans,
+        measured=2,
+        failed=0,
+        inputs=20,
+        spent_s=1.5,
+        saved_s=0.5,
+        stopped_because="everything was measured",
+        shortfall=None,
+    )
+
+
+def sql_store(folder: Path) -> SqlStore:
+    engine = connect(f"sqlite:///{folder / 'store.sqlite3'}")
+    migrate(engine)
+    return SqlStore(engine)
+
+
+def add_planned(
+    store: Store, query_id: str, *plans: Plan, at: float = 0.0, **spec: object
+) -> None:
+    """Put a query into the store that a worker has planned."""
+    store.submit(
+        NewQuery(
+            id=query_id, spec={**SPEC, **spec}, fingerprint=query_id, idempotency_key=None, at=at
+        )
+    )
+    claimed = store.claim("w", at=at)
+    assert claimed is not None
+    assert claimed.id == query_id
+    documents = tuple((each.id, to_document(each)) for each in plans)
+    ending = Ending(
+        phase=Phase.WAITING, message="planned", result=to_document(result(*plans)), plans=documents
+    )
+    assert store.finish(query_id, "w", ending, at=at)
+
+
+def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
+    return Parts(
+        settings=Settings(**settings),  # type: ignore[arg-type]  # each checked by pydantic
+        infrastructure=INFRASTRUCTURE,
+        catalogue=FakeCatalogue(),
+        store=sql_store(folder),
+        clock=ManualClock(1000.0),
+        policy=Greedy(),
+    )

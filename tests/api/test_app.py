@@ -1,0 +1,339 @@
+"""The HTTP interface, in process: refusals first, each with a problem document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import application_of
+from api.phases import LIVE, Phase
+from api.service import Service, make_service
+from api.store.records import Move
+from api.store.store import Store
+from deploy.instances import DesiredDeployment
+from tests.api.fakes import SPEC, FakeDeployer, add_planned, parts, plan
+
+LOOPBACK = "http://127.0.0.1:8350"
+Connect = Callable[..., TestClient]
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Connect]:
+    services: list[Service] = []
+
+    def make(deployer: FakeDeployer | None = None, **settings: object) -> TestClient:
+        service = make_service(parts(tmp_path, settings), deployer or FakeDeployer())
+        services.append(service)
+        app = application_of(service)
+        return TestClient(app, base_url=LOOPBACK, raise_server_exceptions=False)
+
+    yield make
+    for service in services:
+        service.parts.store.close()
+
+
+def store_of(client: TestClient) -> Store:
+    store: Store = client.app.state.service.parts.store  # type: ignore[attr-defined]  # a FastAPI
+    return store
+
+
+class Answered(Protocol):
+    """A response, of whichever HTTP library the test client is built on."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def json(self) -> Any: ...  # noqa: ANN401 - whatever was sent
+
+
+def assert_problem(response: Answered, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    return problem
+
+
+RAW_BODIES = [
+    (b"{", 400, "must be JSON"),
+    (b"\xff\xfe", 400, "must be UTF-8"),
+    (b'{"slo": NaN}', 400, "must have finite numbers"),
+    (b'{"slo": -Infinity}', 400, "must have finite numbers"),
+    (b'{"weight": 1e999}', 400, "must have finite numbers"),
+    (b'{"pipeline": "add", "pipeline": "add"}', 400, "must name every field once"),
+    (b"[" * 5000 + b"]" * 5000, 400, "must nest at most 100 deep"),
+    (b"[" * 150 + b"]" * 150, 400, "must nest at most 100 deep"),
+    (b"9" * 5000, 400, "must have numbers of fewer digits"),
+    (b"[]", 422, "must be a mapping"),
+    (b"null", 422, "must be"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "rule"), RAW_BODIES)
+def test_a_body_that_is_no_query_is_refused(
+    connect: Connect, body: bytes, status: int, rule: str
+) -> None:
+    client = connect()
+    headers = {"content-type": "application/json"}
+    problem = assert_problem(client.post("/v1/queries", content=body, headers=headers), status)
+    assert rule in problem["errors"][0]["rule"]
+    assert store_of(client).queries(limit=1) == ()
+
+
+CHANGES: list[tuple[dict[str, object], str, str]] = [
+    ({"pipeline": "nothing"}, "pipeline", "must be registered (add, bare)"),
+    ({"pipeline": "os:system"}, "pipeline", "must start with a letter"),
+    ({"pipeline": "bare"}, "pipeline", "must bring examples"),
+    ({"pipeline": 7}, "pipeline", "must be text"),
+    ({"data": {"folder": "/etc"}}, "data.folder", "must be left out: a service reads no files"),
+    ({"data": {"jsonl": "/etc/passwd"}}, "data.jsonl", "must be left out"),
+    ({"data": {"examples": 0}}, "data.examples", "must be >= 1"),
+    ({"data": {"examples": 10_001}}, "data.examples", "must be 1 to 10000"),
+    ({"data": {}}, "data", "must have exactly one of"),
+    ({"slo": {"accuracy": 1.5, "latency_s": 1}}, "slo.accuracy", "must be <= 1"),
+    ({"slo": {"accuracy": 0.5, "latency_s": -1}}, "slo.latency_s", "must be > 0"),
+    ({"slo": {"accuracy": 0.5}}, "slo.latency_s", "must be given"),
+    ({"weight": "1"}, "weight", "must be a finite number"),
+    ({"seed": -1}, "seed", "must be >= 0"),
+    ({"colour": "red"}, "colour", "must be"),
+    ({"limits": {"profiling_s": 0}}, "limits.profiling_s", "must be > 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "rule"), CHANGES)
+def test_a_query_that_breaks_a_rule_is_refused_by_field_rule_and_value(
+    connect: Connect, change: dict[str, object], field: str, rule: str
+) -> None:
+    client = connect()
+    problem = assert_problem(client.post("/v1/queries", json={**SPEC, **change}), 422)
+    fault = problem["errors"][0]
+    assert fault["field"] == field
+    assert fault["rule"].startswith(rule)
+    assert fault["value"]
+    assert store_of(client).queries(limit=1) == ()
+
+
+def test_another_media_type_is_refused(connect: Connect) -> None:
+    response = connect().post(
+        "/v1/queries", content=json.dumps(SPEC), headers={"content-type": "text/plain"}
+    )
+    assert "got 'text/plain'" in assert_problem(response, 415)["detail"]
+
+
+def test_a_body_beyond_the_limit_is_refused_and_one_at_it_is_not(connect: Connect) -> None:
+    body = json.dumps(SPEC).encode()
+    headers = {"content-type": "application/json"}
+    client = connect(body_limit_bytes=len(body))
+    assert client.post("/v1/queries", content=body, headers=headers).status_code == 202
+    assert_problem(client.post("/v1/queries", content=body + b" ", headers=headers), 413)
+    in_parts = client.post("/v1/queries", content=iter([body, b" "]), headers=headers)
+    assert_problem(in_parts, 413)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/queries/q-9"),
+        ("POST", "/v1/queries/q-9:cancel"),
+        ("GET", "/v1/queries/q-9/plans"),
+        ("GET", "/v1/queries/q-9/deployment"),
+        ("DELETE", "/v1/queries/q-9/deployment"),
+        ("GET", "/v1/plans/p-9"),
+        ("GET", "/v1/nothing"),
+        ("GET", "/nothing"),
+    ],
+)
+def test_what_does_not_exist_is_not_found(connect: Connect, method: str, path: str) -> None:
+    assert_problem(connect().request(method, path), 404)
+
+
+def test_a_request_to_an_unknown_query_is_not_found(connect: Connect) -> None:
+    assert_problem(connect().post("/v1/queries/q-9/requests", json={"input": 1}), 404)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "Bearer wrong", "Bearer", "Basic secret", "secret", "Bearer secre\xf6"],
+)
+def test_without_the_token_nothing_under_v1_answers(connect: Connect, header: str | None) -> None:
+    client = connect(token="secret")
+    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+    for path in ("/v1/queries", "/v1/nothing"):
+        response = client.get(path, headers=headers)  # type: ignore[arg-type]  # bytes are fine
+        assert_problem(response, 401)
+        assert response.headers["www-authenticate"].startswith("Bearer")
+    assert client.get("/healthz").status_code == 200
+
+
+def test_with_the_token_any_host_may_ask(connect: Connect) -> None:
+    client = connect(token="secret")
+    headers = {"authorization": "bearer secret", "host": "plans.example.org"}
+    assert client.get("/v1/queries", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example.org", "evil.example.org:8350", "127.0.0.1.nip.io", ""]
+)
+def test_without_a_token_other_host_names_are_refused(connect: Connect, host: str) -> None:
+    assert_problem(connect().get("/v1/queries", headers={"host": host}), 400)
+
+
+@pytest.mark.parametrize("host", ["localhost:8350", "127.0.0.1", "[::1]:8350", "[::1]"])
+def test_without_a_token_loopback_names_are_served(connect: Connect, host: str) -> None:
+    assert connect().get("/v1/queries", headers={"host": host}).status_code == 200
+
+
+def test_a_full_queue_says_when_to_come_again(connect: Connect) -> None:
+    client = connect(queue_limit=1)
+    assert client.post("/v1/queries", json=SPEC).status_code == 202
+    response = client.post("/v1/queries", json=SPEC)
+    assert_problem(response, 429)
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def test_a_key_with_another_query_is_a_conflict_and_with_the_same_the_same(
+    connect: Connect,
+) -> None:
+    client = connect()
+    headers = {"Idempotency-Key": "mine"}
+    first = client.post("/v1/queries", json=SPEC, headers=headers)
+    again = client.post("/v1/queries", json=SPEC, headers=headers)
+    assert again.status_code == 202
+    assert again.json()["id"] == first.json()["id"]
+    other = client.post("/v1/queries", json={**SPEC, "weight": 2.0}, headers=headers)
+    assert assert_problem(other, 409)["errors"][0]["field"] == "Idempotency-Key"
+
+
+def test_a_key_that_is_too_long_is_refused(connect: Connect) -> None:
+    client = connect()
+    for key, status in (("k" * 200, 202), ("k" * 201, 422)):
+        response = client.post("/v1/queries", json=SPEC, headers={"Idempotency-Key": key})
+        assert response.status_code == status
+
+
+@pytest.mark.parametrize(
+    "query", ["cursor=%25", "cursor=YmVmb3JlOng", "limit=0", "limit=201", "phase=x"]
+)
+def test_a_page_that_cannot_be_is_refused(connect: Connect, query: str) -> None:
+    problem = assert_problem(connect().get(f"/v1/queries?{query}"), 422)
+    assert problem["errors"][0]["field"] == query.split("=")[0]
+
+
+def test_pages_give_every_query_once_newest_first(connect: Connect) -> None:
+    client = connect()
+    ids = [client.post("/v1/queries", json=SPEC).json()["id"] for _ in range(5)]
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = client.get(f"/v1/queries?limit=2{cursor}").json()
+        seen += [item["id"] for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == ids[::-1]
+
+
+def test_a_queued_query_is_cancelled_and_not_undeployed(connect: Connect) -> None:
+    client = connect()
+    query_id = client.post("/v1/queries", json=SPEC).json()["id"]
+    assert_problem(client.delete(f"/v1/queries/{query_id}/deployment"), 409)
+    assert_problem(client.post(f"/v1/queries/{query_id}/requests", json={"input": 1}), 409)
+    assert client.post(f"/v1/queries/{query_id}:cancel").json()["phase"] == "cancelled"
+    assert client.get(f"/v1/queries/{query_id}/deployment").json()["phase"] == "none"
+
+
+def test_a_planned_query_shows_its_plans_and_cannot_be_cancelled(connect: Connect) -> None:
+    client = connect()
+    add_planned(store_of(client), "q-1", plan())
+    view = client.get("/v1/queries/q-1").json()
+    assert (view["phase"], view["outcome"]) == ("waiting", "feasible")
+    assert view["progress"]["spent_s"] == 1.5
+    plans = client.get("/v1/queries/q-1/plans").json()["items"]
+    assert [each["id"] for each in plans] == [plan().id]
+    assert plans[0]["latency_s"]["high"] is None  # unbounded: JSON has no infinity
+    assert client.get(f"/v1/plans/{plan().id}").json() == plans[0]
+    assert_problem(client.post("/v1/queries/q-1:cancel"), 409)
+
+
+def test_a_request_before_the_deployment_is_up_says_when_to_come_again(connect: Connect) -> None:
+    client = connect()
+    add_planned(store_of(client), "q-1", plan())
+    response = client.post("/v1/queries/q-1/requests", json={"input": 1})
+    assert "query q-1 is waiting: planned" in assert_problem(response, 503)["detail"]
+    assert response.headers["retry-after"] == "1"
+
+
+def served(connect: Connect) -> TestClient:
+    deployer = FakeDeployer()
+    deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(by=1))
+    client = connect(deployer)
+    add_planned(store_of(client), "q-1", plan())
+    store_of(client).move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    return client
+
+
+BAD_CALLS: list[tuple[dict[str, object], str]] = [
+    ({}, "must have exactly one of input, example"),
+    ({"input": 1, "example": {"index": 0}}, "must have exactly one of"),
+    ({"input": 1, "timeout_s": 0}, "must be > 0"),
+    ({"example": {"index": 10, "count": 10}}, "must be less than count, which is 10"),
+    ({"example": {"index": 0, "count": 20_000}}, "must be 1 to 10000"),
+    ({"input": {"$array": {"dtype": "O", "shape": [1], "base64": ""}}}, "must name a dtype"),
+    ({"input": {"$bytes": "?"}}, "must be base64"),
+]
+
+
+@pytest.mark.parametrize(("body", "rule"), BAD_CALLS)
+def test_a_request_that_breaks_a_rule_is_refused(
+    connect: Connect, body: dict[str, object], rule: str
+) -> None:
+    response = served(connect).post("/v1/queries/q-1/requests", json=body)
+    assert assert_problem(response, 422)["errors"][0]["rule"].startswith(rule)
+
+
+def test_an_operator_that_raises_is_named(connect: Connect) -> None:
+    response = served(connect).post("/v1/queries/q-1/requests", json={"input": "text"})
+    detail = assert_problem(response, 502)["detail"]
+    assert detail == "operator add failed: TypeError: must get a whole number"
+
+
+def test_a_request_is_answered_and_an_example_scored(connect: Connect) -> None:
+    client = served(connect)
+    own = client.post("/v1/queries/q-1/requests", json={"input": 4}).json()
+    assert (own["output"], own["score"], own["latency_s"]) == (5, None, 0.25)
+    assert own["plan_id"] == plan().id
+    example = {"example": {"index": 3, "count": 5}}
+    scored = client.post("/v1/queries/q-1/requests", json=example).json()
+    assert (scored["output"], scored["score"]) == (4, 1.0)  # input 3, expected 3 + 1
+
+
+def test_what_is_offered_is_listed(connect: Connect) -> None:
+    client = connect()
+    names = [item["name"] for item in client.get("/v1/pipelines").json()["items"]]
+    assert names == ["add", "bare"]
+    assert client.get("/v1/infrastructure").json()["name"] == "one"
+    assert client.get("/v1/schedule").json()["assignments"] == []
+
+
+def test_what_is_unforeseen_gets_an_incident_and_no_traceback(connect: Connect) -> None:
+    client = connect()
+    service: Service = client.app.state.service  # type: ignore[attr-defined]  # a FastAPI
+    engine = service.parts.store._engine  # type: ignore[attr-defined]  # to break it
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE schedule")
+    problem = assert_problem(client.get("/v1/schedule"), 500)
+    assert "incident" in problem["detail"]
+    assert "sqlalchemy" not in json.dumps(problem).lower()

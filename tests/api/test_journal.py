@@ -1,0 +1,94 @@
+"""The SQL journal keeps what was measured, and tells what was measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine
+
+from api.store.engine import Durability, connect
+from api.store.journal import SqlJournal, edition_of, measurement_counts
+from api.store.records import NewQuery
+from pipelines.configuration import Configuration
+from pipelines.profile import Failure
+from profiler.journal import MeasuredInput
+from tests.api.fakes import PIPELINE, WITHOUT_DATA, sql_store
+
+ONE = Configuration((("add", "by", 1),))
+TRUE = Configuration((("add", "by", True),))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    store = sql_store(tmp_path)
+    store.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
+    store.close()
+    made = connect(f"sqlite:///{tmp_path / 'store.sqlite3'}", Durability.PROCESS)
+    yield made
+    made.dispose()
+
+
+def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
+    return MeasuredInput(
+        input=index,
+        score=score,
+        operator_s=np.array([0.1, 0.30000000000000004]),
+        output_bytes=np.array([8.0, 9.0]),
+        input_bytes=7.0,
+        spent_s=0.4,
+        saved_s=0.2,
+    )
+
+
+def test_an_unknown_configuration_has_nothing(engine: Engine) -> None:
+    assert SqlJournal(engine, "q-1", "e").recall(ONE) == ()
+
+
+def test_a_measurement_comes_back_exactly_in_another_journal(engine: Engine) -> None:
+    SqlJournal(engine, "q-1", "e").record(ONE, measured(3))
+    (back,) = SqlJournal(engine, "q-1", "e").recall(ONE)
+    assert (back.input, back.score, back.input_bytes) == (3, 0.5, 7.0)
+    assert (back.spent_s, back.saved_s, back.failure) == (0.4, 0.2, None)
+    assert back.operator_s.tolist() == [0.1, 0.30000000000000004]
+    assert back.output_bytes.tolist() == [8.0, 9.0]
+
+
+def test_a_failure_comes_back_as_nan_with_its_cause(engine: Engine) -> None:
+    nan = np.full(2, np.nan)
+    failure = Failure(input=3, operator="add", cause="TypeError: no")
+    journal = SqlJournal(engine, "q-1", "e")
+    journal.record(
+        ONE,
+        MeasuredInput(
+            input=3,
+            score=np.nan,
+            operator_s=nan,
+            output_bytes=nan,
+            input_bytes=np.nan,
+            failure=failure,
+            spent_s=0.1,
+        ),
+    )
+    (back,) = journal.recall(ONE)
+    assert back.failure == failure
+    assert np.isnan([back.score, back.input_bytes, *back.operator_s]).all()
+
+
+def test_a_repeat_replaces_and_is_counted(engine: Engine) -> None:
+    journal = SqlJournal(engine, "q-1", "e")
+    journal.record(ONE, measured(3))
+    assert measurement_counts(engine, "q-1") == (1, 0)
+    journal.record(ONE, measured(3, score=0.75))
+    assert measurement_counts(engine, "q-1") == (1, 1)
+    assert [back.score for back in journal.recall(ONE)] == [0.75]
+
+
+def test_like_configurations_queries_and_editions_are_kept_apart(engine: Engine) -> None:
+    SqlJournal(engine, "q-1", "e").record(ONE, measured(3))
+    assert SqlJournal(engine, "q-1", "e").recall(TRUE) == ()
+    assert SqlJournal(engine, "q-2", "e").recall(ONE) == ()
+    assert SqlJournal(engine, "q-1", "f").recall(ONE) == ()
+    assert edition_of(PIPELINE) == edition_of(PIPELINE) != edition_of(WITHOUT_DATA)

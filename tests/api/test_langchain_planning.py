@@ -1,0 +1,87 @@
+"""A LangChain chain is planned through the path that every query takes."""
+
+from typing import Any
+
+from langchain_core.runnables import (
+    ConfigurableField,
+    Runnable,
+    RunnableLambda,
+    RunnablePassthrough,
+)
+
+from api.bootstrap import plan_offline
+from pipelines.dataset import Dataset, Example
+from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
+from pipelines.payload import Payload
+from pipelines.presets import PRESETS
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import Slo
+from planner.result import Outcome
+
+WORDS = ("  Planner ", "EDGE ", " cloud", "De vice  ")
+
+
+def _chain() -> Runnable[Any, Any]:
+    """Tidies text two ways, then counts letters and words side by side."""
+    tidy: Runnable[Any, Any] = RunnablePassthrough().configurable_alternatives(
+        ConfigurableField(id="tidy"),
+        default_key="keep",
+        strip=RunnableLambda(lambda text: text.strip()),
+    )
+    case: Runnable[Any, Any] = RunnablePassthrough().configurable_alternatives(
+        ConfigurableField(id="case"),
+        default_key="same",
+        lower=RunnableLambda(lambda text: text.lower()),
+        upper=RunnableLambda(lambda text: text.upper()),
+    )
+    counts = {
+        "text": case,
+        "words": RunnableLambda(lambda text: len(text.split())),
+    }
+    return tidy | counts | RunnableLambda(lambda both: f"{both['text']}/{both['words']}")
+
+
+def _examples(count: int) -> Dataset:
+    texts = [f"{WORDS[i % 4]}{i}" for i in range(count)]
+    answers = [f"{text.strip().lower()}/{len(text.split())}" for text in texts]
+    pairs = zip(texts, answers, strict=True)
+    return Dataset(name="words", examples=[Example(input=t, expected=a) for t, a in pairs])
+
+
+def _exact(output: Payload, expected: Payload) -> float:
+    return float(output == expected)
+
+
+def test_a_chain_with_alternatives_is_planned_and_handed_back_configured() -> None:
+    chain, data = _chain(), _examples(60)
+    pipeline = pipeline_from_runnable(chain, Reading(name="tidied", score=_exact))
+    query = Query(
+        pipeline="tidied",
+        slo=Slo(accuracy=0.9, latency_s=1.0),
+        limits=PlanningLimits(profiling_s=10.0),
+    )
+
+    result = plan_offline(query, PRESETS["three-tier"], pipeline, data)
+
+    assert result.outcome is Outcome.FEASIBLE
+    best = result.plans[0].configuration
+    assert {knob: value for _, knob, value in best.values} == {"tidy": "strip", "case": "lower"}
+    for example in data.examples:
+        by_hand = pipeline.run(example.input, best)
+        assert configured(chain, best).invoke(example.input) == by_hand == example.expected
+        assert runnable_of(pipeline, best).invoke(example.input) == by_hand
+
+
+def test_a_chain_that_no_alternative_makes_good_enough_is_told_so() -> None:
+    data = Dataset(
+        name="never",
+        examples=[Example(input=text, expected="nothing gives this") for text in WORDS],
+    )
+    pipeline = pipeline_from_runnable(_chain(), Reading(name="tidied", score=_exact))
+    query = Query(pipeline="tidied", slo=Slo(accuracy=0.5, latency_s=1.0))
+
+    result = plan_offline(query, PRESETS["one-tier"], pipeline, data)
+
+    assert result.outcome is Outcome.INFEASIBLE
+    assert result.shortfall is not None
+    assert result.shortfall.binding == ("accuracy",)

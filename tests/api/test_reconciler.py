@@ -1,0 +1,114 @@
+"""What runs follows what is planned, retired, over and failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.phases import Phase
+from api.reconciler import Reconciler
+from api.services.examples import ExampleSource
+from api.services.retirement import undeploy
+from api.store.sql import SqlStore
+from pipelines.clock import ManualClock
+from scheduler.greedy import Greedy
+from tests.api.fakes import (
+    INFRASTRUCTURE,
+    FakeCatalogue,
+    FakeDeployer,
+    add_planned,
+    plan,
+    sql_store,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = sql_store(tmp_path)
+    yield made
+    made.close()
+
+
+def reconciler(store: SqlStore, deployer: FakeDeployer, clock: ManualClock) -> Reconciler:
+    catalogue = FakeCatalogue()
+    return Reconciler(
+        store=store,
+        infrastructure=INFRASTRUCTURE,
+        policy=Greedy(),
+        deployer=deployer,
+        catalogue=catalogue,
+        examples=ExampleSource(catalogue, limit=100),
+        clock=clock,
+        every_s=1.0,
+    )
+
+
+def test_a_deployment_that_fails_is_a_message_and_tried_again(store: SqlStore) -> None:
+    clock, deployer = ManualClock(), FakeDeployer(broken={plan().id})
+    watched = reconciler(store, deployer, clock)
+    add_planned(store, "q-1", plan())
+    asyncio.run(watched.tick())
+    record = store.query("q-1")
+    assert record.phase is Phase.DEPLOYING
+    assert "failed and is tried again: no such program" in record.message
+    asyncio.run(watched.tick())
+    assert deployer.applied == 1  # not before its time
+    deployer.broken.clear()
+    clock.sleep(1.0)
+    asyncio.run(watched.tick())
+    assert (deployer.applied, store.query("q-1").phase) == (2, Phase.SERVING)
+    clock.sleep(100.0)
+    asyncio.run(watched.tick())
+    assert deployer.applied == 2
+
+
+def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: SqlStore) -> None:
+    clock, deployer = ManualClock(), FakeDeployer()
+    watched = reconciler(store, deployer, clock)
+    for query_id in ("q-1", "q-2"):  # 0.6 + 0.6 of one machine
+        add_planned(store, query_id, plan(share=0.6))
+    asyncio.run(watched.tick())
+    phases = {i: store.query(i).phase for i in ("q-1", "q-2")}
+    assert sorted(phases.values()) == [Phase.SERVING, Phase.WAITING]
+    waiting = next(i for i, phase in phases.items() if phase is Phase.WAITING)
+    assert "cloud" in store.query(waiting).message
+    serving = next(i for i, phase in phases.items() if phase is Phase.SERVING)
+    undeploy(store, serving, clock=clock)
+    asyncio.run(watched.tick())
+    assert store.query(waiting).phase is Phase.SERVING
+    assert set(deployer.desired) == {waiting}
+
+
+def test_a_query_is_retired_when_its_duration_is_over(store: SqlStore) -> None:
+    clock, deployer = ManualClock(), FakeDeployer()
+    watched = reconciler(store, deployer, clock)
+    add_planned(store, "q-1", plan(), duration_s=10.0)
+    asyncio.run(watched.tick())
+    clock.sleep(9.9)
+    asyncio.run(watched.tick())
+    assert store.query("q-1").phase is Phase.SERVING
+    clock.sleep(0.1)
+    asyncio.run(watched.tick())
+    assert store.query("q-1").phase is Phase.RETIRED
+    assert deployer.desired == {}
+
+
+def test_a_new_start_deploys_what_was_scheduled(store: SqlStore) -> None:
+    clock, first, second = ManualClock(), FakeDeployer(), FakeDeployer()
+    add_planned(store, "q-1", plan(share=0.5), plan(share=0.75))
+    asyncio.run(reconciler(store, first, clock).tick())
+    asyncio.run(reconciler(store, second, clock).tick())
+    assert second.desired["q-1"].plan == first.desired["q-1"].plan
+    phases = [change.phase for change in store.query("q-1").history[-3:]]
+    assert phases == [Phase.SERVING, Phase.DEPLOYING, Phase.SERVING]
+
+
+def test_nothing_to_do_is_nothing_done(store: SqlStore) -> None:
+    deployer = FakeDeployer()
+    watched = reconciler(store, deployer, ManualClock())
+    for _ in range(3):
+        asyncio.run(watched.tick())
+    assert deployer.applied == 1  # the first look, which also ends what is left over

@@ -1,0 +1,268 @@
+"""What people read: figures with units, tables within 100 columns, no markup from outside."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console, RenderableType
+
+from api.phases import Phase
+from api.query_file import query_of
+from api.rendering import formats
+from api.rendering.live import Follow
+from api.rendering.tables import (
+    deployment_table,
+    plans_table,
+    progress_line,
+    queries_table,
+    query_text,
+    schedule_table,
+    shortfall_text,
+)
+from api.schemas import (
+    AssignmentView,
+    DemandView,
+    DeploymentView,
+    EstimateView,
+    InstanceView,
+    MachineShare,
+    ObservedView,
+    PlanView,
+    ProgressView,
+    QueryView,
+    ScheduleView,
+    ShortfallView,
+    TierUse,
+    WaitingView,
+)
+from pipelines.slo import SloState
+from tests.api.malformed import query
+
+OPERATORS = ("sampler", "denoiser", "locator", "features", "classifier", "voter")
+
+
+def estimate(value: float | None) -> EstimateView:
+    return EstimateView(value=value, low=value, high=None, confidence=0.95, inputs=60)
+
+
+def plan(name: str = "p-0123456789ab") -> PlanView:
+    tiers = dict.fromkeys(OPERATORS[:3], "device") | dict.fromkeys(OPERATORS[3:], "cloud")
+    return PlanView(
+        id=name,
+        pipeline="digits",
+        configuration={operator: {"model": "nearest-neighbours"} for operator in OPERATORS},
+        placement=tiers,
+        allocation={o: 1.0 if t == "device" else 0.25 for o, t in tiers.items()},
+        replicas={o: 1 if t == "device" else 3 for o, t in tiers.items()},
+        demand=[DemandView(tier="device", share=1.0)],
+        accuracy=estimate(0.925),
+        latency_s=estimate(0.0123),
+        cost_usd_per_hour=0.1,
+        states={"accuracy": SloState.MET, "latency": SloState.LIKELY},
+        emulated=["device"],
+    )
+
+
+def view(phase: Phase = Phase.PLANNING, **more: object) -> QueryView:
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    fields = {
+        "id": "q-0123456789ab",
+        "request": query_of(query()),
+        "phase": phase,
+        "submitted_at": now,
+        "updated_at": now,
+    }
+    return QueryView.model_validate(fields | more)
+
+
+def printed(part: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=100, highlight=False, markup=False, emoji=False)
+    console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "\x1b" not in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    return text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0.00 ms"),
+        (0.00123, "1.23 ms"),
+        (0.0123, "12.3 ms"),
+        (0.123, "123 ms"),
+        (1.0, "1.00 s"),
+        (12.3, "12.3 s"),
+        (1234.0, "1234 s"),
+    ],
+)
+def test_seconds_have_three_figures_and_a_unit(value: float | None, text: str) -> None:
+    assert formats.seconds(value) == text
+
+
+def test_a_latency_has_one_unit() -> None:
+    whole = EstimateView(value=1.2, low=0.9, high=1.5, confidence=0.95, inputs=9)
+    assert formats.latency(whole) == "1.20 (0.90-1.50) s"
+    assert formats.latency(estimate(0.0123)) == "12.3 (12.3--) ms"
+    assert formats.latency(estimate(None)) == "-"
+
+
+def test_a_placement_is_told_by_runs_of_operators() -> None:
+    assert formats.where(plan()) == "device 1: sampler..locator, cloud 0.25 x3: features..voter"
+
+
+def test_states_are_told_once_when_they_are_alike() -> None:
+    alike = plan().model_copy(update={"states": {"accuracy": "met", "latency": "met"}})
+    assert formats.states(alike) == "met"
+    assert formats.states(plan()) == "accuracy met, latency likely"
+
+
+def test_only_fields_that_were_left_out_are_defaults() -> None:
+    assert "data.seed: 0 (default)" in formats.defaults(query_of(query(data={"examples": 5})))
+    assert not any("data.seed" in line for line in formats.defaults(query_of(query())))
+    full = query(
+        slo={
+            "accuracy": 1,
+            "latency_s": 1,
+            "latency_statistic": "mean",
+            "cost_usd_per_hour": None,
+        },
+        request_rate_per_s=None,
+        weight=1,
+        duration_s=None,
+        seed=0,
+        limits={
+            "profiling_s": 30,
+            "profiling_usd": None,
+            "response_s": None,
+            "configurations": None,
+        },
+    )
+    assert formats.defaults(query_of(full)) == []
+
+
+def test_plans_say_what_is_emulated_and_which_was_chosen() -> None:
+    text = printed(plans_table([plan(), plan("p-2")], chosen="p-2"))
+    assert "p-2 *" in text
+    assert "Emulated by waiting: the speed of device." in text
+    assert "95% confidence interval, over 60 inputs" in text
+    assert text.count("classifier.model=nearest-neighbours") == 2
+
+
+def test_a_shortened_table_says_how_much_is_left_out() -> None:
+    text = printed(plans_table([plan(f"p-{i}") for i in range(9)], most=4))
+    assert "5 more plans are not shown" in text
+    assert "p-3" in text
+    assert "p-4" not in text
+
+
+def test_no_plans_are_told_too() -> None:
+    assert printed(plans_table([])) == "Plans: none\n"
+
+
+def test_a_shortfall_names_what_binds_and_the_closest_plan() -> None:
+    text = printed(
+        shortfall_text(
+            ShortfallView(
+                binding=["latency"],
+                closest=plan(),
+                sentence="Nothing is that fast.",
+                relaxations={"latency": 0.0123, "accuracy": 0.5, "cost": 2.0},
+                evidence="all 72 configurations measured",
+            )
+        )
+    )
+    assert "Binding: latency" in text
+    assert "Nothing is that fast." in text
+    assert "Closest measured plan" in text
+
+
+def test_a_query_from_outside_is_no_markup() -> None:
+    text = printed(query_text(view(Phase.FAILED, message="[bold red]oops[/bold red] :smile:")))
+    assert "[bold red]oops[/bold red] :smile:" in text
+
+
+def test_queries_are_listed_with_their_objectives() -> None:
+    text = printed(queries_table([view()]))
+    assert "q-0123456789ab" in text
+    assert "planning" in text
+    assert printed(queries_table([])) == "No queries.\n"
+
+
+def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:
+    progress = ProgressView(
+        phase="searching", measured=3, spent_s=1.25, profiling_left_s=4.75, time_left_s=2.0
+    )
+    line = progress_line(view(progress=progress))
+    assert line == ("searching, 3 measured, 1.2 s spent, 2.0 s left, best none feasible yet")
+    found = progress.model_copy(update={"best": plan()})
+    assert progress_line(view(progress=found)).endswith("best 0.925 12.3 ms $0.1000/h")
+    assert progress_line(view(Phase.QUEUED)) == "queued"
+
+
+def test_the_schedule_tells_machines_reasons_and_use() -> None:
+    text = printed(
+        schedule_table(
+            ScheduleView(
+                assignments=[
+                    AssignmentView(
+                        query_id="q-1",
+                        plan_id="p-1",
+                        machines=[MachineShare(tier="cloud", machine=1, share=0.25)],
+                    )
+                ],
+                waiting=[WaitingView(query_id="q-2", reason="no machine is free")],
+                tiers=[TierUse(tier="cloud", machines=2, used=0.25, utilisation=0.125)],
+            )
+        )
+    )
+    for part in ("cloud / 1: 0.25", "no machine is free", "12%"):
+        assert part in text
+    empty = printed(schedule_table(ScheduleView(assignments=[], waiting=[], tiers=[])))
+    assert "Nothing scheduled." in empty
+
+
+def test_a_deployment_says_how_shares_are_enforced_and_what_is_emulated() -> None:
+    instance = InstanceView(
+        tier="edge",
+        operators=["sampler"],
+        pid=7,
+        address="127.0.0.1:5",
+        share=0.5,
+        enforcement="duty cycle",
+        emulated=True,
+    )
+    text = printed(
+        deployment_table(
+            DeploymentView(
+                query_id="q-1",
+                phase="ready",
+                instances=[instance],
+                observed=ObservedView(count=9, mean_s=0.02),
+            )
+        )
+    )
+    for part in ("edge (emulated)", "duty cycle", "9 answered, 0 failed", "mean 20.0 ms"):
+        assert part in text
+
+
+def test_elsewhere_than_on_a_terminal_a_line_is_told_once_per_change() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    with Follow(console) as lines:
+        for key, text in (("a", "one"), ("a", "two"), ("b", "three"), ("b", "four")):
+            lines.update({"q-1": (key, text)})
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "  q-1  one\n  q-1  three\n"
+
+
+def test_on_a_terminal_the_last_state_stays() -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with Follow(console) as lines:
+        lines.update({"q-1": ("a", "one")})
+        lines.update({"q-1": ("a", "two")})
+    assert isinstance(console.file, io.StringIO)
+    assert "two" in console.file.getvalue()

@@ -1,0 +1,212 @@
+"""What crosses the edge: strict on the way in, tolerant on the way out."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from api.query_file import query_of
+from api.schemas import (
+    EstimateView,
+    ExampleReference,
+    HealthView,
+    PlanView,
+    Problem,
+    QueryRequest,
+    RequestBody,
+    faults_of,
+    infrastructure_view,
+    pipeline_view,
+    plan_view,
+    to_query,
+)
+from api.schemas.faults import MOST_FAULTS
+from pipelines.configuration import Configuration
+from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.operators import Knob, OperatorSpec
+from pipelines.plan import Deployment, Plan
+from pipelines.presets import PRESETS
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import Estimate, Slo, SloState
+from tests.api.malformed import DOCUMENTS, Wrong, query
+
+SEMANTIC = {"unknown pipeline"}  # what only a registry can tell
+
+
+@pytest.mark.parametrize(
+    "wrong", [w for w in DOCUMENTS if w.name not in SEMANTIC], ids=lambda wrong: wrong.name
+)
+def test_a_malformed_query_is_refused_with_field_rule_and_value(wrong: Wrong) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        query_of(wrong.content)
+    told = [f for f in caught.value.faults if f.field == wrong.field and wrong.rule in f.rule]
+    assert told, caught.value
+    assert wrong.value in told[0].value
+
+
+@pytest.mark.parametrize("value", [float("nan"), inf, -inf])
+@pytest.mark.parametrize("field", ["weight", "duration_s", "request_rate_per_s"])
+def test_no_number_that_json_lacks_is_taken(field: str, value: float) -> None:
+    with pytest.raises(InvalidInput, match=f"{field} must be finite"):
+        query_of(query(**{field: value}))
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "rule"),
+    [
+        ({}, "the whole", "must have exactly one of input, example"),
+        ({"input": 1, "example": {"index": 0}}, "the whole", "must have exactly one of"),
+        ({"example": None}, "the whole", "must have exactly one of"),
+        ({"example": {"index": 200}}, "example.index", "must be less than count"),
+        ({"example": {"index": -1}}, "example.index", "must be >= 0"),
+        ({"example": {"index": 0, "seed": -1}}, "example.seed", "must be >= 0"),
+        ({"example": {}}, "example.index", "must be given"),
+        ({"example": {"index": 0, "of": 3}}, "example.of", "must be one of the known fields"),
+        ({"input": 1, "timeout_s": 0}, "timeout_s", "must be > 0"),
+        ({"input": 1, "timeout_s": 601}, "timeout_s", "must be <= 600"),
+        ({"input": 1, "priority": 1}, "priority", "must be one of the known fields"),
+    ],
+)
+def test_a_malformed_request_is_refused(body: object, field: str, rule: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        RequestBody.model_validate(body)
+    faults = faults_of(caught.value, model=RequestBody)
+    assert any(fault.field == field and rule in fault.rule for fault in faults), faults
+
+
+def test_the_input_of_a_request_may_be_null() -> None:
+    assert RequestBody.model_validate({"input": None}).input is None
+
+
+def test_the_last_example_is_within_its_count() -> None:
+    assert ExampleReference(index=199).index == 199
+
+
+def test_faults_of_a_list_leave_out_leading_parts() -> None:
+    details = [{"type": "missing", "loc": ("body", "slo", "accuracy"), "msg": "", "input": {}}]
+    (fault,) = faults_of(details, skip=1)
+    assert str(fault) == "slo.accuracy must be given, got nothing."
+
+
+def test_an_unknown_kind_of_finding_still_has_a_rule() -> None:
+    details = [{"type": "brand_new", "loc": ("slo", 3), "msg": "No good", "input": 1}]
+    (fault,) = faults_of(details)
+    assert str(fault) == "slo[3] must be valid (No good), got 1."
+
+
+def test_only_so_many_faults_are_listed() -> None:
+    document = query(**{f"field{i}": i for i in range(MOST_FAULTS + 10)})
+    with pytest.raises(InvalidInput) as caught:
+        query_of(document)
+    assert len(caught.value.faults) == MOST_FAULTS
+
+
+def test_a_request_with_defaults_is_the_query_with_defaults() -> None:
+    found = to_query(query_of(query()))
+    assert found == Query(pipeline="digits", slo=Slo(accuracy=0.8, latency_s=0.5))
+    assert found.limits == PlanningLimits()
+
+
+def test_a_query_takes_the_name_of_an_imported_pipeline() -> None:
+    request = query_of(query(pipeline="my.module:pipeline"))
+    assert to_query(request, pipeline="mine").pipeline == "mine"
+
+
+@given(
+    accuracy=st.floats(0, 1),
+    latency_s=st.floats(1e-9, 1e9),
+    weight=st.floats(1e-9, 1e9),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_every_accepted_request_survives_json(
+    accuracy: float, latency_s: float, weight: float, seed: int
+) -> None:
+    request = query_of(
+        query(slo={"accuracy": accuracy, "latency_s": latency_s}, weight=weight, seed=seed)
+    )
+    assert QueryRequest.model_validate_json(request.model_dump_json()) == request
+    assert QueryRequest.model_validate(request.model_dump(mode="json")) == request
+    to_query(request)  # no rule of the vocabulary is missing from the schema
+
+
+def test_an_answer_may_have_fields_that_a_reader_does_not_know() -> None:
+    assert HealthView.model_validate_json('{"version": "9", "mood": "good"}').version == "9"
+
+
+GRAPH = PipelineGraph(
+    name="pair",
+    operators=(
+        OperatorSpec(name="a", knobs=(Knob(name="k", values=(1, 2)),)),
+        OperatorSpec(name="b", after=("a",)),
+    ),
+)
+
+
+def _plan(*, high: float = 0.3) -> Plan:
+    deployment = Deployment(
+        placement={"a": "device", "b": "cloud"},
+        allocation={"a": 1.0, "b": 0.5},
+        replicas={"a": 1, "b": 1},
+    )
+    return Plan(
+        pipeline="pair",
+        configuration=Configuration((("a", "k", 2),)),
+        deployment=deployment,
+        demand=deployment.demand(GRAPH),
+        accuracy=Estimate(value=0.9, low=0.8, high=0.95, confidence=0.95, inputs=40),
+        latency_s=Estimate(value=0.2, low=0.1, high=high, confidence=0.95, inputs=40),
+        cost_usd_per_hour=0.2,
+        tier_service_s={"device": 0.1, "cloud": 0.05},
+    )
+
+
+def test_a_plan_is_shown_with_its_states_and_what_is_emulated() -> None:
+    view = plan_view(_plan(), Slo(accuracy=0.8, latency_s=0.25), PRESETS["local"])
+    assert view.id == _plan().id
+    assert view.states == {"accuracy": SloState.MET, "latency": SloState.LIKELY}
+    assert view.emulated == ["device"]
+    assert view.configuration == {"a": {"k": 2}}
+    assert [(item.tier, item.share) for item in view.demand] == [("device", 1.0), ("cloud", 0.5)]
+    assert PlanView.model_validate_json(view.model_dump_json()) == view
+
+
+def test_an_unbounded_interval_has_no_end_in_json() -> None:
+    view = plan_view(_plan(high=inf), Slo(accuracy=0.8, latency_s=0.25), PRESETS["local"])
+    assert view.latency_s.high is None
+    assert EstimateView.model_validate_json(view.latency_s.model_dump_json()) == view.latency_s
+
+
+def test_a_plan_may_be_called_by_another_id() -> None:
+    slo = Slo(accuracy=0.8, latency_s=0.25)
+    assert plan_view(_plan(), slo, PRESETS["local"], id="p-1").id == "p-1"
+
+
+def test_a_pipeline_is_shown_with_the_size_of_its_space() -> None:
+    view = pipeline_view(GRAPH)
+    assert view.configurations == 2
+    assert [operator.after for operator in view.operators] == [[], ["a"]]
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_an_infrastructure_is_shown_whole(name: str) -> None:
+    view = infrastructure_view(PRESETS[name])
+    assert [tier.name for tier in view.tiers] == [tier.name for tier in PRESETS[name].tiers]
+    assert len(view.links) == len(PRESETS[name].links)
+    assert view.origin == PRESETS[name].origin
+
+
+def test_a_problem_has_the_fields_of_rfc_9457() -> None:
+    problem = Problem(title="Bad", status=422, detail="no", instance="/v1/queries")
+    assert set(problem.model_dump()) == {
+        "type",
+        "title",
+        "status",
+        "detail",
+        "instance",
+        "errors",
+    }

@@ -1,0 +1,107 @@
+"""Workers that die are replaced, and their queries freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from api.phases import Phase
+from api.store.records import NewQuery
+from api.store.sql import SqlStore
+from api.supervisor import Supervisor, _Seat
+from pipelines.clock import ManualClock
+from tests.api.fakes import sql_store
+
+
+@dataclass
+class FakeProcess:
+    pid: int | None = 1
+    exitcode: int | None = None
+
+    def terminate(self) -> None:
+        self.exitcode = -15
+
+    def kill(self) -> None:
+        self.exitcode = -9
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+
+@dataclass
+class Nursery:
+    started: list[tuple[str, FakeProcess]] = field(default_factory=list)
+
+    def __call__(self, worker: str) -> FakeProcess:
+        process = FakeProcess()
+        self.started.append((worker, process))
+        return process
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = sql_store(tmp_path)
+    made.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
+    yield made
+    made.close()
+
+
+def supervisor(store: SqlStore, clock: ManualClock, nursery: Nursery) -> Supervisor:
+    made = Supervisor(
+        store=store, clock=clock, spawn=nursery, workers=1, lease_s=30.0, crash_limit=3
+    )
+    made._seats = [_Seat()]
+    return made
+
+
+def test_a_query_whose_workers_die_three_times_fails_with_the_cause(store: SqlStore) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    for crash in range(1, 4):
+        watched.tick()
+        worker, process = nursery.started[-1]
+        assert len(nursery.started) == crash
+        store.claim(worker, at=clock.timestamp())
+        process.exitcode = -9
+        watched.tick()
+        clock.sleep(1.0)
+    record = store.query("q-1")
+    assert record.phase is Phase.FAILED
+    assert record.message == "the planning worker ended with SIGKILL, 3 times"
+
+
+def test_a_worker_that_cannot_start_is_tried_ever_more_seldom(store: SqlStore) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    for _ in range(1000):  # 100 s
+        watched.tick()
+        nursery.started[-1][1].exitcode = 1
+        clock.sleep(0.1)
+    # Pauses 0.4, 0.8, 1.6, 3.2, 6.4, then 10 s: 5 in 12.4 s, at most 9 in the rest.
+    assert 8 <= len(nursery.started) <= 15
+
+
+def test_a_silent_worker_loses_its_query(store: SqlStore) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    store.claim("elsewhere", at=0.0)
+    clock.sleep(30.0)
+    watched.tick()
+    assert store.query("q-1").phase is Phase.PLANNING  # silent for just the lease
+    clock.sleep(0.1)
+    watched.tick()
+    assert store.query("q-1").phase is Phase.QUEUED
+
+
+def test_stopping_ends_the_workers_and_returns_their_queries(store: SqlStore) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    watched.tick()
+    worker, process = nursery.started[0]
+    store.claim(worker, at=0.0)
+    watched.stop()
+    assert process.exitcode == -15
+    assert (store.query("q-1").phase, store.query("q-1").crashes) == (Phase.QUEUED, 0)

@@ -1,0 +1,341 @@
+"""The contract of `Store`, over every implementation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from api.phases import CANCELLABLE, LIVE, Phase
+from api.store.engine import connect
+from api.store.migrate import migrate
+from api.store.records import Ending, Move, NewQuery
+from api.store.sql import SqlStore
+from api.store.store import Conflict, NotFound, Store
+from api.store.tables import Base
+
+POSTGRES = os.environ.get("CIRCINUS_TEST_POSTGRES", "")
+
+
+def sqlite_file(folder: Path) -> Store:
+    engine = connect(f"sqlite:///{folder / 'made' / 'store.sqlite3'}")
+    migrate(engine)
+    return SqlStore(engine)
+
+
+def sqlite_memory(folder: Path) -> Store:
+    engine = connect("sqlite://")
+    migrate(engine)
+    return SqlStore(engine)
+
+
+def postgres(folder: Path) -> Store:
+    engine = connect(POSTGRES)
+    migrate(engine)
+    with engine.begin() as connection:
+        for table in reversed(Base.metadata.sorted_tables):
+            connection.execute(delete(table))
+    return SqlStore(engine)
+
+
+MAKERS: list[Callable[[Path], Store]] = [sqlite_file, sqlite_memory]
+if POSTGRES:
+    MAKERS.append(postgres)
+
+
+@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+def new(query_id: str, *, key: str | None = None, fingerprint: str = "f") -> NewQuery:
+    spec = {"pipeline": "digits", "slo": {"accuracy": 0.5}}
+    return NewQuery(id=query_id, spec=spec, fingerprint=fingerprint, idempotency_key=key, at=100.0)
+
+
+def planned(store: Store, query_id: str = "q-1", *, plans: int = 2) -> None:
+    store.submit(new(query_id))
+    claimed = store.claim("w-1", at=101.0)
+    assert claimed is not None
+    documents = tuple((f"p-{i}", {"id": f"p-{i}", "cost": i}) for i in range(plans))
+    ending = Ending(
+        phase=Phase.WAITING, message="planned", result={"plans": plans}, plans=documents
+    )
+    assert store.finish(claimed.id, "w-1", ending, at=102.0)
+
+
+def test_an_unknown_query_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match="query must exist, got 'q-9'"):
+        store.query("q-9")
+
+
+def test_cancelling_an_unknown_query_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match="query must exist"):
+        store.request_cancel("q-9", at=1.0)
+
+
+def test_an_unknown_plan_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match="plan must exist, got 'p-9'"):
+        store.plan("p-9")
+
+
+def test_a_key_that_comes_again_with_another_query_is_a_conflict(store: Store) -> None:
+    store.submit(new("q-1", key="mine"))
+    with pytest.raises(Conflict, match="Idempotency-Key must not come again"):
+        store.submit(new("q-2", key="mine", fingerprint="other"))
+    assert [record.id for record in store.queries(limit=9)] == ["q-1"]
+
+
+def test_a_key_that_comes_again_gives_the_first_query(store: Store) -> None:
+    first, is_new = store.submit(new("q-1", key="mine"))
+    again, is_new_again = store.submit(new("q-2", key="mine"))
+    assert (is_new, is_new_again) == (True, False)
+    assert again == first
+
+
+def test_one_key_submitted_by_many_at_once_is_one_query(store: Store) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda i: store.submit(new(f"q-{i}", key="k")), range(16)))
+    assert sum(is_new for _, is_new in answers) == 1
+    assert len({record.id for record, _ in answers}) == 1
+
+
+def test_queries_without_a_key_are_all_new(store: Store) -> None:
+    assert all(store.submit(new(f"q-{i}"))[1] for i in range(3))
+
+
+def test_a_new_query_is_queued_with_its_history(store: Store) -> None:
+    record, _ = store.submit(new("q-1"))
+    assert record.phase is Phase.QUEUED
+    assert [(change.phase, change.at) for change in record.history] == [(Phase.QUEUED, 100.0)]
+    assert store.query("q-1") == record
+
+
+def test_what_comes_out_is_a_copy(store: Store) -> None:
+    spec: dict[str, object] = {"slo": {"accuracy": 0.5}}
+    store.submit(NewQuery(id="q-1", spec=spec, fingerprint="f", idempotency_key=None, at=1.0))
+    spec["slo"] = "changed by the caller"
+    read = store.query("q-1").spec
+    read["slo"]["accuracy"] = 0.9  # type: ignore[index]  # as a careless reader would
+    assert store.query("q-1").spec == {"slo": {"accuracy": 0.5}}
+
+
+def test_an_empty_queue_gives_nothing(store: Store) -> None:
+    assert store.claim("w-1", at=1.0) is None
+
+
+def test_the_oldest_query_is_claimed_first(store: Store) -> None:
+    for i in range(3):
+        store.submit(new(f"q-{i}"))
+    claimed = [store.claim("w-1", at=float(i)) for i in range(4)]
+    assert [record and record.id for record in claimed] == ["q-0", "q-1", "q-2", None]
+    assert claimed[0] is not None
+    assert (claimed[0].phase, claimed[0].claimed_by) == (Phase.PLANNING, "w-1")
+
+
+def test_no_query_is_claimed_twice_by_workers_that_race(store: Store) -> None:
+    for i in range(20):
+        store.submit(new(f"q-{i}"))
+    with ThreadPoolExecutor(8) as threads:
+        claims = list(threads.map(lambda i: store.claim(f"w-{i}", at=1.0), range(32)))
+    ids = [record.id for record in claims if record is not None]
+    assert len(ids) == len(set(ids))
+    for _ in range(20 - len(ids)):  # PostgreSQL may skip a row that another one looks at
+        left = store.claim("w-last", at=2.0)
+        assert left is not None
+        ids.append(left.id)
+    assert len(set(ids)) == 20
+
+
+def test_a_beat_of_somebody_else_says_stop(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.claim("w-1", at=1.0)
+    assert store.beat("q-1", "w-2", at=2.0, progress={"spent_s": 1}) is True
+    assert store.query("q-1").progress is None
+
+
+def test_a_beat_stores_progress_and_keeps_it_without_news(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.claim("w-1", at=1.0)
+    assert store.beat("q-1", "w-1", at=2.0, progress={"spent_s": 1.5}) is False
+    assert store.beat("q-1", "w-1", at=3.0) is False
+    assert store.query("q-1").progress == {"spent_s": 1.5}
+
+
+def test_the_end_of_planning_is_stored_with_its_plans(store: Store) -> None:
+    planned(store)
+    record = store.query("q-1")
+    assert (record.phase, record.message, record.claimed_by) == (Phase.WAITING, "planned", None)
+    assert record.result == {"plans": 2}
+    assert [(plan.id, plan.position) for plan in store.plans("q-1")] == [("p-0", 0), ("p-1", 1)]
+    assert store.plan("p-1").plan == {"id": "p-1", "cost": 1}
+
+
+def test_whoever_lost_the_query_stores_nothing(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.claim("w-1", at=1.0)
+    store.requeue_silent(since=2.0, at=2.0)
+    ending = Ending(phase=Phase.WAITING, message="", result={}, plans=(("p-0", {}),))
+    assert store.finish("q-1", "w-1", ending, at=3.0) is False
+    assert store.query("q-1").phase is Phase.QUEUED
+    assert store.plans("q-1") == ()
+
+
+def test_the_same_plan_of_two_queries_is_found_as_the_newest_sees_it(store: Store) -> None:
+    planned(store, "q-1")
+    planned(store, "q-2")
+    assert store.plan("p-0").query_id == "q-2"
+
+
+def test_a_queued_query_is_cancelled_at_once(store: Store) -> None:
+    store.submit(new("q-1"))
+    assert store.request_cancel("q-1", at=2.0).phase is Phase.CANCELLED
+    assert store.claim("w-1", at=3.0) is None
+
+
+def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
+    store.submit(new("q-1"))
+    first = store.request_cancel("q-1", at=2.0)
+    assert store.request_cancel("q-1", at=3.0) == first
+
+
+def test_the_worker_is_told_to_stop_and_its_ending_becomes_cancelled(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.claim("w-1", at=1.0)
+    assert store.request_cancel("q-1", at=2.0).phase is Phase.PLANNING
+    assert store.beat("q-1", "w-1", at=2.5) is True
+    ending = Ending(phase=Phase.WAITING, message="planned", result={})
+    assert store.finish("q-1", "w-1", ending, at=3.0)
+    assert store.query("q-1").phase is Phase.CANCELLED
+
+
+def test_what_is_planned_cannot_be_cancelled(store: Store) -> None:
+    planned(store)
+    with pytest.raises(Conflict, match=r"phase must be queued or planning .*, got waiting"):
+        store.request_cancel("q-1", at=9.0)
+
+
+def test_a_crash_returns_the_query_until_the_limit(store: Store) -> None:
+    store.submit(new("q-1"))
+    for crash in (1, 2):
+        store.claim("w-1", at=1.0)
+        assert store.crashed("w-1", at=2.0, limit=3, cause="killed by SIGKILL") == ("q-1",)
+        record = store.query("q-1")
+        assert (record.phase, record.crashes) == (Phase.QUEUED, crash)
+    store.claim("w-1", at=3.0)
+    store.crashed("w-1", at=4.0, limit=3, cause="killed by SIGKILL")
+    record = store.query("q-1")
+    assert record.phase is Phase.FAILED
+    assert record.message == "killed by SIGKILL, 3 times"
+
+
+def test_a_crash_of_a_worker_without_a_query_changes_nothing(store: Store) -> None:
+    planned(store)
+    assert store.crashed("w-1", at=9.0, limit=1, cause="?") == ()
+    assert store.query("q-1").phase is Phase.WAITING
+
+
+def test_a_crash_while_cancelling_is_a_cancellation(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.claim("w-1", at=1.0)
+    store.request_cancel("q-1", at=2.0)
+    store.crashed("w-1", at=3.0, limit=1, cause="?")
+    assert store.query("q-1").phase is Phase.CANCELLED
+
+
+def test_only_the_silent_are_requeued(store: Store) -> None:
+    for query_id in ("q-1", "q-2"):
+        store.submit(new(query_id))
+        store.claim(f"w-{query_id}", at=1.0)
+    store.beat("q-2", "w-q-2", at=10.0)
+    assert store.requeue_silent(since=10.0, at=20.0) == ("q-1",)
+    assert store.query("q-1").phase is Phase.QUEUED
+    assert store.query("q-2").phase is Phase.PLANNING
+    assert store.query("q-1").crashes == 0
+
+
+def test_a_move_from_another_phase_changes_nothing(store: Store) -> None:
+    store.submit(new("q-1"))
+    before = store.query("q-1")
+    move = Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=5.0)
+    assert store.move(move) is False
+    assert store.query("q-1") == before
+    unknown = Move(query_id="q-9", expected=CANCELLABLE, to=Phase.RETIRED, at=5.0)
+    assert store.move(unknown) is False
+
+
+def test_a_move_is_in_the_history_once(store: Store) -> None:
+    planned(store)
+    for _ in range(3):
+        move = Move(
+            query_id="q-1", expected=LIVE, to=Phase.WAITING, at=5.0, message="no room on edge"
+        )
+        assert store.move(move) is True
+    record = store.query("q-1")
+    assert record.message == "no room on edge"
+    assert [change.phase for change in record.history] == [
+        Phase.QUEUED,
+        Phase.PLANNING,
+        Phase.WAITING,
+        Phase.WAITING,
+    ]
+
+
+def test_queries_come_newest_first_in_pages(store: Store) -> None:
+    for i in range(5):
+        store.submit(new(f"q-{i}"))
+    first = store.queries(limit=2)
+    second = store.queries(limit=2, before=first[-1].serial)
+    last = store.queries(limit=2, before=second[-1].serial)
+    assert [record.id for record in (*first, *second, *last)] == [
+        "q-4",
+        "q-3",
+        "q-2",
+        "q-1",
+        "q-0",
+    ]
+    assert store.queries(limit=2, before=last[-1].serial) == ()
+
+
+def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
+    planned(store, "q-1")
+    store.submit(new("q-2"))
+    assert [r.id for r in store.queries(limit=9, phases=frozenset({Phase.WAITING}))] == ["q-1"]
+    assert store.count(frozenset({Phase.QUEUED})) == 1
+    assert store.count(frozenset({Phase.QUEUED, Phase.WAITING})) == 2
+    assert store.count(frozenset()) == 0
+
+
+def test_the_schedule_is_replaced(store: Store) -> None:
+    assert store.schedule() is None
+    store.set_schedule({"assignments": [1]}, at=1.0)
+    store.set_schedule({"assignments": []}, at=2.0)
+    assert store.schedule() == {"assignments": []}
+
+
+def test_a_file_is_there_after_closing(tmp_path: Path) -> None:
+    first = sqlite_file(tmp_path)
+    planned(first)
+    before = first.query("q-1")
+    first.close()
+    second = sqlite_file(tmp_path)
+    assert second.query("q-1") == before
+    assert len(second.plans("q-1")) == 2
+    second.close()
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 1e-300, 0.30000000000000004])
+def test_numbers_survive_exactly(store: Store, accuracy: float) -> None:
+    store.submit(
+        NewQuery(
+            id="q-1", spec={"a": accuracy}, fingerprint="f", idempotency_key=None, at=accuracy
+        )
+    )
+    assert store.query("q-1").spec == {"a": accuracy}
+    assert store.query("q-1").history[0].at == accuracy

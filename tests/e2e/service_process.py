@@ -1,0 +1,129 @@
+"""A real service process on loopback, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    """Give a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class ServiceProcess:
+    """Starts, kills and talks to a service on one database."""
+
+    folder: Path
+    extra: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def database_url(self) -> str:
+        return f"sqlite:///{self.folder / 'service.sqlite3'}"
+
+    @property
+    def call_log(self) -> Path:
+        return self.folder / "calls.jsonl"
+
+    def start(self) -> None:
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("CIRCINUS_")},
+            "PYTHONPATH": str(ROOT),
+            "CIRCINUS_DATABASE_URL": self.database_url,
+            "CIRCINUS_PORT": str(self.port),
+            "CIRCINUS_PLANNING_WORKERS": "1",
+            "CIRCINUS_EXTRA_PIPELINES": "tests.e2e.slow_sum:pipeline",
+            "CIRCINUS_WORKER_LOGS": str(self.folder / "logs"),
+            "SLOW_SUM_LOG": str(self.call_log),
+            **self.extra,
+        }
+        with (self.folder / "service.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "api.app"], env=environment, stderr=log, cwd=self.folder
+            )
+        self.wait_for(self._healthy, "the service to answer")
+
+    def kill(self) -> list[psutil.Process]:
+        """Kill the service, and only it; give the processes that it had started."""
+        assert self.process is not None
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return children
+
+    def stop(self) -> int:
+        """Interrupt the service as a terminal does; give its exit code."""
+        if self.process is None or self.process.poll() is not None:
+            return 0
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def ask(self, method: str, path: str, *, json: object = None) -> httpx.Response:
+        with httpx.Client(trust_env=False, timeout=30, headers=self.headers) as client:
+            return client.request(method, f"http://127.0.0.1:{self.port}{path}", json=json)
+
+    def submit(self, **more: object) -> str:
+        answer = self.ask("POST", "/v1/queries", json=query(**more))
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    def query(self, query_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask("GET", f"/v1/queries/{query_id}").json()
+        return found
+
+    def wait_for_phase(self, query_id: str, *phases: str) -> dict[str, Any]:
+        self.wait_for(
+            lambda: self.query(query_id)["phase"] in phases, f"{query_id} to be {phases}"
+        )
+        return self.query(query_id)
+
+    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not happened():
+            log = (self.folder / "service.log").read_text()[-6000:]
+            if self.process is not None and self.process.poll() is not None:
+                raise AssertionError(f"the service ended while waiting for {what}:\n{log}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited in vain for {what}:\n{log}")
+            time.sleep(0.05)
+
+    def _healthy(self) -> bool:
+        try:
+            return self.ask("GET", "/healthz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+def query(**more: object) -> dict[str, object]:
+    """Give a query that slow-sum can meet."""
+    return {
+        "pipeline": "slow-sum",
+        "data": {"examples": 60},
+        "slo": {"accuracy": 0.8, "latency_s": 1.0},
+        **more,
+    }

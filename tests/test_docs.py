@@ -1,0 +1,173 @@
+"""What the pages say exists, and what exists is in the pages."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DECISIONS = sorted(ROOT.glob("docs/adr/[0-9]*.md"))
+SECTIONS = ["Context", "Decision", "Rejected", "Consequences", "How we will notice it was wrong"]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def read(*names: str) -> str:
+    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in names)
+
+
+def blocks(language: str, *names: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(*names), re.MULTILINE | re.DOTALL)
+
+
+# --- The command line ----------------------------------------------------------------
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its full name, such as `circinus study trace`."""
+    from api.cli import app
+
+    return dict(walk("circinus", typer.main.get_command(app)))
+
+
+def walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - click's or typer's
+    children = getattr(command, "commands", {})
+    if not children:
+        yield name, command
+    for child, below in children.items():
+        yield from walk(f"{name} {child}", below)
+
+
+def test_every_command_has_help() -> None:
+    found = commands()
+
+    assert found
+    assert [name for name, command in found.items() if not (command.help or "").strip()] == []
+
+
+def test_every_option_of_every_command_has_help() -> None:
+    silent = [
+        f"{name} {parameter.name}"
+        for name, command in commands().items()
+        for parameter in command.params
+        if not (getattr(parameter, "help", "") or "").strip()
+    ]
+
+    assert silent == []
+
+
+def test_every_command_is_in_the_pages() -> None:
+    text = read("README.md", *map(relative, ROOT.glob("docs/*.md")))
+
+    assert [name for name in commands() if not re.search(rf"{name}\b", text)] == []
+
+
+def test_every_command_in_the_readme_exists() -> None:
+    listed = re.findall(r"^\| `(circinus [a-z ]+[a-z])", read("README.md"), re.MULTILINE)
+
+    assert len(listed) > 10
+    assert set(listed) - set(commands()) == set()
+
+
+# --- HTTP ----------------------------------------------------------------------------
+
+
+def served_routes() -> set[str]:
+    from api.app import create_app
+
+    paths: dict[str, dict[str, Any]] = create_app().openapi()["paths"]
+    return {
+        f"{method.upper()} {anonymous(path)}"
+        for path, methods in paths.items()
+        for method in methods
+    }
+
+
+def documented_routes() -> set[str]:
+    found = re.findall(r"^\| `([A-Z]+) (/\S*)`", read("docs/http.md"), re.MULTILINE)
+    return {f"{method} {anonymous(path)}" for method, path in found}
+
+
+def anonymous(path: str) -> str:
+    """The path without the names of its parameters: pages write `{id}`, code is longer."""
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+def test_the_http_page_lists_exactly_the_routes_that_are_served() -> None:
+    assert documented_routes() == served_routes()
+
+
+# --- The pages themselves ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_a_page_links_only_to_what_exists(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=relative)
+def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None:
+    text = decision.read_text(encoding="utf-8")
+
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+    assert f"({decision.name})" in read("docs/adr/README.md")
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["declared", "from LangChain"])
+def test_a_pipeline_in_the_readme_runs(number: int, tmp_path: Path) -> None:
+    from pipelines.configuration import ConfigurationSpace
+    from pipelines.pipeline import Pipeline
+
+    path = tmp_path / "example.py"
+    path.write_text(blocks("python", "README.md")[number], encoding="utf-8")
+    pipeline = runpy.run_path(str(path))["pipeline"]
+    assert isinstance(pipeline, Pipeline)
+    assert pipeline.examples is not None
+    space = ConfigurationSpace(pipeline.graph)
+    scores = [
+        pipeline.score_of(pipeline.run(example.input, space.configuration(n)), example.expected)
+        for n in range(space.size)
+        for example in pipeline.examples(3, 1).examples
+    ]
+
+    assert space.size > 1
+    assert {min(scores), max(scores)} == {0.0, 1.0}  # the choice matters, and one is right
+
+
+def test_the_query_in_the_readme_is_a_query() -> None:
+    from api.schemas.query import QueryRequest, to_query
+
+    (source,) = blocks("yaml", "README.md")
+    query = to_query(QueryRequest.model_validate(yaml.safe_load(source)))
+
+    assert query.pipeline == "digits"
+    assert query.slo.latency_statistic == "p95"
+
+
+def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_environment() -> None:
+    from api.settings import Settings
+
+    documented = re.findall(r"^\| `(CIRCINUS_[A-Z_]+)`", read("docs/service.md"), re.MULTILINE)
+
+    assert sorted(documented) == sorted(f"CIRCINUS_{n.upper()}" for n in Settings.model_fields)
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = read("Makefile")
+    (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    described = re.findall(r"^## ([a-z]+): ", makefile, re.MULTILINE)
+
+    assert sorted(described) == sorted(phony.split())
