@@ -84,7 +84,7 @@ def test_a_proposal_of_cmbo_over_7000_candidates(
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
         loop.observe(int(number), 50)
-    while loop.proposal is not None and loop.proposal.best_chance is None:
+    while loop.proposal is not None and loop.proposal.chance is None:
         loop.step()  # the initial design
     benchmark.pedantic(loop.step, rounds=20)  # type: ignore[no-untyped-call]  # the plugin's own
 

@@ -118,17 +118,17 @@ class Cmbo:
         return Proposal(
             number=numbers(best),
             inputs=self._settings.inputs,
-            best_chance=self._best_chance(accuracy, latency),
+            chance=self._chance(accuracy, latency),
         )
 
     def _proposal(self, position: int) -> Proposal:
         return Proposal(number=self._pool.numbers[position], inputs=self._settings.inputs)
 
-    def _best_chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
-        """Give the largest chance, deviations doubled; None before every knob value was met.
+    def _chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
+        """Give a bound on Pr[any other meets the SLOs]; None before every knob value was met.
 
-        The models have been wrong where they had seen little: an infeasible query is worth a
-        second look.
+        By Boole's inequality, deviations doubled: the models have been wrong where they had seen
+        little, and an infeasible query is worth a second look.
         """
         if not (encode(self._space, self._numbers).any(axis=0)).all():
             return None
@@ -138,7 +138,7 @@ class Cmbo:
             accuracy_slo=self._slo.accuracy,
             latency_slo_s=self._slo.latency_s,
         )
-        return float(np.exp(chance.max()))
+        return min(float(np.exp(chance).sum()), 1.0)
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
         x = encode(self._space, self._numbers)

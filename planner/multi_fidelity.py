@@ -165,7 +165,7 @@ class MultiFidelity:
         return Proposal(
             number=self._numbers[best],
             inputs=self._next_inputs(best, int(inputs[best])),
-            best_chance=self._best_chance(look),
+            chance=self._chance(look),
         )
 
     def observe(self, number: int, seen: Observation | None) -> Verdict:
@@ -309,17 +309,17 @@ class MultiFidelity:
         )
         return Verdict.ABOVE if sure and not late else Verdict.UNDECIDED
 
-    def _best_chance(self, look: _Look) -> float | None:
-        """Give the largest chance of what is not announced; None before every value was met.
+    def _chance(self, look: _Look) -> float | None:
+        """Give a bound on the chance of any other; None before every knob value was met.
 
-        Deviations are doubled: an infeasible query is worth a second look.
+        By Boole's inequality, deviations doubled: an infeasible query is worth a second look.
         """
         if not self._whole or not all(seen.all() for seen in self._values_seen):
             return None
         accurate = log_ndtr((look.mean - self._slo.accuracy) / (2 * np.sqrt(look.variance)))
         ahead = log(self._slo.latency_s) - look.seconds.log_latency
         fast = log_ndtr(ahead / (2 * np.sqrt(look.seconds.log_variance + _TINY)))
-        return float(np.exp((accurate + fast)[self._open].max(initial=-inf)))
+        return min(float(np.exp((accurate + fast)[self._open]).sum()), 1.0)
 
 
 def _log_chance(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:

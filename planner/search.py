@@ -303,7 +303,7 @@ class _Search:
         if proposal is None:
             failed = f", {len(self._failed)} of them failed" if self._failed else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
-        chance = proposal.best_chance
+        chance = proposal.chance
         enough = count >= self._settings.minimum
         if enough and chance is not None and chance < self._settings.hopeless:
             return _Stop(

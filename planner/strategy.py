@@ -88,13 +88,13 @@ class Proposal:
         number: Of the configuration.
         inputs: On how many inputs in all, those it met before included, `>= 1`; None: as many as
             the search's stopping rule needs to decide.
-        best_chance: Largest probability that the strategy gives any configuration not announced
-            yet to meet accuracy and latency; None: it has no model of that (yet).
+        chance: What the strategy takes the probability to be that any configuration not announced
+            yet meets the SLOs, at most; None when it cannot say.
     """
 
     number: int
     inputs: int | None = None
-    best_chance: float | None = None
+    chance: float | None = None
 
 
 class Strategy(Protocol):

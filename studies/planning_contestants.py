@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines import checks
 from pipelines.evaluation import StoppingRule, Verdict
 from pipelines.profile import FloatArray
 from pipelines.trace import Trace
@@ -24,6 +25,8 @@ from planner.strategy import StrategyFactory
 from profiler.stopping import TTest
 
 TUNED_INPUTS = 20
+
+_ADAPTERS = ("optuna_tpe", "optuna_gp", "botorch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +75,10 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
         published_inputs: How many inputs the competitors as published measure on.
 
     Raises:
-        KeyError: If there is none.
+        InvalidInput: If there is none.
     """
+    known = (*names(), *_ADAPTERS)
+    checks.require(name in known, "strategy", f"must be among {', '.join(known)}", name)
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _OURS:

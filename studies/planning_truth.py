@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pipelines import checks
 from pipelines.configuration import ConfigurationSpace
 from pipelines.infrastructure import Infrastructure
 from pipelines.latency import Work, request_seconds
@@ -76,6 +77,7 @@ class Truth:
 
     def goals(self, level: str) -> list[Goal]:
         """Give the SLOs of a level, one per Pareto point, cheapest point first."""
+        checks.require(level in LEVELS, "slo", f"must be among {', '.join(LEVELS)}", level)
         part, multiple = LEVELS[level]
         found = []
         for row in self._pareto():

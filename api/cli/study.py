@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from api.cli.command import command
 from api.cli.exits import EPILOG
@@ -18,7 +20,14 @@ from api.rendering import formats
 from api.rendering.live import Follow
 from api.schemas import DataSource
 from pipelines.dataset import LARGEST_DATASET
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure_file import infrastructure_from_dict
+from pipelines.presets import PRESETS
 from studies import profiling as profiling_study
+from studies.planning import ONE_TIER, PlanningStudy, table
+from studies.planning import run as run_planning
+from studies.planning import summary as summary_of
 from studies.profiling_report import summary
 from studies.trace import TraceSummary, run
 from studies.trace_progress import TraceProgress
@@ -33,6 +42,7 @@ def register(app: typer.Typer) -> None:
     command(group, "ilp")(ilp)
     command(group, "dispatch")(dispatch)
     command(group, "profiling")(profiling)
+    command(group, "planning")(planning)
     app.add_typer(group, name="study")
 
 
@@ -128,6 +138,53 @@ def _comparison(found: profiling_study.Comparison, out: Path) -> str:
         for trace, ratio in found.cache_ratios.items()
     ]
     return "\n".join((head, *table, *variances, *caches, f"every cell: {out / 'profiling.csv'}"))
+
+
+def planning(
+    screen: Screen,
+    trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv.")],
+    strategies: Annotated[
+        str, typer.Option("--strategies", help="Names, separated by commas.")
+    ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
+    slo: Annotated[str, typer.Option("--slo", help="easy, medium, hard.")] = "easy,medium,hard",
+    seeds: Annotated[int, typer.Option("--seeds", help="Per Pareto point.", min=1)] = 20,
+    infrastructure: Annotated[
+        str | None, typer.Option("--infrastructure", help="Preset or file; none: one tier.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--budget", help="Profiling seconds of a run.", min=0.001)
+    ] = 60.0,
+    first_only: Annotated[
+        bool, typer.Option("--first-only", help="End a run with its first true plan.")
+    ] = False,
+) -> None:
+    """Replay planning strategies on traces and write a row per run."""
+    study = PlanningStudy(
+        traces=tuple(trace),
+        strategies=tuple(strategies.split(",")),
+        levels=tuple(slo.split(",")),
+        seeds=seeds,
+        infrastructure=_infrastructure(infrastructure),
+        budget_s=budget,
+        first_only=first_only,
+    )
+    cells = summary_of(run_planning(study, out))
+    document: dict[str, object] = {"cells": [asdict(cell) for cell in cells]}
+    screen.show(table(cells), document=document)
+
+
+def _infrastructure(named: str | None) -> Infrastructure:
+    if named is None:
+        return ONE_TIER
+    if named in PRESETS:
+        return PRESETS[named]
+    try:
+        document = yaml.safe_load(Path(named).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        rule = f"must be a readable file or one of {', '.join(PRESETS)} ({error})"
+        raise InvalidInput.of("infrastructure", rule, named) from error
+    return infrastructure_from_dict(document)
 
 
 def _progress_line(progress: TraceProgress) -> str:

@@ -1,0 +1,73 @@
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.trace import Trace, load_trace, save_trace
+from studies.planning import ONE_TIER, PlanningStudy, run, summary, table
+from studies.planning_contestants import contestant, names
+from studies.planning_truth import Truth
+from tests.oracles.synthetic import chain
+
+
+def _trace() -> Trace:
+    graph = chain(3, 4)
+    space = ConfigurationSpace(graph)
+    knobs = space.indices(list(range(space.size)))
+    rng = np.random.default_rng(0)
+    accuracy = 0.3 + 0.15 * knobs[:, 0] + 0.1 * knobs[:, 1]
+    seconds = np.stack([0.01 * (1 + knobs[:, 0]), 0.01 * (1 + knobs[:, 1])], axis=1)
+    return Trace(
+        graph=graph,
+        configurations=knobs.astype(np.int16),
+        score=(rng.random((12, 60)) < accuracy[:, None]).astype(np.float32),
+        latency_s=np.repeat(seconds[:, :, None], 60, axis=2).astype(np.float32),
+        output_bytes=np.ones((12, 2, 60), np.float32),
+        input_bytes=np.ones(60, np.float32),
+        features=np.zeros((60, 0), np.float32),
+    )
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="strategy must be among"):
+        contestant("magic", published_inputs=50)
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="slo must be among easy, medium, hard"):
+        Truth(_trace(), ONE_TIER).goals("absurd")
+
+
+def test_the_oracle_is_the_brute_force_optimum() -> None:
+    truth = Truth(_trace(), ONE_TIER)
+    for goal in truth.goals("medium"):
+        feasible = [
+            c
+            for c in range(12)
+            if truth.accuracy[c] >= goal.slo.accuracy - 1e-9
+            and truth.latency_s[c] <= goal.slo.latency_s
+        ]
+        fastest = min(truth.latency_s[c] for c in feasible)
+        # Least share in steps of 0.05 at 1 USD per hour.
+        steps = np.ceil(fastest / goal.slo.latency_s * 20 - 1e-6)
+        assert goal.least_cost == pytest.approx(0.05 * steps)
+        assert goal.oracle_s == pytest.approx(20 * min(truth.profiling_s[c] for c in feasible))
+
+
+def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> None:
+    save_trace(_trace(), tmp_path / "trace")
+    study = PlanningStudy(
+        traces=(tmp_path / "trace",), strategies=names(), levels=("easy",), seeds=1
+    )
+    rows = run(study, tmp_path / "out")
+    assert {row.strategy for row in rows} == set(names())
+    assert all(row.found for row in rows)
+    assert all(row.cost_ratio_60s is None or row.cost_ratio_60s >= 1 - 1e-9 for row in rows)
+    with (tmp_path / "out" / "planning.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert len(read) == len(rows)
+    assert "multi_fidelity" in table(summary(rows))
+    assert load_trace(tmp_path / "trace").graph == _trace().graph
