@@ -14,8 +14,8 @@ PLANNING_SEED = 11
 HELD_OUT_SEED = 12
 """Of the inputs that requests are made of: none of them was planned on."""
 INPUTS = 60
-_PROFILING_S = 12.0
-_CONFIGURATIONS = 9
+_PROFILING_S = 6.0
+_CONFIGURATIONS = 60
 """Enough for a feasible plan, few enough for a demo."""
 _DEVICE_SPEED = 0.05
 
