@@ -141,6 +141,7 @@ class MultiFidelity:
         )
         self._refit_at = 6
         self._looked: _Look | None = None
+        self._tried: set[int] = set()
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
         self._targets = _targets(settings.minimum, setting.population)
@@ -171,6 +172,10 @@ class MultiFidelity:
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
+        self._tried.add(row)
+        most = self._setting.scene.query.limits.configurations
+        if most is not None and len(self._tried) >= most:
+            self._open &= np.isin(np.arange(len(self._open)), list(self._tried))
         if seen is None:
             self._open[row] = False
             return Verdict.UNDECIDED

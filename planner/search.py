@@ -284,7 +284,7 @@ class _Search:
     def _limit(self) -> _Stop | None:
         if self._watch.cancelled():
             return _Stop(_Kind.CANCELLED, "cancelled")
-        reached = self._reached()
+        reached = self._reached(within=True)
         if reached is not None:
             return _Stop(_Kind.LIMIT, reached)
         if self._plans and self._fruitless >= self._settings.patience:
@@ -303,6 +303,10 @@ class _Search:
         if proposal is None:
             failed = f", {len(self._failed)} of them failed" if self._failed else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
+        is_new = proposal.number not in self._measured
+        # More inputs of a configuration that was met do not count against this limit.
+        if is_new and (reached := self._reached()) is not None:
+            return _Stop(_Kind.LIMIT, reached)
         chance = proposal.chance
         enough = count >= self._settings.minimum
         if enough and chance is not None and chance < self._settings.hopeless:
