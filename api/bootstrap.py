@@ -76,7 +76,9 @@ def plan_offline(
         observer: Hears of progress and may cancel; None: nobody.
         kept: Of earlier planning; None: nothing.
     """
-    from planner.search import search  # gpytorch takes seconds: the service's process spares it
+    # gpytorch takes seconds: the service's process spares it
+    from planner.cmbo import CmboFactory
+    from planner.search import SearchSettings, search
 
     if pipeline.prepare is not None:
         pipeline.prepare()
@@ -98,6 +100,8 @@ def plan_offline(
         infrastructure,
         evaluator,
         Betting(groups=drawing.groups),
+        # `multi_fidelity` can give up on a feasible query: not for users until that is mended.
+        settings=SearchSettings(strategy=CmboFactory(), patience=12),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
     )
