@@ -102,9 +102,7 @@ class Tally:
         price_usd_per_hour: Of the tier that profiling is billed as.
     """
 
-    def __init__(
-        self, graph: PipelineGraph, population: int, price_usd_per_hour: float
-    ) -> None:
+    def __init__(self, graph: PipelineGraph, population: int, price_usd_per_hour: float) -> None:
         self._graph = graph
         self._population = population
         self._price = price_usd_per_hour

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pipelines.plan import Plan
 from planner.bill import Bill
+from planner.history import ConfigurationRecord
 
 
 class Outcome(StrEnum):
@@ -131,6 +132,7 @@ class PlanningResult:
         stopped_because: In words.
         shortfall: Why there is no plan; None when there is one, or planning was cancelled.
         bill: What was expected, paid and saved.
+        configurations: What was measured, for later queries on the pipeline to learn from.
     """
 
     outcome: Outcome
@@ -143,3 +145,4 @@ class PlanningResult:
     stopped_because: str
     shortfall: Shortfall | None
     bill: Bill = field(default_factory=Bill)
+    configurations: tuple[ConfigurationRecord, ...] = ()

@@ -9,6 +9,7 @@ over all placements at full shares, and the probability is that of meeting the S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
@@ -29,6 +30,7 @@ from pipelines.query import Query
 from planner.bill import Forecast, Tally
 from planner.estimates import latency_estimate
 from planner.forecasting import Probes, from_probes, probed
+from planner.history import ConfigurationRecord, QueryRecord
 from planner.limits import Budget
 from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
@@ -96,6 +98,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     settings: SearchSettings | None = None,
     observer: Observer | None = None,
     clock: Clock | None = None,
+    history: Sequence[QueryRecord] = (),
 ) -> PlanningResult:
     """Give the plans of a query, or why there are none.
 
@@ -110,6 +113,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         settings: How to search.
         observer: Is told of progress and may cancel.
         clock: Measures the response time.
+        history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
         InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
@@ -126,6 +130,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         rule=rule,
         settings=settings or SearchSettings(),
         watch=_Watch(observer or Unobserved(), clock or SystemClock()),
+        history=tuple(history),
     ).run()
 
 
@@ -152,6 +157,7 @@ class _Search:
         rule: StoppingRule,
         settings: SearchSettings,
         watch: _Watch,
+        history: tuple[QueryRecord, ...],
     ) -> None:
         self._scene = scene
         self._settings = settings
@@ -176,6 +182,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
+            history=history,
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
@@ -183,9 +190,7 @@ class _Search:
         self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
         self._found: tuple[Plan, ...] = ()  # by the latest measurement
-        self._tally = Tally(
-            scene.graph, evaluator.population, self._budget.price_usd_per_hour
-        )
+        self._tally = Tally(scene.graph, evaluator.population, self._budget.price_usd_per_hour)
         asked = settings.forecast
         self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = 0  # inputs that the configuration being measured had met before
@@ -412,6 +417,10 @@ class _Search:
             stopped_because=stop.because,
             shortfall=why,
             bill=bill,
+            configurations=tuple(
+                ConfigurationRecord.of(m.configuration, m.scores, m.work)
+                for m in self._measured.values()
+            ),
         )
 
     def _outcome(self, kind: _Kind) -> Outcome:

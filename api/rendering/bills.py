@@ -15,8 +15,8 @@ def forecast_words(forecast: ForecastView) -> str:
         f"{low.runs}-{high.runs} operator runs, "
         f"{formats.seconds(low.seconds)} - {formats.seconds(high.seconds)}, "
         f"{formats.amount(low.usd)} - {formats.amount(high.usd)} "
-        f"({forecast.confidence:.0%} of such queries; {formats.seconds(forecast.expected.seconds)} "
-        f"expected; from {forecast.source})"
+        f"({forecast.confidence:.0%} of such queries; "
+        f"{formats.seconds(forecast.expected.seconds)} in the middle; from {forecast.source})"
     )
 
 
