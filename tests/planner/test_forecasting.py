@@ -74,7 +74,7 @@ def planned(
 @pytest.mark.parametrize("name", ["configurations", "inputs"])
 def test_probes_below_one_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"probes.{name} must be >= 1, got 0"):
-        Probes(**{name: 0})
+        Probes(**{name: 0})  # type: ignore[arg-type]  # what is tested
 
 
 def test_probes_are_different_configurations_and_all_of_a_small_space() -> None:
@@ -181,7 +181,7 @@ def test_limits_hold_to_within_one_input(
     population: int, limit_s: float, in_dollars: bool
 ) -> None:
     limits = {"profiling_usd": limit_s / 1000} if in_dollars else {"profiling_s": limit_s}
-    result = planned(evaluator(population), **limits)
+    result = planned(evaluator(population), None, **limits)
     assert result.spent_s < limit_s + _EACH_S
     if "limit" in result.stopped_because:
         assert result.spent_s >= limit_s
