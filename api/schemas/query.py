@@ -138,7 +138,7 @@ class QueryRequest(Input):
     seed: Seed = 0
     """Of every random choice on the query's way."""
     restrictions: RestrictionsRequest = Field(default_factory=RestrictionsRequest)
-    """What holds in every plan."""
+    """What is not left to the planner."""
     device: DeviceRequest | None = None
     """The query's own device; left out: as the infrastructure says."""
 
