@@ -35,9 +35,12 @@ def page(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     phase: Phase | None = None,
+    key_prefix: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
 ) -> QueryPage:
-    """List queries, newest first, a page at a time."""
-    found = page_of(service.parts.store, limit=limit, cursor=cursor, phase=phase)
+    """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
+    found = page_of(
+        service.parts.store, limit=limit, cursor=cursor, phase=phase, key_prefix=key_prefix
+    )
     infrastructure, schedule = service.parts.infrastructure, service.schedule()
     items = [query_view(record, infrastructure, schedule) for record in found.records]
     return QueryPage(items=items, next_cursor=found.next_cursor)
