@@ -27,6 +27,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
+from pipelines.slo import Slo
 from planner.bill import Forecast, Tally
 from planner.estimates import latency_estimate
 from planner.forecasting import Probes, from_probes, probed
@@ -36,7 +37,14 @@ from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, mea
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
-from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
+from planner.prediction import (
+    Scene,
+    condensed,
+    effective_latency,
+    predict,
+    scene_of,
+    shares_of,
+)
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
 from planner.spread import PooledSpread
@@ -116,8 +124,9 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
-        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
-            there are too many placements.
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
+            there are too many placements, or the restrictions do not fit pipeline and tiers or
+            leave nothing.
     """
     named = evaluator.graph.name
     if named != query.pipeline:
@@ -125,7 +134,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
             "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
         )
     return _Search(
-        scene=Scene(graph=evaluator.graph, infrastructure=infrastructure, query=query),
+        scene=scene_of(query, evaluator.graph, infrastructure),
         evaluator=evaluator,
         rule=rule,
         settings=settings or SearchSettings(),
@@ -170,7 +179,10 @@ class _Search:
         self._bench = Bench(
             scene=scene,
             placements=placements(
-                scene.graph, scene.infrastructure, most=settings.most_placements
+                scene.graph,
+                scene.infrastructure,
+                most=settings.most_placements,
+                restrictions=scene.query.restrictions,
             ),
             evaluator=evaluator,
             rule=rule,
@@ -282,7 +294,7 @@ class _Search:
         if self._settings.caution is None:
             return self._scene
         ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = replace(self._scene.slo, latency_s=self._scene.slo.latency_s / ratio)
+        slo = _tighter(self._scene.slo, ratio)
         return replace(self._scene, query=replace(self._scene.query, slo=slo))
 
     def _upper_ratio(self, measured: Measured, confidence: float) -> float:
@@ -429,6 +441,16 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
+
+
+def _tighter(slo: Slo, ratio: float) -> Slo:
+    """Give the SLO that seconds `ratio` times as long would still meet."""
+    throughput = slo.throughput_per_s
+    return replace(
+        slo,
+        latency_s=slo.latency_s / ratio,
+        throughput_per_s=None if throughput is None else throughput * ratio,
+    )
 
 
 class _Watch:
