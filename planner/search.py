@@ -47,7 +47,7 @@ from planner.prediction import (
 )
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
-from planner.spread import PooledSpread
+from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
 _PROBE_STREAM = 1
@@ -254,7 +254,8 @@ class _Search:
             self._strategy.observe(number, None)
             return
         self._measured[number] = measured
-        self._spread.add(number, measured.work)
+        cells = lineage_cells(self._scene.graph, measured.configuration)
+        self._spread.add(cells, measured.work)
         if measured.ending is not Ending.CUT_OFF:
             self._tally.end_early(configuration, measured.work.operator_s)
         before = self._cheapest
@@ -318,11 +319,11 @@ class _Search:
         )
         if estimate.value <= 0:
             return 1.0
-        pooled = self._spread.error_s(
-            scene, best.tiers[0], measured.work, self._evaluator.population
-        )
         z = float(ndtri((1 + confidence) / 2))
-        return max(estimate.high, estimate.value + z * pooled) / estimate.value
+        pooled = self._spread.upper_ratio(
+            scene, best.tiers[0], measured.work, self._evaluator.population, z
+        )
+        return max(estimate.high / estimate.value, pooled, 1.0)
 
     @property
     def _cheapest(self) -> float:
