@@ -148,7 +148,7 @@ def _products(
     placements: Placements, tiers: list[int], worthwhile: BoolArray
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     for row in range(len(placements)):
-        options = [np.flatnonzero(worthwhile[row, i]) + 1 for i in range(len(tiers))]
+        options = [(np.flatnonzero(worthwhile[row, i]) + 1).tolist() for i in range(len(tiers))]
         yield from ((row, combination) for combination in itertools.product(*options))
 
 
