@@ -9,6 +9,7 @@ over all placements at full shares, and the probability is that of meeting the S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
@@ -26,13 +27,22 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
+from pipelines.slo import Slo
 from planner.estimates import latency_estimate
+from planner.history import ConfigurationRecord, QueryRecord
 from planner.limits import Budget
 from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
-from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
+from planner.prediction import (
+    Scene,
+    condensed,
+    effective_latency,
+    predict,
+    scene_of,
+    shares_of,
+)
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
 from planner.spread import PooledSpread
@@ -90,6 +100,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     settings: SearchSettings | None = None,
     observer: Observer | None = None,
     clock: Clock | None = None,
+    history: Sequence[QueryRecord] = (),
 ) -> PlanningResult:
     """Give the plans of a query, or why there are none.
 
@@ -104,10 +115,12 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         settings: How to search.
         observer: Is told of progress and may cancel.
         clock: Measures the response time.
+        history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
-        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
-            there are too many placements.
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
+            there are too many placements, or the restrictions do not fit pipeline and tiers or
+            leave nothing.
     """
     named = evaluator.graph.name
     if named != query.pipeline:
@@ -115,11 +128,12 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
             "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
         )
     return _Search(
-        scene=Scene(graph=evaluator.graph, infrastructure=infrastructure, query=query),
+        scene=scene_of(query, evaluator.graph, infrastructure),
         evaluator=evaluator,
         rule=rule,
         settings=settings or SearchSettings(),
         watch=_Watch(observer or Unobserved(), clock or SystemClock()),
+        history=tuple(history),
     ).run()
 
 
@@ -146,6 +160,7 @@ class _Search:
         rule: StoppingRule,
         settings: SearchSettings,
         watch: _Watch,
+        history: tuple[QueryRecord, ...],
     ) -> None:
         self._scene = scene
         self._settings = settings
@@ -158,7 +173,10 @@ class _Search:
         self._bench = Bench(
             scene=scene,
             placements=placements(
-                scene.graph, scene.infrastructure, most=settings.most_placements
+                scene.graph,
+                scene.infrastructure,
+                most=settings.most_placements,
+                restrictions=scene.query.restrictions,
             ),
             evaluator=evaluator,
             rule=rule,
@@ -170,6 +188,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
+            history=history,
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
@@ -247,7 +266,7 @@ class _Search:
         if self._settings.caution is None:
             return self._scene
         ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = replace(self._scene.slo, latency_s=self._scene.slo.latency_s / ratio)
+        slo = _tighter(self._scene.slo, ratio)
         return replace(self._scene, query=replace(self._scene.query, slo=slo))
 
     def _upper_ratio(self, measured: Measured, confidence: float) -> float:
@@ -377,6 +396,10 @@ class _Search:
             + sum(f.saved_s for f in self._failed),
             stopped_because=stop.because,
             shortfall=why,
+            configurations=tuple(
+                ConfigurationRecord.of(m.configuration, m.scores, m.work)
+                for m in self._measured.values()
+            ),
         )
 
     def _outcome(self, kind: _Kind) -> Outcome:
@@ -385,6 +408,16 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
+
+
+def _tighter(slo: Slo, ratio: float) -> Slo:
+    """Give the SLO that seconds `ratio` times as long would still meet."""
+    throughput = slo.throughput_per_s
+    return replace(
+        slo,
+        latency_s=slo.latency_s / ratio,
+        throughput_per_s=None if throughput is None else throughput * ratio,
+    )
 
 
 class _Watch:

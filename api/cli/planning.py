@@ -32,8 +32,10 @@ from api.schemas import (
 )
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
+from pipelines.fitting import fitted
 from pipelines.infrastructure import Infrastructure
 from pipelines.query import Query
+from pipelines.restrictions import words
 from planner.result import Outcome, PlanningResult, Progress
 
 _DEFAULT_INFRASTRUCTURE = "local"
@@ -77,18 +79,22 @@ def validate(
         return
     request = read_query(file)
     pipeline = pipeline_here(request.pipeline)
-    to_query(request, pipeline=pipeline.name)
+    query = to_query(request, pipeline=pipeline.name)
+    own = fitted(query, pipeline.graph, tiers)
     inputs = len(load_data(request.data, pipeline, base=file.parent))
-    size = ConfigurationSpace(pipeline.graph).size
+    size = ConfigurationSpace(own.graph).size
+    held = words(query.restrictions)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {inputs} inputs",
         f"  {formats.objectives(request)}",
+        *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in formats.defaults(request)),
         document={
             "valid": True,
             "query": request.model_dump(mode="json"),
             "defaults": list(formats.defaults(request)),
+            "restrictions": list(held),
             "configurations": size,
             "inputs": inputs,
         },

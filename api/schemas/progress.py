@@ -86,6 +86,8 @@ class QueryView(View):
     """The plan that the schedule chose."""
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
+    idempotency_key: str | None = None
+    """With which it was submitted; none: without."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
 
