@@ -22,6 +22,11 @@ def dollars(value: float | None) -> str:
     return UNKNOWN if value is None else f"${value:.4f}/h"
 
 
+def amount(value: float) -> str:
+    """Give dollars, small ones with three figures."""
+    return f"${value:.2f}" if value >= 1 else f"${value:.3g}"
+
+
 def fraction(value: float | None) -> str:
     """Give a score in [0, 1]."""
     return UNKNOWN if value is None else f"{value:.3f}"
