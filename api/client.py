@@ -105,19 +105,31 @@ class Client:
         return self._get(QueryView, f"/v1/queries/{_part(query_id)}")
 
     def queries(
-        self, *, limit: int = PAGE_SIZE, cursor: str | None = None, phase: str | None = None
+        self,
+        *,
+        limit: int = PAGE_SIZE,
+        cursor: str | None = None,
+        phase: str | None = None,
+        key_prefix: str | None = None,
     ) -> QueryPage:
         """Give a page of queries, newest first."""
-        chosen = {"limit": str(limit), "cursor": cursor, "phase": phase}
+        chosen = {
+            "limit": str(limit),
+            "cursor": cursor,
+            "phase": phase,
+            "key_prefix": key_prefix,
+        }
         parameters = {name: value for name, value in chosen.items() if value is not None}
         return self._ask(QueryPage, "GET", "/v1/queries", params=parameters)
 
-    def all_queries(self, *, phase: str | None = None) -> Iterator[QueryView]:
+    def all_queries(
+        self, *, phase: str | None = None, key_prefix: str | None = None
+    ) -> Iterator[QueryView]:
         """Give every query, newest first, page after page."""
-        page = self.queries(phase=phase)
+        page = self.queries(phase=phase, key_prefix=key_prefix)
         yield from page.items
         while page.next_cursor is not None:
-            page = self.queries(cursor=page.next_cursor, phase=phase)
+            page = self.queries(cursor=page.next_cursor, phase=phase, key_prefix=key_prefix)
             yield from page.items
 
     def cancel(self, query_id: str) -> QueryView:

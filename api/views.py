@@ -69,6 +69,7 @@ def query_view(
         shortfall=_shortfall(result, slo, infrastructure),
         plan_id=None if chosen is None else chosen.plan_id,
         message=record.message or None,
+        idempotency_key=record.idempotency_key,
     )
 
 

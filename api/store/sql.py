@@ -58,7 +58,12 @@ class SqlStore:
             return _record(_row(session, query_id))
 
     def queries(
-        self, *, limit: int, before: int | None = None, phases: frozenset[Phase] | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        phases: frozenset[Phase] | None = None,
+        key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """See `Store.queries`."""
         wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
@@ -66,6 +71,10 @@ class SqlStore:
             wanted = wanted.where(QueryRow.serial < before)
         if phases is not None:
             wanted = wanted.where(QueryRow.phase.in_(phases))
+        if key_prefix is not None:
+            # Not LIKE: SQLite's does not tell capitals from small letters.
+            begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
+            wanted = wanted.where(begin == key_prefix)
         with self._reading() as session:
             return tuple(_record(row) for row in session.scalars(wanted))
 
@@ -315,6 +324,7 @@ def _record(row: QueryRow) -> QueryRecord:
         claimed_by=row.claimed_by,
         cancel_requested=row.cancel_requested,
         crashes=row.crashes,
+        idempotency_key=row.idempotency_key,
     )
 
 

@@ -70,7 +70,12 @@ class Store(Protocol):
         """
 
     def queries(
-        self, *, limit: int, before: int | None = None, phases: frozenset[Phase] | None = None
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        phases: frozenset[Phase] | None = None,
+        key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """Give queries, newest first.
 
@@ -78,6 +83,7 @@ class Store(Protocol):
             limit: Most to give, `>= 1`.
             before: Only those with a smaller serial; None: from the newest.
             phases: Only those in one of these; None: any.
+            key_prefix: Only those whose idempotency key begins so; None: any.
         """
 
     def count(self, phases: frozenset[Phase]) -> int:
