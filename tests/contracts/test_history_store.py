@@ -26,7 +26,7 @@ def _memory(folder: Path, most: int) -> HistoryStore:
 
 @pytest.fixture(params=[_sql, _memory], ids=["sql", "memory"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], HistoryStore]:
-    return lambda most: request.param(tmp_path, most)  # type: ignore[no-any-return]  # of a maker
+    return lambda most: request.param(tmp_path, most)
 
 
 def _record(query: str, fingerprint: str = "digits@1", accuracy: float = 0.5) -> QueryRecord:
