@@ -10,13 +10,12 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
@@ -24,14 +23,12 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.evaluation import Evaluator, StoppingRule, Verdict
 from pipelines.infrastructure import Infrastructure
-from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
-from pipelines.slo import Slo
 from planner.bill import Forecast, Tally
-from planner.estimates import latency_estimate
+from planner.caution import cautious
 from planner.forecasting import Probes, from_probes, probed
-from planner.history import ConfigurationRecord, QueryRecord
+from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
 from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
@@ -39,11 +36,7 @@ from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
 from planner.prediction import (
     Scene,
-    condensed,
-    effective_latency,
-    predict,
     scene_of,
-    shares_of,
 )
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
@@ -71,8 +64,8 @@ class SearchSettings:
         most_placements: Beyond so many only those that never send data back down.
         looks: When hopeless latency ends a measurement.
         caution: Confidence of the latency interval whose upper end must meet the SLO after
-            tightening, in (0, 1); None: the estimate itself must. 90 %: tightened to the
-            estimate, every other plan would be late.
+            tightening, in (0, 1); None: the estimate itself must. 96 %, so that one plan in fifty
+            is late: tightened to the estimate, every other one would be.
         forecast: What the search is expected to cost, or the probes to tell it from; None:
             nothing is.
     """
@@ -84,7 +77,7 @@ class SearchSettings:
     most_plans: int = 24
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
-    caution: float | None = 0.9
+    caution: float | None = 0.96
     forecast: Forecast | Probes | None = None
 
     def __post_init__(self) -> None:
@@ -194,7 +187,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
-            history=history,
+            history=within(history, self._space),
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
@@ -254,8 +247,7 @@ class _Search:
             self._strategy.observe(number, None)
             return
         self._measured[number] = measured
-        cells = lineage_cells(self._scene.graph, measured.configuration)
-        self._spread.add(cells, measured.work)
+        self._spread.add(lineage_cells(self._scene.graph, configuration), measured.work)
         if measured.ending is not Ending.CUT_OFF:
             self._tally.end_early(configuration, measured.work.operator_s)
         before = self._cheapest
@@ -268,12 +260,14 @@ class _Search:
         self._fruitless = 0 if self._cheapest < before else self._fruitless + is_new
 
     def _observation(self, measured: Measured) -> Observation:
+        # What this configuration promised before is withdrawn until it is judged anew.
+        others = self._without(measured)
         return Observation(
             scores=measured.scores,
             work=measured.work,
             latency_s=measured.latency_s,
             verdict=measured.verdict,
-            best_cost=self._plans[0].cost_usd_per_hour if self._plans else None,
+            best_cost=others[0].cost_usd_per_hour if others else None,
         )
 
     def _without(self, measured: Measured) -> tuple[Plan, ...]:
@@ -283,47 +277,21 @@ class _Search:
 
     def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows."""
+        scene = cautious(
+            self._scene,
+            self._bench.placements,
+            measured,
+            self._spread,
+            population=self._evaluator.population,
+            confidence=self._settings.caution,
+        )
         return feasible_plans(
-            self._cautious(measured),
+            scene,
             self._bench.placements,
             measured,
             population=self._evaluator.population,
             most=self._settings.most_plans,
         )
-
-    def _cautious(self, measured: Measured) -> Scene:
-        if self._settings.caution is None:
-            return self._scene
-        ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = _tighter(self._scene.slo, ratio)
-        return replace(self._scene, query=replace(self._scene.query, slo=slo))
-
-    def _upper_ratio(self, measured: Measured, confidence: float) -> float:
-        """Give the upper end of the least latency's interval over the latency, `>= 1`."""
-        scene, spots = self._scene, self._bench.placements
-        quick = condensed(scene, measured.work)
-        full = effective_latency(scene, predict(scene, spots, quick, spots.full_steps))
-        best = spots.take(np.array([int(np.argmin(full))]))
-        seconds = compose(
-            scene.graph,
-            scene.infrastructure,
-            measured.work,
-            best.tiers,
-            shares_of(best, best.full_steps),
-        )[0]
-        estimate = latency_estimate(
-            seconds,
-            statistic=scene.statistic,
-            population=self._evaluator.population,
-            confidence=confidence,
-        )
-        if estimate.value <= 0:
-            return 1.0
-        z = float(ndtri((1 + confidence) / 2))
-        pooled = self._spread.upper_ratio(
-            scene, best.tiers[0], measured.work, self._evaluator.population, z
-        )
-        return max(estimate.high / estimate.value, pooled, 1.0)
 
     @property
     def _cheapest(self) -> float:
@@ -442,16 +410,6 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
-
-
-def _tighter(slo: Slo, ratio: float) -> Slo:
-    """Give the SLO that seconds `ratio` times as long would still meet."""
-    throughput = slo.throughput_per_s
-    return replace(
-        slo,
-        latency_s=slo.latency_s / ratio,
-        throughput_per_s=None if throughput is None else throughput * ratio,
-    )
 
 
 class _Watch:

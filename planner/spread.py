@@ -42,9 +42,9 @@ _ALL_WEIGHT = 40.0  # inputs that what is known of all operators together counts
 _MEDIAN = 1.57  # variance of a median over that of a mean, of normal bodies
 _QUARTILES = 1.349  # distance of the quartiles of a normal, in deviations
 _SHORTEST_S = 1e-12
-_COMMON_VARIANCE, _COMMON_WEIGHT = 0.5, 16.0
+_COMMON_VARIANCE, _COMMON_WEIGHT = 0.3, 16.0
 """Variance of g before anything is known, in inputs."""
-_RIDGE = 0.05  # per input: of g's variance that says no more than that beta is 1
+_RIDGE = 0.01  # per input: of g's variance that says no more than that beta is 1
 _STEEPEST = 1.5  # beta
 
 
@@ -184,7 +184,9 @@ def predicted(
     by_own = n / variance
     by_median = 1 / (_MEDIAN * body * mean**2 / n + variance / inputs)
     rest = (by_own * own + by_median * middle * mean) / (by_own + by_median)
-    spread = middle**2 * (variance / max(population * left, 1.0) + 1 / (by_own + by_median))
+    # The two rest on the same inputs: their errors are added as if they were one.
+    error = (np.sqrt(by_own) + np.sqrt(by_median)) / (by_own + by_median)
+    spread = middle**2 * (variance / max(population * left, 1.0) + error**2)
     return Means(mean=(1 - left) * own + left * rest, variance=left**2 * spread)
 
 

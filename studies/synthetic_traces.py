@@ -98,9 +98,7 @@ def _scores(shape: Shape, knobs: IndexArray, rng: np.random.Generator) -> FloatA
     return np.asarray(expit(1.5 * (q[:, None] + 1.2 * noise)))
 
 
-def _interactions(
-    shape: Shape, knobs: IndexArray, rng: np.random.Generator
-) -> FloatArray:  # (C,)
+def _interactions(shape: Shape, knobs: IndexArray, rng: np.random.Generator) -> FloatArray:  # (C,)
     """Give what neighbouring knobs do together."""
     radices = [len(slot.knob.values) for slot in shape.graph.slots]
     total = np.zeros(len(knobs))
