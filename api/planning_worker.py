@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from api.bootstrap import Kept, PlanningParts, make_planning_parts, plan_offline
+from api.bootstrap import Kept, PlanningParts, make_planning_parts, opened_executor, plan_offline
 from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
 from api.phases import Phase
@@ -131,9 +131,12 @@ def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Plannin
         outputs=parts.outputs,
         bills=earlier_bills(parts.store, request.pipeline),
     )
-    return plan_offline(
-        to_query(request), parts.infrastructure, pipeline, dataset, heart, kept=kept
-    )
+    reference = parts.catalogue.reference(request.pipeline)
+    tiers = parts.infrastructure
+    with opened_executor(parts.executor, reference, pipeline, tiers, parts.logs) as executor:
+        return plan_offline(
+            to_query(request), tiers, pipeline, dataset, heart, kept=kept, executor=executor
+        )
 
 
 def ending_of(result: PlanningResult) -> Ending:

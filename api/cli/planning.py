@@ -16,6 +16,7 @@ from api.cli.exits import ExitCode
 from api.cli.options import InfrastructureName, QueryFile
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
+from api.executor_choice import FORMS, Kind, executor_choice
 from api.query_data import load_data
 from api.query_file import query_schema, read_infrastructure, read_query
 from api.rendering import formats
@@ -32,6 +33,7 @@ from api.schemas import (
     shortfall_view,
     to_query,
 )
+from api.settings import Settings
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.fitting import fitted
@@ -111,26 +113,38 @@ def plan(
         bool,
         typer.Option("--estimate", help="Only say what planning will cost, from a few probes."),
     ] = False,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor", envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}."
+        ),
+    ] = Kind.IN_PROCESS.value,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
-    from api.bootstrap import plan_offline  # gpytorch behind it: only when planning
+    # gpytorch behind it: only when planning
+    from api.bootstrap import opened_executor, plan_offline
 
     request = read_query(file)
     tiers = read_infrastructure(infrastructure)
     pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name)
     dataset = load_data(request.data, pipeline, base=file.parent)
+    choice = executor_choice(executor)
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)
-    with Follow(screen.err) as lines, _cancelled_by_interrupt() as cancelled:
+    with (
+        opened_executor(choice, request.pipeline, pipeline, tiers, Settings().worker_logs) as runs,
+        Follow(screen.err) as lines,
+        _cancelled_by_interrupt() as cancelled,
+    ):
         watching = _Watching(
             None if screen.as_json else lines, cancelled, query, tiers, only_estimate=estimate
         )
-        result = plan_offline(query, tiers, pipeline, dataset, watching)
+        result = plan_offline(query, tiers, pipeline, dataset, watching, executor=runs)
     if estimate:
         _show_estimate(screen, result)
         return
