@@ -68,7 +68,7 @@ class Kept:
     bills: tuple[Cost, ...] = ()
 
 
-def plan_offline(
+def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a default
     query: Query,
     infrastructure: Infrastructure,
     pipeline: Pipeline,
