@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from api.bootstrap import opened_executor
 from api.executor_choice import ExecutorChoice, Kind, executor_choice
@@ -50,7 +51,7 @@ def test_a_text_names_a_kind_and_where(text: str, kind: Kind, detail: str) -> No
 
 
 def test_a_setting_that_names_no_executor_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="executor must be"):
+    with pytest.raises(ValidationError, match="executor must be"):
         Settings(executor="somewhere")
 
 
