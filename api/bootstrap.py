@@ -16,6 +16,7 @@ from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
+from api.services.knowledge import Examples, Measurements, MeasurementSource
 from api.settings import Settings
 from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
@@ -44,7 +45,8 @@ from planner.bill import Cost
 from planner.history import HistoryStore, QueryRecord
 from planner.result import Observer, PlanningResult, Unobserved
 from profiler.betting import Betting
-from profiler.drawing import random_drawing
+from profiler.columns import profiles_of
+from profiler.drawing import Drawing, random_drawing
 from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
@@ -108,9 +110,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         pipeline.prepare()
     kept = kept or Kept()
     clock = SystemClock()
-    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
-    features = features_of(pipeline, (example.input for example in dataset.examples))
-    drawing = random_drawing(features, len(dataset), rng)
+    drawing = drawing_of(query, pipeline, dataset)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
@@ -193,6 +193,36 @@ def _ray_executor(
     ray.connect(address or None)
     pool: WorkerPool = ray.RayExecutor(reference, clock, settings)
     return pool
+
+
+def drawing_of(query: Query, pipeline: Pipeline, dataset: Dataset) -> Drawing:
+    """Give the order in which a query's inputs are drawn: equal queries, equal orders."""
+    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
+    features = features_of(pipeline, (example.input for example in dataset.examples))
+    return random_drawing(features, len(dataset), rng)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalledMeasurements:
+    """A `MeasurementSource` of what planning workers wrote into a database."""
+
+    database_url: str
+
+    def of(
+        self, query_id: str, query: Query, pipeline: Pipeline, examples: Examples
+    ) -> Measurements:
+        """See `MeasurementSource.of`."""
+        if pipeline.examples is None:
+            raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+        dataset = pipeline.examples(examples.count, examples.seed)
+        drawing = drawing_of(query, pipeline, dataset)
+        journal = SqlJournal(connect(self.database_url), query_id, edition_of(pipeline))
+        operators = len(pipeline.graph.operators)
+        return Measurements(
+            profiles=profiles_of(journal.everything(), drawing.order, operators),
+            population=len(drawing.order),
+            rule=Betting(groups=drawing.groups),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +320,7 @@ class Parts:
         store: Of queries; its tables exist.
         clock: Of everything.
         policy: Chooses the schedule.
+        measurements: Of queries.
     """
 
     settings: Settings
@@ -298,6 +329,7 @@ class Parts:
     store: Store
     clock: Clock
     policy: SchedulingPolicy
+    measurements: MeasurementSource
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -315,6 +347,7 @@ def make_parts(settings: Settings) -> Parts:
         store=SqlStore(engine),
         clock=SystemClock(),
         policy=Priced(),
+        measurements=JournalledMeasurements(settings.database_url),
     )
 
 
