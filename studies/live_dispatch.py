@@ -1,6 +1,6 @@
 """Does the live dispatcher do what the simulator says? Worker processes, gRPC, real time.
 
-    circinus study live-dispatch --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
+    circinus study live --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
 
 Starts a worker process per instance, each emulating its type's measured latencies, and sends
 Poisson load through `deploy.pool_dispatcher`; then simulates the very same arrivals. Phases:

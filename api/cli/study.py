@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     command(group, "trace")(trace)
     command(group, "ilp")(ilp)
     command(group, "dispatch")(dispatch)
-    command(group, "live-dispatch")(live_dispatch)
+    command(group, "live")(live_dispatch)
     command(group, "profiling")(profiling)
     command(group, "planning")(planning)
     app.add_typer(group, name="study")

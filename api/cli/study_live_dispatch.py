@@ -1,4 +1,4 @@
-"""The command `circinus study live-dispatch`: worker processes beside the simulator."""
+"""The command `circinus study live`: worker processes beside the simulator."""
 
 from __future__ import annotations
 
