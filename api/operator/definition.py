@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.query_file import query_schema
+from api.schemas.query import LARGEST_SEED
 
 GROUP = "circinus.io"
 VERSION = "v1alpha1"
@@ -118,6 +119,8 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
             found |= {bound.lower(): exclusive, f"exclusive{bound}": True}
     if found.get("type") == "integer":
         found["format"] = "int64"
+        if found.get("maximum") == LARGEST_SEED:
+            del found["maximum"]  # the format says it; the server's own arithmetic cannot
     if "properties" in found:
         found["properties"] = {
             name: structural(part, definitions) for name, part in found["properties"].items()
