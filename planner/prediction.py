@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.fitting import fitted
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import SHARE_STEP, Infrastructure
 from pipelines.latency import TierArray, Work, busy_seconds, compose
@@ -52,13 +53,23 @@ class Scene:
         return self.query.slo.latency_statistic
 
 
+def scene_of(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> Scene:
+    """Give the scene of a query: its own device, and no knob value that it rules out.
+
+    Raises:
+        InvalidInput: If the query does not fit, see `pipelines.fitting.fitted`.
+    """
+    own = fitted(query, graph, infrastructure)
+    return Scene(graph=own.graph, infrastructure=own.infrastructure, query=query)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
     """What deployments give.
 
     Attributes:
         latency_s: The figure asked for, waits included, shape (P,).
-        wait_s: The part of it that is waiting, shape (P,).
+        tier_wait_s: The part of it that is waiting for a tier's copies, shape (P, T).
         service_s: Mean seconds that a request keeps a tier's group busy, shape (P, T).
         replicas: Copies of each tier's group, 0 on unused tiers, shape (P, T).
         crowding: Copies needed over copies that the machines hold, the largest of all tiers,
@@ -66,10 +77,15 @@ class Prediction:
     """
 
     latency_s: FloatArray
-    wait_s: FloatArray
+    tier_wait_s: FloatArray
     service_s: FloatArray
     replicas: npt.NDArray[np.int64]
     crowding: FloatArray
+
+    @property
+    def wait_s(self) -> FloatArray:
+        """The part of the latency that is waiting, shape (P,)."""
+        return np.asarray(self.tier_wait_s.sum(axis=1))
 
     @property
     def fits(self) -> npt.NDArray[np.bool_]:
@@ -98,18 +114,19 @@ def predict(
     latency = _composed(scene, placements.tiers, work, shares, figure)
     service = _service_seconds(scene, placements, work, shares)
     used = placements.widths > 0
-    rate = scene.query.request_rate_per_s
-    if rate is None:
-        replicas, wait = used.astype(np.int64), np.zeros(len(placements))
-    else:
-        replicas, wait = _queue(scene.statistic, rate, service, used)
+    replicas, wait = _queued(scene, service, used)
     return Prediction(
-        latency_s=latency + wait,
-        wait_s=wait,
+        latency_s=latency + wait.sum(axis=1),
+        tier_wait_s=wait,
         service_s=service,
         replicas=replicas,
         crowding=_crowding(scene.infrastructure, placements, steps, replicas),
     )
+
+
+def meets(scene: Scene, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,)
+    """Give which deployments meet the latency SLO on the machines that there are."""
+    return np.asarray((prediction.latency_s <= scene.slo.latency_s) & prediction.fits)
 
 
 def effective_latency(scene: Scene, prediction: Prediction) -> FloatArray:  # (P,)
@@ -186,9 +203,22 @@ def _service_seconds(
     return service
 
 
+def _queued(
+    scene: Scene, service: FloatArray, used: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
+    """Give copies and waits: for a rate of requests, for a throughput, or for one at a time."""
+    rate, throughput = scene.query.request_rate_per_s, scene.slo.throughput_per_s
+    if rate is not None:
+        return _queue(scene.statistic, rate, service, used)
+    replicas = used.astype(np.int64)
+    if throughput is not None:  # copies are never idle, and nobody waits for an answer
+        replicas = np.where(used, copies(throughput, service, utilisation=1.0), 0)
+    return replicas, np.zeros(service.shape)
+
+
 def _queue(
     statistic: LatencyStatistic, rate: float, service: FloatArray, used: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P,)
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
     servers = copies(rate, service)
     quantile = statistic.quantile
     wait = (
@@ -196,7 +226,7 @@ def _queue(
         if quantile is None
         else quantile_wait_s(rate, service, servers, quantile)
     )
-    return np.where(used, servers, 0), np.where(used, wait, 0.0).sum(axis=1)
+    return np.where(used, servers, 0), np.where(used, wait, 0.0)
 
 
 def _crowding(

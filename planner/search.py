@@ -10,13 +10,12 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
@@ -24,22 +23,27 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.evaluation import Evaluator, StoppingRule, Verdict
 from pipelines.infrastructure import Infrastructure
-from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
-from planner.estimates import latency_estimate
+from planner.bill import Forecast, Tally
+from planner.caution import cautious
+from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord
 from planner.limits import Budget
-from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
+from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
-from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
+from planner.prediction import (
+    Scene,
+    scene_of,
+)
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
 from planner.spread import PooledSpread
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
+_PROBE_STREAM = 1
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 
 
@@ -62,6 +66,8 @@ class SearchSettings:
         caution: Confidence of the latency interval whose upper end must meet the SLO after
             tightening, in (0, 1); None: the estimate itself must. 90 %: tightened to the
             estimate, every other plan would be late.
+        forecast: What the search is expected to cost, or the probes to tell it from; None:
+            nothing is.
     """
 
     strategy: StrategyFactory = field(default_factory=MultiFidelityFactory)
@@ -72,6 +78,7 @@ class SearchSettings:
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
     caution: float | None = 0.9
+    forecast: Forecast | Probes | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -110,8 +117,9 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
-        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
-            there are too many placements.
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
+            there are too many placements, or the restrictions do not fit pipeline and tiers or
+            leave nothing.
     """
     named = evaluator.graph.name
     if named != query.pipeline:
@@ -119,7 +127,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
             "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
         )
     return _Search(
-        scene=Scene(graph=evaluator.graph, infrastructure=infrastructure, query=query),
+        scene=scene_of(query, evaluator.graph, infrastructure),
         evaluator=evaluator,
         rule=rule,
         settings=settings or SearchSettings(),
@@ -164,7 +172,10 @@ class _Search:
         self._bench = Bench(
             scene=scene,
             placements=placements(
-                scene.graph, scene.infrastructure, most=settings.most_placements
+                scene.graph,
+                scene.infrastructure,
+                most=settings.most_placements,
+                restrictions=scene.query.restrictions,
             ),
             evaluator=evaluator,
             rule=rule,
@@ -184,11 +195,15 @@ class _Search:
         self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
         self._found: tuple[Plan, ...] = ()  # by the latest measurement
+        self._tally = Tally(scene.graph, evaluator.population, self._budget.price_usd_per_hour)
+        asked = settings.forecast
+        self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = 0  # inputs that the configuration being measured had met before
         self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
+        self._probe()
         stop = self._limit()
         while stop is None:
             proposal = self._strategy.propose()
@@ -200,6 +215,21 @@ class _Search:
         self._report(Phase.FINISHED)
         return self._result(stop)
 
+    def _probe(self) -> None:
+        """Say what the search is expected to cost, within the limits."""
+        probes = self._settings.forecast
+        if isinstance(probes, Probes):
+            # A stream of its own: probes change nothing about the search but what is known.
+            rng = np.random.Generator(np.random.PCG64([self._scene.query.seed, _PROBE_STREAM]))
+            profiles = probed(probes, self._space, self._evaluator, rng, self._is_over)
+            for profile in profiles:
+                self._tally.pay(profile)
+            self._forecast = from_probes(
+                profiles, self._space, self._evaluator, self._budget, probes.span
+            )
+        if probes is not None:
+            self._report(Phase.PROBING)
+
     def _take(self, proposal: Proposal) -> None:
         number = proposal.number
         known = self._measured.get(number)
@@ -208,6 +238,7 @@ class _Search:
         self._found = ()
         configuration = self._space.configuration(number)
         measured = measure(self._bench, number, configuration, proposal.inputs)
+        self._tally.pay(measured.profile)
         if isinstance(measured, Failed):
             self._failed.append(measured)
             withdrawn = self._measured.pop(number, None)
@@ -217,6 +248,8 @@ class _Search:
             return
         self._measured[number] = measured
         self._spread.add(number, measured.work)
+        if measured.ending is not Ending.CUT_OFF:
+            self._tally.end_early(configuration, measured.work.operator_s)
         before = self._cheapest
         verdict = self._strategy.observe(number, self._observation(measured))
         sure = Verdict.ABOVE in (verdict, measured.verdict)
@@ -242,47 +275,21 @@ class _Search:
 
     def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows."""
+        scene = cautious(
+            self._scene,
+            self._bench.placements,
+            measured,
+            self._spread,
+            population=self._evaluator.population,
+            confidence=self._settings.caution,
+        )
         return feasible_plans(
-            self._cautious(measured),
+            scene,
             self._bench.placements,
             measured,
             population=self._evaluator.population,
             most=self._settings.most_plans,
         )
-
-    def _cautious(self, measured: Measured) -> Scene:
-        if self._settings.caution is None:
-            return self._scene
-        ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = replace(self._scene.slo, latency_s=self._scene.slo.latency_s / ratio)
-        return replace(self._scene, query=replace(self._scene.query, slo=slo))
-
-    def _upper_ratio(self, measured: Measured, confidence: float) -> float:
-        """Give the upper end of the least latency's interval over the latency, `>= 1`."""
-        scene, spots = self._scene, self._bench.placements
-        quick = condensed(scene, measured.work)
-        full = effective_latency(scene, predict(scene, spots, quick, spots.full_steps))
-        best = spots.take(np.array([int(np.argmin(full))]))
-        seconds = compose(
-            scene.graph,
-            scene.infrastructure,
-            measured.work,
-            best.tiers,
-            shares_of(best, best.full_steps),
-        )[0]
-        estimate = latency_estimate(
-            seconds,
-            statistic=scene.statistic,
-            population=self._evaluator.population,
-            confidence=confidence,
-        )
-        if estimate.value <= 0:
-            return 1.0
-        pooled = self._spread.error_s(
-            scene, best.tiers[0], measured.work, self._evaluator.population
-        )
-        z = float(ndtri((1 + confidence) / 2))
-        return max(estimate.high, estimate.value + z * pooled) / estimate.value
 
     @property
     def _cheapest(self) -> float:
@@ -324,11 +331,14 @@ class _Search:
             )
         return None
 
+    def _is_over(self) -> bool:
+        return self._watch.cancelled() or self._reached(within=True) is not None
+
     def _must_stop(self, inputs: int) -> bool:
         if inputs % _REPORT_EVERY == 0:
             new = max(inputs - self._met, 0)
             self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, new)
-        return self._watch.cancelled() or self._reached(within=True) is not None
+        return self._is_over()
 
     def _reached(self, *, within: bool = False) -> str | None:
         return self._budget.reached(
@@ -359,6 +369,7 @@ class _Search:
                 best=self._plans[0] if self._plans else None,
                 plans=len(self._plans),
                 found=self._found,
+                bill=self._tally.bill(spent, self._forecast),
             )
         )
 
@@ -373,6 +384,7 @@ class _Search:
                 population=self._evaluator.population,
                 evidence=stop.because,
             )
+        bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
             plans=self._plans,
@@ -380,10 +392,10 @@ class _Search:
             failed=len(self._failed),
             inputs=self._inputs(),
             spent_s=self._evaluator.spent_s,
-            saved_s=sum(m.saved_s for m in self._measured.values())
-            + sum(f.saved_s for f in self._failed),
+            saved_s=bill.cache.seconds,
             stopped_because=stop.because,
             shortfall=why,
+            bill=bill,
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.scores, m.work)
                 for m in self._measured.values()

@@ -62,10 +62,9 @@ def cancel(query_id: str, service: ServiceOf) -> QueryView:
 
 
 def _submission(request: QueryRequest, idempotency_key: str | None) -> Submission:
-    to_query(request)  # the rules that the schema does not state
     paths = {"data.folder": request.data.folder, "data.jsonl": request.data.jsonl}
     return Submission(
-        pipeline=request.pipeline,
+        query=to_query(request),
         examples=request.data.examples,
         spec=request.model_dump(mode="json", exclude_none=True),
         local_paths={field: path for field, path in paths.items() if path is not None},

@@ -7,6 +7,7 @@ no NaN); what goes out may grow, so readers of an answer ignore fields they do n
 
 from __future__ import annotations
 
+from api.schemas.bill import BillView, CostView, ForecastView, bill_view
 from api.schemas.catalogue import (
     InfrastructureView,
     KnobView,
@@ -54,12 +55,15 @@ from api.schemas.schedule import (
 __all__ = [
     "ArrivalInput",
     "AssignmentView",
+    "BillView",
+    "CostView",
     "DataSource",
     "DemandView",
     "DeploymentView",
     "EstimateView",
     "ExampleReference",
     "FaultView",
+    "ForecastView",
     "HealthView",
     "InfrastructureView",
     "InstanceView",
@@ -88,6 +92,7 @@ __all__ = [
     "TierUse",
     "TierView",
     "WaitingView",
+    "bill_view",
     "estimate_view",
     "faults_of",
     "finished_view",

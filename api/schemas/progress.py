@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from api.phases import Phase
 from api.schemas.base import View
+from api.schemas.bill import BillView, bill_view
 from api.schemas.deployments import DeploymentView
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
@@ -44,6 +45,8 @@ class ProgressView(View):
     """Feasible plans found so far."""
     best: PlanView | None = None
     """Cheapest feasible plan so far."""
+    bill: BillView | None = None
+    """What was expected, paid and saved; none: not known."""
 
 
 class ShortfallView(View):
@@ -110,11 +113,13 @@ def progress_view(progress: Progress, slo: Slo, infrastructure: Infrastructure) 
         failed=progress.failed,
         inputs=progress.inputs,
         spent_s=progress.spent_s,
+        saved_s=progress.bill.cache.seconds,
         profiling_left_s=progress.profiling_left_s,
         elapsed_s=progress.elapsed_s,
         time_left_s=progress.time_left_s,
         plans=progress.plans,
         best=None if best is None else plan_view(best, slo, infrastructure),
+        bill=bill_view(progress.bill),
     )
 
 
@@ -132,6 +137,7 @@ def finished_view(
         saved_s=result.saved_s,
         plans=len(result.plans),
         best=None if best is None else plan_view(best, slo, infrastructure),
+        bill=bill_view(result.bill),
     )
 
 
