@@ -19,10 +19,10 @@ from deploy.kubernetes.endpoints import COLLECTION, ready_addresses
 from deploy.kubernetes.mirror import Mirror
 from deploy.kubernetes.pods import why_not_ready
 from deploy.kubernetes.worker_objects import (
-    MANAGED_BY,
     PLAN_LABEL,
     PORT_NAME,
     QUERY_LABEL,
+    SELECTOR,
     WorkerShape,
     name_of,
     worker_objects,
@@ -48,11 +48,9 @@ class ReadyWorkers:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
-        selector = ",".join(f"{k}={v}" for k, v in MANAGED_BY.items())
         path = COLLECTION.format(namespace=namespace)
-        # The label is the Service's: the cluster copies it to its slices, except this very one.
-        selector = "app.kubernetes.io/component=worker"
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=selector)
+        # The labels are the Services': the cluster copies them to their slices.
+        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=SELECTOR)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -152,7 +150,9 @@ class ClusterLauncher:
             await self.remove(service)
             raise LaunchFailed(str(spec.key), cause, told) from error
         except CircinusError as error:
-            raise LaunchFailed(str(spec.key), str(error), "(the cluster did not take it)") from error
+            raise LaunchFailed(
+                str(spec.key), str(error), "(the cluster did not take it)"
+            ) from error
         except asyncio.CancelledError:
             await self.remove(service)
             raise
@@ -179,8 +179,7 @@ class ClusterLauncher:
             Unavailable: If it does not answer.
         """
         path = _COLLECTIONS["Deployment"].format(namespace=self._shape.namespace)
-        selector = ",".join(f"{k}={v}" for k, v in MANAGED_BY.items())
-        found = await asyncio.to_thread(self._cluster.listed, path, labelSelector=selector)
+        found = await asyncio.to_thread(self._cluster.listed, path, labelSelector=SELECTOR)
         spare = [
             item["metadata"]["name"]
             for item in found["items"]

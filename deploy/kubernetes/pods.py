@@ -26,7 +26,8 @@ def _lines(pod: Object) -> Iterator[str]:
         state = container.get("state") or {}
         waiting, ended = state.get("waiting"), state.get("terminated")
         if waiting and waiting.get("reason") != "ContainerCreating":
-            yield f"pod {name} waits: {waiting.get('reason')} {waiting.get('message', '')}".rstrip()
+            told = f"pod {name} waits: {waiting.get('reason')} {waiting.get('message', '')}"
+            yield told.rstrip()
         if ended:
             yield f"pod {name} ended with code {ended.get('exitCode')}: {ended.get('reason', '')}"
         if state.get("running") and not container.get("ready"):

@@ -1,7 +1,7 @@
-"""What an instance of a plan is in a cluster: a Deployment of one pod, and the Service that tells of it.
+"""What an instance of a plan is in a cluster: a Deployment of one pod, and a Service beside it.
 
-Pure: a spec in, documents out; equal specs give equal documents. Names are hashes, so that any query,
-plan and tier gives a valid and unique one; what they stand for is in labels and annotations.
+Pure: a spec in, documents out; equal specs give equal documents. Names are hashes, so that any
+query, plan and tier gives a valid and unique one; labels and annotations say what they stand for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from deploy.workers.options import WorkerOptions
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
 COMPONENT = {"app.kubernetes.io/component": "worker"}
+SELECTOR = ",".join(f"{name}={value}" for name, value in (MANAGED_BY | COMPONENT).items())
+"""What all workers of ours have, and nothing else."""
 QUERY_LABEL, PLAN_LABEL = "circinus.io/query", "circinus.io/plan"
 INSTANCE_ANNOTATION = "circinus.io/instance"
 PORT_NAME = "worker"
@@ -119,7 +121,7 @@ def _labels(spec: InstanceSpec) -> dict[str, str]:
 
 
 def _pod(spec: InstanceSpec, shape: WorkerShape) -> Object:
-    mounts = [
+    mounts: list[Object] = [
         {"name": "tls", "mountPath": str(TLS_FOLDER), "readOnly": True},
         {"name": "scratch", "mountPath": "/tmp"},
     ]

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import signal
+import socket
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
