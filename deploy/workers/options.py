@@ -31,6 +31,7 @@ class WorkerOptions:
         health: `host:port` that tells health only, in the clear, for probes that cannot speak
             TLS; None: only `bind` tells.
         parent: Process with whose end it ends too; None: it lives on.
+        memory_bytes: Most memory beyond the loaded pipeline, `> 0`; None: any.
     """
 
     pipeline: str
@@ -43,11 +44,14 @@ class WorkerOptions:
     tls: TlsFiles | None = None
     health: str | None = None
     parent: int | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         checks.require(
             len(self.operators) > 0, "operators", "must have at least one", self.operators
         )
+        if self.memory_bytes is not None:
+            checks.positive("memory_bytes", self.memory_bytes)
         check_transport(self.bind, self.tls)
         if self.health is not None:
             split_address(self.health)
@@ -64,6 +68,8 @@ class WorkerOptions:
             words += ["--parent", str(self.parent)]
         if self.health is not None:
             words += ["--health", self.health]
+        if self.memory_bytes is not None:
+            words += ["--memory-bytes", str(self.memory_bytes)]
         if self.tls is not None:
             words += ["--tls-certificate", str(self.tls.certificate)]
             words += ["--tls-key", str(self.tls.key)]
@@ -95,6 +101,7 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
         else None,
         health=given.health,
         parent=given.parent,
+        memory_bytes=given.memory_bytes,
     )
 
 
@@ -118,4 +125,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-authority", type=Path, help="PEM file of the callers' authority")
     add("--health", help="host:port for health only, in the clear")
     add("--parent", type=int, help="pid of the process with which to end")
+    add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     return parser
