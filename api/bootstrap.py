@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
+from api.executor_choice import ExecutorChoice, Kind
+from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
+from api.services.knowledge import Examples, Measurements, MeasurementSource
 from api.settings import Settings
+from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
+from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
 from api.store.migrate import migrate
 from api.store.sql import SqlStore
@@ -20,6 +29,9 @@ from deploy.cgroups import available
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator
 from deploy.prefix_files import PrefixFiles
+from deploy.profiling_pool import PoolSettings, WorkerPool
+from deploy.profiling_processes import ProcessPool
+from deploy.tier_executor import ProfiledTier, TierExecutor
 from pipelines.clock import Clock, SystemClock
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
@@ -28,11 +40,14 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
+from pipelines.slo import Slo
 from planner.bill import Cost
+from planner.history import HistoryStore, QueryRecord
 from planner.result import Observer, PlanningResult, Unobserved
 from profiler.betting import Betting
-from profiler.drawing import random_drawing
-from profiler.execution import InProcess
+from profiler.columns import profiles_of
+from profiler.drawing import Drawing, random_drawing
+from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
@@ -40,6 +55,8 @@ from scheduler.dispatch.plan_ahead import PlanAhead
 from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Priced
 
+MOST_EARLIER = 10
+"""Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
 
@@ -53,14 +70,16 @@ class Kept:
             measured is forgotten.
         outputs: Of operators, shared by queries; None: none, and they are forgotten.
         bills: Of earlier queries of the same pipeline.
+        history: What earlier queries on the same pipeline measured, the newest first.
     """
 
     journal: Journal | None = None
     outputs: EntryStore | None = None
     bills: tuple[Cost, ...] = ()
+    history: tuple[QueryRecord, ...] = ()
 
 
-def plan_offline(
+def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a default
     query: Query,
     infrastructure: Infrastructure,
     pipeline: Pipeline,
@@ -68,8 +87,9 @@ def plan_offline(
     observer: Observer | None = None,
     *,
     kept: Kept | None = None,
+    executor: Executor | None = None,
 ) -> PlanningResult:
-    """Give the plans of a query, measured in this process.
+    """Give the plans of a query, searched for in this process.
 
     Args:
         query: What to plan.
@@ -78,6 +98,7 @@ def plan_offline(
         dataset: To profile on.
         observer: Hears of progress and may cancel; None: nobody.
         kept: Of earlier planning; None: nothing.
+        executor: Runs operators; None: this process does.
     """
     # gpytorch takes seconds: the service's process spares it
     from planner.cmbo import CmboFactory
@@ -89,14 +110,12 @@ def plan_offline(
         pipeline.prepare()
     kept = kept or Kept()
     clock = SystemClock()
-    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
-    features = features_of(pipeline, (example.input for example in dataset.examples))
-    drawing = random_drawing(features, len(dataset), rng)
+    drawing = drawing_of(query, pipeline, dataset)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
-        executor=InProcess(clock),
+        executor=executor or InProcess(clock),
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
     )
@@ -113,7 +132,136 @@ def plan_offline(
         ),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
+        history=kept.history,
     )
+
+
+@contextmanager
+def opened_executor(
+    choice: ExecutorChoice,
+    reference: str,
+    pipeline: Pipeline,
+    infrastructure: Infrastructure,
+    logs: Path,
+) -> Iterator[Executor]:
+    """Give what runs operators while planning; its workers end with the context.
+
+    Args:
+        choice: Which.
+        reference: Names the pipeline, see `load_pipeline`.
+        pipeline: The same.
+        infrastructure: With the tier, for deployed workers.
+        logs: Folder for the logs of deployed workers.
+
+    Raises:
+        InvalidInput: If the infrastructure has no such tier, or Ray is not installed.
+    """
+    clock = SystemClock()
+    how = PoolSettings(
+        workers=choice.workers, timeout_s=choice.timeout_s, memory_bytes=choice.memory_bytes
+    )
+    if choice.kind is Kind.IN_PROCESS:
+        yield InProcess(clock)
+    elif choice.kind is Kind.POOL:
+        with ProcessPool(reference, clock, how) as pool:
+            yield pool
+    elif choice.kind is Kind.RAY:
+        with _ray_executor(choice.detail, reference, clock, how) as actors:
+            yield actors
+    else:
+        tier = infrastructure.tier(choice.detail)
+        speeds = {op.name: tier.speed_factor for op in pipeline.graph.operators}
+        launcher = LocalLauncher(
+            logs=logs,
+            cgroups=available(),
+            allow_import=":" in reference,
+            memory_bytes=how.memory_bytes,
+        )
+        place = ProfiledTier(tier=tier, speeds=speeds)
+        with TierExecutor(
+            reference, pipeline.graph, place, launcher, clock, settings=how
+        ) as deployed:
+            yield deployed
+
+
+def _ray_executor(
+    address: str, reference: str, clock: Clock, settings: PoolSettings
+) -> WorkerPool:
+    if find_spec("ray") is None:
+        raise InvalidInput.of("executor", "must be another one: circinus[ray] is missing", "ray")
+    ray = import_module("deploy.ray_executor")  # an extra: only where it is asked for
+    ray.connect(address or None)
+    pool: WorkerPool = ray.RayExecutor(reference, clock, settings)
+    return pool
+
+
+def drawing_of(query: Query, pipeline: Pipeline, dataset: Dataset) -> Drawing:
+    """Give the order in which a query's inputs are drawn: equal queries, equal orders."""
+    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
+    features = features_of(pipeline, (example.input for example in dataset.examples))
+    return random_drawing(features, len(dataset), rng)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalledMeasurements:
+    """A `MeasurementSource` of what planning workers wrote into a database."""
+
+    database_url: str
+
+    def of(
+        self, query_id: str, query: Query, pipeline: Pipeline, examples: Examples
+    ) -> Measurements:
+        """See `MeasurementSource.of`."""
+        if pipeline.examples is None:
+            raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+        dataset = pipeline.examples(examples.count, examples.seed)
+        drawing = drawing_of(query, pipeline, dataset)
+        journal = SqlJournal(connect(self.database_url), query_id, edition_of(pipeline))
+        operators = len(pipeline.graph.operators)
+        return Measurements(
+            profiles=profiles_of(journal.everything(), drawing.order, operators),
+            population=len(drawing.order),
+            rule=Betting(groups=drawing.groups),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What one version of a pipeline was found to do in earlier queries.
+
+    Attributes:
+        store: With the records of all.
+        fingerprint: Of the version.
+    """
+
+    store: HistoryStore
+    fingerprint: str
+
+    def earlier(self, most: int = MOST_EARLIER) -> tuple[QueryRecord, ...]:
+        """Give what the newest queries measured, the newest first."""
+        return tuple(self.store.earlier(self.fingerprint, most))
+
+    def remember(self, query_id: str, slo: Slo, result: PlanningResult) -> None:
+        """Keep what a query measured; nothing when it measured nothing."""
+        if result.configurations:
+            self.store.record(
+                QueryRecord(
+                    query=query_id,
+                    fingerprint=self.fingerprint,
+                    slo=slo,
+                    configurations=result.configurations,
+                )
+            )
+
+
+def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
+    """Give what a database remembers of a pipeline; its tables are brought up to date.
+
+    Raises:
+        InvalidInput: If it is no database URL.
+        Unavailable: If the database cannot be opened.
+    """
+    return Remembered(store=open_history(database_url), fingerprint=pipeline_fingerprint(pipeline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +320,7 @@ class Parts:
         store: Of queries; its tables exist.
         clock: Of everything.
         policy: Chooses the schedule.
+        measurements: Of queries.
     """
 
     settings: Settings
@@ -180,6 +329,7 @@ class Parts:
     store: Store
     clock: Clock
     policy: SchedulingPolicy
+    measurements: MeasurementSource
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -197,6 +347,7 @@ def make_parts(settings: Settings) -> Parts:
         store=SqlStore(engine),
         clock=SystemClock(),
         policy=Priced(),
+        measurements=JournalledMeasurements(settings.database_url),
     )
 
 
@@ -229,6 +380,8 @@ class PlanningParts:
         clock: Of everything.
         database_url: For journals.
         outputs: Of operators, shared with other workers and queries; None: not kept.
+        executor: Runs operators.
+        logs: Folder for the logs of deployed workers.
     """
 
     infrastructure: Infrastructure
@@ -237,11 +390,23 @@ class PlanningParts:
     clock: Clock
     database_url: str
     outputs: EntryStore | None = None
+    executor: ExecutorChoice = field(default_factory=ExecutorChoice)
+    logs: Path = Path()
 
     def journal(self, query_id: str, pipeline: Pipeline) -> Journal:
         """Give the journal of a query."""
         engine = connect(self.database_url, Durability.PROCESS)
         return SqlJournal(engine, query_id, edition_of(pipeline))
+
+    @property
+    def checkpoints(self) -> SqlCheckpoints:
+        """What the measurements of queries were made for."""
+        return SqlCheckpoints(connect(self.database_url))
+
+    def remembered(self, pipeline: Pipeline) -> Remembered:
+        """Give what earlier queries measured of a pipeline."""
+        history = SqlHistory(connect(self.database_url))
+        return Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
 
 
 def make_planning_parts(settings: Settings) -> PlanningParts:
@@ -258,4 +423,6 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
         clock=SystemClock(),
         database_url=settings.database_url,
         outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
+        executor=settings.executor_choice,
+        logs=settings.worker_logs,
     )

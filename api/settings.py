@@ -14,6 +14,8 @@ from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from api.executor_choice import ExecutorChoice, executor_choice
+
 DEFAULT_PORT = 8350
 
 
@@ -51,6 +53,11 @@ class Settings(BaseSettings):
             changes its version, or finds its old outputs here.
         outputs_limit_bytes: Most bytes of it.
         worker_logs: Folder for the logs of deployed instances.
+        executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
+            `ray:ADDRESS`.
+        call_timeout_s: Most seconds of one operator run, other than in-process.
+        call_memory_bytes: Most memory of what runs operators beyond the loaded pipeline, other
+            than in-process.
     """
 
     model_config = SettingsConfigDict(
@@ -74,6 +81,9 @@ class Settings(BaseSettings):
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
+    executor: str = "in-process"
+    call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    call_memory_bytes: int = Field(default=2 * 2**30, ge=1)
 
     @field_validator("extra_pipelines", mode="before")
     @classmethod
@@ -89,7 +99,15 @@ class Settings(BaseSettings):
                 f"host must be a loopback address while CIRCINUS_TOKEN is not set, "
                 f"got {self.host!r}."
             )
+        _ = self.executor_choice  # is a choice
         return self
+
+    @property
+    def executor_choice(self) -> ExecutorChoice:
+        """What runs operators while planning."""
+        return executor_choice(
+            self.executor, timeout_s=self.call_timeout_s, memory_bytes=self.call_memory_bytes
+        )
 
     @property
     def token_text(self) -> str | None:

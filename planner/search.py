@@ -28,7 +28,7 @@ from pipelines.query import Query
 from planner.bill import Forecast, Tally
 from planner.caution import cautious
 from planner.forecasting import Probes, from_probes, probed
-from planner.history import ConfigurationRecord, QueryRecord
+from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
 from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
@@ -187,7 +187,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
-            history=history,
+            history=within(history, self._space),
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}

@@ -10,10 +10,12 @@ import typer
 from api.cli import (
     demonstration,
     doctor,
+    history,
     operating,
     planning,
     preparing,
     queries,
+    questions,
     service,
     serving,
     study,
@@ -52,10 +54,12 @@ for _group in (
     service,
     planning,
     queries,
+    questions,
     serving,
     operating,
     preparing,
     doctor,
+    history,
     study,
 ):
     _group.register(app)

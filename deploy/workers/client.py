@@ -58,6 +58,7 @@ class WorkerClient:
         *,
         timeout_s: float,
         warm_up: bool = False,
+        settings: Mapping[str, bytes] | None = None,
     ) -> Reply:
         """Give what the worker answers.
 
@@ -67,6 +68,7 @@ class WorkerClient:
             wants: Operators whose outputs to send back.
             timeout_s: Carried to the worker as the deadline, `> 0`.
             warm_up: Whether to leave out the waits.
+            settings: Knobs of operators instead of the worker's own, encoded; None: its own.
 
         Raises:
             DeadlineExceeded: If it took longer.
@@ -75,7 +77,11 @@ class WorkerClient:
             InvalidInput: If the worker refuses the call.
         """
         request = worker_pb2.RunRequest(
-            operators=operators, inputs=inputs, wants=wants, warm_up=warm_up
+            operators=operators,
+            inputs=inputs,
+            wants=wants,
+            warm_up=warm_up,
+            settings=settings,
         )
         try:
             reply = await self._worker.Run(request, timeout=timeout_s)

@@ -29,6 +29,7 @@ class WorkerOptions:
         bind: `host:port`; port 0 takes a free one.
         tls: Needed for any other than a loopback address.
         parent: Process with whose end it ends too; None: it lives on.
+        memory_bytes: Most memory beyond the loaded pipeline, `> 0`; None: any.
     """
 
     pipeline: str
@@ -40,11 +41,14 @@ class WorkerOptions:
     bind: str = "127.0.0.1:0"
     tls: TlsFiles | None = None
     parent: int | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         checks.require(
             len(self.operators) > 0, "operators", "must have at least one", self.operators
         )
+        if self.memory_bytes is not None:
+            checks.positive("memory_bytes", self.memory_bytes)
         check_transport(self.bind, self.tls)
 
     def arguments(self) -> list[str]:
@@ -57,6 +61,8 @@ class WorkerOptions:
             words.append("--allow-import")
         if self.parent is not None:
             words += ["--parent", str(self.parent)]
+        if self.memory_bytes is not None:
+            words += ["--memory-bytes", str(self.memory_bytes)]
         if self.tls is not None:
             words += ["--tls-certificate", str(self.tls.certificate)]
             words += ["--tls-key", str(self.tls.key)]
@@ -87,6 +93,7 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
         if all(files)
         else None,
         parent=given.parent,
+        memory_bytes=given.memory_bytes,
     )
 
 
@@ -109,4 +116,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", type=Path, help="PEM file of its private key")
     add("--tls-authority", type=Path, help="PEM file of the callers' authority")
     add("--parent", type=int, help="pid of the process with which to end")
+    add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     return parser

@@ -21,6 +21,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from deploy.memory import limit_memory
 from deploy.workers.execution import Execution
 from deploy.workers.options import WorkerOptions, parse
 from deploy.workers.parent import end_with
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _start(options: WorkerOptions) -> tuple[grpc.Server, health.HealthServicer, str]:
     execution = _execution(options)
+    if options.memory_bytes is not None:
+        limit_memory(options.memory_bytes)
     server = grpc.server(
         ThreadPoolExecutor(max_workers=_CALLS),
         options=[*MESSAGE_OPTIONS, ("grpc.so_reuseport", 0)],
