@@ -26,6 +26,7 @@ from api.store.migrate import migrate
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.cgroups import available
+from deploy.instances import Launcher
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator
 from deploy.prefix_files import PrefixFiles
@@ -352,13 +353,53 @@ def make_parts(settings: Settings) -> Parts:
 
 
 def make_deployer(parts: Parts) -> Deployer:
-    """Give what runs deployments, as processes of this computer. Needs a running event loop."""
-    settings = parts.settings
+    """Give what runs deployments. Needs a running event loop.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster in which they should run.
+        NotAllowed: If the account lacks a permission there.
+        Unavailable: If the cluster does not answer.
+    """
+    if parts.settings.target == "kubernetes":
+        return _cluster_deployer(parts)
     launcher = LocalLauncher(
-        logs=settings.worker_logs,
+        logs=parts.settings.worker_logs,
         cgroups=available(),
+        allow_import=bool(parts.settings.extra_pipelines),
+    )
+    return _orchestrator(parts, launcher)
+
+
+def _cluster_deployer(parts: Parts) -> Deployer:
+    # The Kubernetes client: only when asked to
+    from deploy.kubernetes.access import DEPLOYER, require_access
+    from deploy.kubernetes.api import Cluster
+    from deploy.kubernetes.connection import connect as connect_cluster
+    from deploy.kubernetes.connection import own_namespace
+    from deploy.kubernetes.deployer import ClusterDeployer
+    from deploy.kubernetes.launcher import ClusterLauncher
+    from deploy.kubernetes.worker_objects import WorkerShape, files_in
+
+    settings = parts.settings
+    cluster = Cluster(connect_cluster())
+    namespace = settings.namespace or own_namespace()
+    require_access(cluster, namespace, DEPLOYER)
+    shape = WorkerShape(
+        namespace=namespace,
+        image=settings.worker_image,
+        pull_policy=settings.worker_pull_policy,
+        environment=settings.worker_environment,
+        tls_secret=settings.worker_tls_secret,
+        machine_cpu=settings.machine_cpu,
+        machine_memory=settings.machine_memory,
         allow_import=bool(settings.extra_pipelines),
     )
+    launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    return ClusterDeployer(_orchestrator(parts, launcher), launcher)
+
+
+def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
+    """Give what starts and ends instances, and sends requests to them."""
 
     def graph_of(reference: str) -> PipelineGraph:
         for name in parts.catalogue.names:
