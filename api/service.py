@@ -12,6 +12,7 @@ from api.documents import from_document
 from api.reconciler import Reconciler
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
+from api.services.knowledge import Knowledge
 from api.services.requests import Requests
 from api.services.submission import Intake
 from api.settings import Settings, pin_numeric_threads
@@ -30,12 +31,14 @@ class Service:
         intake: Takes queries in.
         requests: Sends calls to deployments.
         deployer: Runs deployments.
+        knowledge: Answers from measurements.
     """
 
     parts: Parts
     intake: Intake
     requests: Requests
     deployer: Deployer
+    knowledge: Knowledge
 
     def schedule(self) -> Schedule | None:
         """Give the schedule in force; None before the first."""
@@ -65,7 +68,12 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
     requests = Requests(
         store=parts.store, catalogue=parts.catalogue, examples=examples, deployer=deployer
     )
-    return Service(parts=parts, intake=intake, requests=requests, deployer=deployer)
+    knowledge = Knowledge(
+        store=parts.store, source=parts.measurements, infrastructure=parts.infrastructure
+    )
+    return Service(
+        parts=parts, intake=intake, requests=requests, deployer=deployer, knowledge=knowledge
+    )
 
 
 @contextlib.asynccontextmanager

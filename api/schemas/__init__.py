@@ -20,6 +20,7 @@ from api.schemas.catalogue import (
     pipeline_view,
 )
 from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
+from api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
 from api.schemas.faults import faults_of
 from api.schemas.plans import (
     DemandView,
@@ -62,6 +63,7 @@ __all__ = [
     "DeploymentView",
     "EstimateView",
     "ExampleReference",
+    "ExplanationView",
     "FaultView",
     "ForecastView",
     "HealthView",
@@ -92,6 +94,8 @@ __all__ = [
     "TierUse",
     "TierView",
     "WaitingView",
+    "WhatIfBody",
+    "WhatIfView",
     "bill_view",
     "estimate_view",
     "faults_of",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api.bootstrap import Parts
+from api.bootstrap import JournalledMeasurements, Parts
 from api.documents import to_document
 from api.phases import Phase
 from api.settings import Settings
@@ -184,4 +184,5 @@ def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
         store=sql_store(folder),
         clock=ManualClock(1000.0),
         policy=Greedy(),
+        measurements=JournalledMeasurements(f"sqlite:///{folder / 'store.sqlite3'}"),
     )
