@@ -26,7 +26,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.query import Query
 from planner.bill import Forecast, Tally
-from planner.caution import cautious
+from planner.caution import CAUTION, cautious
 from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
@@ -77,7 +77,7 @@ class SearchSettings:
     most_plans: int = 24
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
-    caution: float | None = 0.96
+    caution: float | None = CAUTION
     forecast: Forecast | Probes | None = None
 
     def __post_init__(self) -> None:
