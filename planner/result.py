@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from pipelines.plan import Plan
+from planner.history import ConfigurationRecord
 
 
 class Outcome(StrEnum):
@@ -125,6 +126,7 @@ class PlanningResult:
         saved_s: Operator seconds that caches saved.
         stopped_because: In words.
         shortfall: Why there is no plan; None when there is one, or planning was cancelled.
+        configurations: What was measured, for later queries on the pipeline to learn from.
     """
 
     outcome: Outcome
@@ -136,3 +138,4 @@ class PlanningResult:
     saved_s: float
     stopped_because: str
     shortfall: Shortfall | None
+    configurations: tuple[ConfigurationRecord, ...] = ()

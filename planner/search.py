@@ -9,6 +9,7 @@ over all placements at full shares, and the probability is that of meeting the S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
@@ -27,6 +28,7 @@ from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
 from planner.estimates import latency_estimate
+from planner.history import ConfigurationRecord, QueryRecord
 from planner.limits import Budget
 from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
@@ -90,6 +92,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     settings: SearchSettings | None = None,
     observer: Observer | None = None,
     clock: Clock | None = None,
+    history: Sequence[QueryRecord] = (),
 ) -> PlanningResult:
     """Give the plans of a query, or why there are none.
 
@@ -104,6 +107,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         settings: How to search.
         observer: Is told of progress and may cancel.
         clock: Measures the response time.
+        history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
         InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
@@ -120,6 +124,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         rule=rule,
         settings=settings or SearchSettings(),
         watch=_Watch(observer or Unobserved(), clock or SystemClock()),
+        history=tuple(history),
     ).run()
 
 
@@ -146,6 +151,7 @@ class _Search:
         rule: StoppingRule,
         settings: SearchSettings,
         watch: _Watch,
+        history: tuple[QueryRecord, ...],
     ) -> None:
         self._scene = scene
         self._settings = settings
@@ -170,6 +176,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
+            history=history,
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
@@ -377,6 +384,10 @@ class _Search:
             + sum(f.saved_s for f in self._failed),
             stopped_because=stop.because,
             shortfall=why,
+            configurations=tuple(
+                ConfigurationRecord.of(m.configuration, m.scores, m.work)
+                for m in self._measured.values()
+            ),
         )
 
     def _outcome(self, kind: _Kind) -> Outcome:

@@ -13,6 +13,7 @@ from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from pipelines.slo import Slo
+from planner.history import QueryRecord
 from planner.placement import Placements
 from planner.prediction import Scene
 
@@ -26,12 +27,14 @@ class Setting:
         scene: The query and where it runs.
         placements: All that there are.
         population: Number of inputs, `>= 1`.
+        history: What earlier queries on the same pipeline measured, the newest first.
     """
 
     space: ConfigurationSpace
     scene: Scene
     placements: Placements
     population: int
+    history: tuple[QueryRecord, ...] = ()
 
     @property
     def slo(self) -> Slo:

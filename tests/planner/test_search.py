@@ -298,3 +298,9 @@ def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object)
         settings=SearchSettings(strategy=strategy),  # type: ignore[arg-type]
     )
     assert result.outcome is not Outcome.INFEASIBLE
+
+
+def test_what_was_measured_is_told_for_later_queries() -> None:
+    result = _search(_query(), _evaluator())
+    assert len(result.configurations) == result.measured - result.failed >= 1
+    assert sum(record.inputs for record in result.configurations) == result.inputs
