@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
 import numpy as np
 
 from api.query_file import read_infrastructure
+from api.quotas import read_quotas
+from api.services.capacity import Capacity
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.settings import Settings
 from api.store.engine import Durability, connect
 from api.store.journal import SqlJournal, edition_of
 from api.store.migrate import migrate
+from api.store.schedule_sql import SqlScheduleStore
+from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.cgroups import available
@@ -35,9 +40,10 @@ from profiler.execution import InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
+from scheduler.ageing import Ageing
 from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
+from scheduler.priced import Migration, Priced
+from scheduler.rolling import Upkeep
 
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
@@ -162,7 +168,9 @@ class Parts:
         catalogue: Pipelines offered.
         store: Of queries; its tables exist.
         clock: Of everything.
-        policy: Chooses the schedule.
+        schedules: The store of schedules, in the same database.
+        upkeep: How schedules are made.
+        quotas: Of tenants.
     """
 
     settings: Settings
@@ -170,7 +178,9 @@ class Parts:
     catalogue: Catalogue
     store: Store
     clock: Clock
-    policy: SchedulingPolicy
+    schedules: ScheduleStore
+    upkeep: Upkeep
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -187,7 +197,22 @@ def make_parts(settings: Settings) -> Parts:
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
         store=SqlStore(engine),
         clock=SystemClock(),
-        policy=Priced(),
+        schedules=SqlScheduleStore(engine),
+        upkeep=_upkeep(settings),
+        quotas=read_quotas(settings.quotas),
+    )
+
+
+def _upkeep(settings: Settings) -> Upkeep:
+    price = settings.migration_price
+    return Upkeep(
+        policy=Priced(migration=None if price is None else Migration(price=price)),
+        ageing=Ageing(
+            growth_s=settings.ageing_growth_s,
+            limit_s=settings.ageing_limit_s,
+            turn_s=settings.ageing_turn_s,
+        ),
+        every_s=settings.reschedule_s,
     )
 
 
@@ -214,7 +239,7 @@ class PlanningParts:
     """What a planning worker is made of.
 
     Attributes:
-        infrastructure: Planned for.
+        capacity: Machines planned for.
         catalogue: Pipelines offered.
         store: Of queries.
         clock: Of everything.
@@ -222,7 +247,7 @@ class PlanningParts:
         outputs: Of operators, shared with other workers and queries; None: not kept.
     """
 
-    infrastructure: Infrastructure
+    capacity: Capacity
     catalogue: Catalogue
     store: Store
     clock: Clock
@@ -242,11 +267,14 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
     """
     import_module("planner.search")
     folder = settings.outputs
+    engine = connect(settings.database_url)
+    clock = SystemClock()
+    stated = read_infrastructure(settings.infrastructure)
     return PlanningParts(
-        infrastructure=read_infrastructure(settings.infrastructure),
+        capacity=Capacity(stated=stated, store=SqlScheduleStore(engine), clock=clock),
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=SqlStore(connect(settings.database_url)),
-        clock=SystemClock(),
+        store=SqlStore(engine),
+        clock=clock,
         database_url=settings.database_url,
         outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
     )

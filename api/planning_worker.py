@@ -127,7 +127,7 @@ def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Plannin
     dataset = pipeline.examples(request.data.examples, request.data.seed)
     kept = Kept(journal=parts.journal(record.id, pipeline), outputs=parts.outputs)
     return plan_offline(
-        to_query(request), parts.infrastructure, pipeline, dataset, heart, kept=kept
+        to_query(request), parts.capacity.planned_for(), pipeline, dataset, heart, kept=kept
     )
 
 

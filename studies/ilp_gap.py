@@ -30,9 +30,9 @@ from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Priced
 from scheduler.prices import dual_prices
 from scheduler.problem import Problem, Schedule, validate
+from scheduler.problem_form import schedule_to_dict
 from scheduler.rental import Rental, rented_usd_per_hour
 from studies import ilp_gap_report
-from studies.problem_file import schedule_to_dict
 from studies.stopwatch import Reading, Stopwatch
 
 ILP = "ilp"

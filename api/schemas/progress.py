@@ -11,6 +11,7 @@ from api.schemas.base import View
 from api.schemas.deployments import DeploymentView
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
+from api.schemas.schedule import DisplacedView
 from pipelines.infrastructure import Infrastructure
 from pipelines.slo import Slo
 from planner.result import PlanningResult, Progress, Shortfall
@@ -88,6 +89,8 @@ class QueryView(View):
     """More about the phase, in words: why it waits, why it failed."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
+    displaced: list[DisplacedView] = Field(default_factory=list)
+    """Where it had to make way, or others for it, the latest first; empty in lists."""
 
 
 class QueryPage(View):

@@ -30,7 +30,14 @@ class Page:
     next_cursor: str | None
 
 
-def page_of(store: Store, *, limit: int, cursor: str | None, phase: Phase | None) -> Page:
+def page_of(
+    store: Store,
+    *,
+    limit: int,
+    cursor: str | None,
+    phase: Phase | None,
+    tenant: str | None = None,
+) -> Page:
     """Give a page of queries.
 
     Args:
@@ -38,6 +45,7 @@ def page_of(store: Store, *, limit: int, cursor: str | None, phase: Phase | None
         limit: Most to give, from 1 to `LARGEST_PAGE`.
         cursor: Of the page before; None: from the newest.
         phase: Only those in it; None: any.
+        tenant: Only this one's queries; None: anybody's.
 
     Raises:
         InvalidInput: If the cursor is none that a page gave.
@@ -45,7 +53,7 @@ def page_of(store: Store, *, limit: int, cursor: str | None, phase: Phase | None
     before = None if cursor is None else _decoded(cursor)
     phases = None if phase is None else frozenset({phase})
     # One more than asked for tells whether there is a page after this one.
-    records = store.queries(limit=limit + 1, before=before, phases=phases)
+    records = store.queries(limit=limit + 1, before=before, phases=phases, tenant=tenant)
     more = len(records) > limit
     shown = records[:limit]
     return Page(records=shown, next_cursor=_encoded(shown[-1].serial) if more else None)

@@ -13,6 +13,7 @@ from api.settings import Settings
 from api.store.engine import connect
 from api.store.migrate import migrate
 from api.store.records import Ending, NewQuery
+from api.store.schedule_sql import SqlScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.dispatcher import RequestResult
@@ -31,6 +32,7 @@ from pipelines.plan import DemandItem, Deployment, Plan
 from pipelines.slo import Estimate
 from planner.result import Outcome, PlanningResult
 from scheduler.greedy import Greedy
+from scheduler.rolling import Upkeep
 
 
 def _add(inputs: Payload, knobs: KnobSettings) -> Payload:
@@ -176,12 +178,19 @@ def add_planned(
     assert store.finish(query_id, "w", ending, at=at)
 
 
+def schedule_store(store: SqlStore) -> SqlScheduleStore:
+    """The other half of a database; closed with the first."""
+    return SqlScheduleStore(store._engine)
+
+
 def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
+    store = sql_store(folder)
     return Parts(
         settings=Settings(**settings),  # type: ignore[arg-type]  # each checked by pydantic
         infrastructure=INFRASTRUCTURE,
         catalogue=FakeCatalogue(),
-        store=sql_store(folder),
+        store=store,
         clock=ManualClock(1000.0),
-        policy=Greedy(),
+        schedules=schedule_store(store),
+        upkeep=Upkeep(policy=Greedy()),
     )
