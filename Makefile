@@ -18,11 +18,11 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help install demo serve test slow bench check lint types layers format lock proto clean
+.PHONY: help install demo serve cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
 
 ## help: list the targets
 help:
-	@sed -nE 's/^## ([a-z]+): (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^## ([a-z-]+): (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 ## install: make the environment, install into it, prepare what is made once
 install: $(STAMP)
@@ -49,6 +49,23 @@ test: $(STAMP)
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200
+
+## cluster: start a throw-away Kubernetes cluster on this machine, print its kubeconfig
+cluster: $(STAMP)
+	@$(BIN)/python -m tests.cluster start
+
+## cluster-stop: end it
+cluster-stop: $(STAMP)
+	@$(BIN)/python -m tests.cluster stop
+
+# Needs Go; the first time takes some ten minutes, on two cores.
+## cluster-programs: build the programs of the throw-away cluster
+cluster-programs: $(STAMP)
+	$(BIN)/python -m tests.cluster.programs
+
+## cluster-test: what needs a Kubernetes cluster: its own, or that of KUBECONFIG
+cluster-test: cluster-programs
+	CIRCINUS_CLUSTER_TESTS=required $(BIN)/python -m pytest -m "cluster and not gpu" --timeout 1200
 
 ## bench: time the hot paths
 bench: $(STAMP)

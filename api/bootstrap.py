@@ -33,6 +33,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
+from planner.bill import Cost
 from planner.result import Observer, PlanningResult, Unobserved
 from profiler.betting import Betting
 from profiler.drawing import random_drawing
@@ -57,10 +58,12 @@ class Kept:
         journal: Of earlier measurements of the same query; None: there are none, and what is
             measured is forgotten.
         outputs: Of operators, shared by queries; None: none, and they are forgotten.
+        bills: Of earlier queries of the same pipeline.
     """
 
     journal: Journal | None = None
     outputs: EntryStore | None = None
+    bills: tuple[Cost, ...] = ()
 
 
 def plan_offline(
@@ -84,6 +87,8 @@ def plan_offline(
     """
     # gpytorch takes seconds: the service's process spares it
     from planner.cmbo import CmboFactory
+    from planner.forecasting import Probes, from_earlier
+    from planner.limits import Budget
     from planner.search import SearchSettings, search
 
     if pipeline.prepare is not None:
@@ -107,7 +112,11 @@ def plan_offline(
         evaluator,
         Betting(groups=drawing.groups),
         # `multi_fidelity` can give up on a feasible query: not for users until that is mended.
-        settings=SearchSettings(strategy=CmboFactory(), patience=12),
+        settings=SearchSettings(
+            strategy=CmboFactory(),
+            patience=12,
+            forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
+        ),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
     )

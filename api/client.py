@@ -115,21 +115,34 @@ class Client:
         cursor: str | None = None,
         phase: str | None = None,
         tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> QueryPage:
         """Give a page of queries, newest first."""
-        chosen = {"limit": str(limit), "cursor": cursor, "phase": phase, "tenant": tenant}
+        chosen = {
+            "limit": str(limit),
+            "cursor": cursor,
+            "phase": phase,
+            "tenant": tenant,
+            "key_prefix": key_prefix,
+        }
         parameters = {name: value for name, value in chosen.items() if value is not None}
         return self._ask(QueryPage, "GET", "/v1/queries", params=parameters)
 
     def all_queries(
-        self, *, phase: str | None = None, tenant: str | None = None
+        self,
+        *,
+        phase: str | None = None,
+        tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> Iterator[QueryView]:
         """Give every query, newest first, page after page."""
-        page = self.queries(phase=phase, tenant=tenant)
-        yield from page.items
-        while page.next_cursor is not None:
-            page = self.queries(cursor=page.next_cursor, phase=phase, tenant=tenant)
+        cursor: str | None = None
+        while True:
+            page = self.queries(cursor=cursor, phase=phase, tenant=tenant, key_prefix=key_prefix)
             yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def cancel(self, query_id: str) -> QueryView:
         """Give the query after asking to stop planning it."""

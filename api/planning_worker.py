@@ -23,6 +23,7 @@ from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
 from api.phases import Phase
 from api.schemas import QueryRequest, to_query
+from api.services.billing import earlier_bills
 from api.services.catalogue import offered
 from api.settings import Settings
 from api.store.records import Ending, QueryRecord
@@ -125,7 +126,11 @@ def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Plannin
     if pipeline.prepare is not None:
         pipeline.prepare()
     dataset = pipeline.examples(request.data.examples, request.data.seed)
-    kept = Kept(journal=parts.journal(record.id, pipeline), outputs=parts.outputs)
+    kept = Kept(
+        journal=parts.journal(record.id, pipeline),
+        outputs=parts.outputs,
+        bills=earlier_bills(parts.store, request.pipeline),
+    )
     return plan_offline(
         to_query(request), parts.capacity.planned_for(), pipeline, dataset, heart, kept=kept
     )

@@ -84,6 +84,7 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
         store=parts.store,
         catalogue=parts.catalogue,
         examples=examples,
+        infrastructure=parts.infrastructure,
         clock=parts.clock,
         queue_limit=settings.queue_limit,
     )

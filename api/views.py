@@ -80,6 +80,7 @@ def query_view(
         plan_id=None if chosen is None else chosen.plan_id,
         message=why or record.message or None,
         displaced=[displaced_view(entry) for entry in displaced],
+        idempotency_key=record.idempotency_key,
     )
 
 

@@ -2,7 +2,7 @@
 
 Where cgroups permit, the kernel gives an instance `share` seconds of CPU per second.
 Else, and for batched operators (whose share does not mean CPU time but a place in a
-batch), the worker waits after each operator: a duty cycle.
+batch), the worker waits after the operators of a call: a duty cycle.
 
 | symbol | meaning |
 | --- | --- |
@@ -32,7 +32,7 @@ class Enforcement(StrEnum):
     CGROUP = "cgroup"
     """A CPU quota of the kernel."""
     DUTY_CYCLE = "duty cycle"
-    """The worker waits after each operator."""
+    """The worker waits after the operators of a call."""
 
 
 def enforcement_for(
@@ -53,7 +53,7 @@ def enforcement_for(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long a worker waits after an operator.
+    """How fast a worker goes.
 
     Attributes:
         enforcement: Of the share.
@@ -69,21 +69,56 @@ class Pace:
         checks.share("share", self.share)
         checks.share("speed", self.speed)
 
-    def wait_s(self, operator: OperatorSpec, elapsed_s: float, cpu_s: float) -> float:
-        """Give the seconds to wait, `>= 0`.
+
+@dataclass(slots=True)
+class Meter:
+    """What the operators of one call take at a worker's pace.
+
+    They run one right after the other and the call waits once, at its end: an operator that
+    runs after a pause finds cold caches, and a wait after each would charge for that again and
+    again, which a machine that really is slower does not.
+
+    Attributes:
+        pace: Of the worker.
+        elapsed_s: Sum of t so far.
+    """
+
+    pace: Pace
+    elapsed_s: float = 0.0
+    _cpu_s: float = 0.0
+    _stretched_s: float = 0.0
+
+    @property
+    def due_s(self) -> float:
+        """Seconds that what ran so far takes at the pace, `>= elapsed_s`."""
+        return self._at_share_s() / self.pace.speed
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds still to wait, `>= 0`."""
+        return self.due_s - self.elapsed_s
+
+    def ran(self, operator: OperatorSpec, elapsed_s: float, cpu_s: float) -> float:
+        """Count an operator in and give the seconds that it takes at the pace, `>= 0`.
 
         Args:
             operator: What ran.
             elapsed_s: t, wall clock.
             cpu_s: c, of the thread that ran it (numeric libraries have one each).
         """
-        return self._at_share(operator, elapsed_s, cpu_s) / self.speed - elapsed_s
+        before = self.due_s
+        self.elapsed_s += elapsed_s
+        self._cpu_s += cpu_s
+        if self.pace.enforcement is Enforcement.DUTY_CYCLE:
+            stretch = stretch_of(operator, np.array([self.pace.share]))
+            self._stretched_s += elapsed_s * float(stretch[0])
+        return self.due_s - before
 
-    def _at_share(self, operator: OperatorSpec, elapsed_s: float, cpu_s: float) -> float:
-        if self.enforcement is Enforcement.DUTY_CYCLE:
-            return elapsed_s * float(stretch_of(operator, np.array([self.share]))[0])
-        if self.enforcement is Enforcement.CGROUP:
-            # A quota lets each period's first slice through at full speed: what an operator
-            # gains by that is waited off, so that short ones keep to the share too.
-            return max(elapsed_s, cpu_s / self.share)
-        return elapsed_s
+    def _at_share_s(self) -> float:
+        if self.pace.enforcement is Enforcement.DUTY_CYCLE:
+            return self._stretched_s
+        if self.pace.enforcement is Enforcement.CGROUP:
+            # A quota lets each period's first slice through at full speed: what operators
+            # gain by that is waited off, so that short ones keep to the share too.
+            return max(self.elapsed_s, self._cpu_s / self.pace.share)
+        return self.elapsed_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
 from typing import NamedTuple
 
 from pipelines import checks
@@ -12,6 +13,9 @@ from pipelines.configuration import Configuration
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure
 from pipelines.slo import Estimate, Slo, SloState
+
+_ROUNDING = 1e-9
+"""Copies are counted in whole ones: a rate that they meet exactly is met up to rounding."""
 
 
 class DemandItem(NamedTuple):
@@ -118,8 +122,30 @@ class Plan:
         )
         return "p-" + blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
+    @property
+    def throughput_per_s(self) -> Estimate:
+        """Requests per second when there are always some to do: of the slowest tier's copies.
+
+        Its interval is as wide, relative to the value, as that of the latency: both come from the
+        same seconds.
+        """
+        value = min(self._finished_per_s(tier) for tier in self.deployment.tiers)
+        latency = self.latency_s
+        return Estimate(
+            value=value,
+            low=min(value * latency.value / latency.high, value) if latency.high > 0 else value,
+            high=max(value * latency.value / latency.low, value) if latency.low > 0 else inf,
+            confidence=latency.confidence,
+            inputs=latency.inputs,
+        )
+
+    def _finished_per_s(self, tier: str) -> float:
+        copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]
+        busy = self.tier_service_s.get(tier, 0.0)
+        return copies / busy if busy > 0 else inf
+
     def states(self, slo: Slo) -> dict[str, SloState]:
-        """Give what is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
+        """Give what is known of each SLO: `accuracy`, `latency`, those of the others bounded."""
         states = {
             "accuracy": self.accuracy.at_least(slo.accuracy),
             "latency": self.latency_s.at_most(slo.latency_s),
@@ -127,4 +153,7 @@ class Plan:
         if slo.cost_usd_per_hour is not None:
             within = self.cost_usd_per_hour <= slo.cost_usd_per_hour
             states["cost"] = SloState.MET if within else SloState.VIOLATED
+        if slo.throughput_per_s is not None:
+            eased = slo.throughput_per_s * (1 - _ROUNDING)
+            states["throughput"] = self.throughput_per_s.at_least(eased)
         return states

@@ -44,6 +44,8 @@ class Profile:
         failures: One per failed input.
         spent_s: Operator seconds really paid for this profile.
         saved_s: Operator seconds that caches saved.
+        runs: Operator runs really made for this profile, warm-ups not counted.
+        saved_runs: Operator runs that caches saved.
     """
 
     configuration: Configuration
@@ -55,6 +57,8 @@ class Profile:
     failures: tuple[Failure, ...] = ()
     spent_s: float = 0.0
     saved_s: float = 0.0
+    runs: int = 0
+    saved_runs: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.inputs)

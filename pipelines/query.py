@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipelines import checks
+from pipelines.device import DeviceProfile
+from pipelines.restrictions import Restrictions
 from pipelines.slo import Slo
 
 
@@ -55,6 +57,8 @@ class Query:
         duration_s: How long to serve it, `> 0`; None: until undeployed.
         limits: What planning may spend.
         seed: Of every random choice on the query's way, `>= 0`.
+        restrictions: What holds in every plan.
+        device: Its own device; None: as the infrastructure says.
     """
 
     pipeline: str
@@ -66,6 +70,8 @@ class Query:
     duration_s: float | None = None
     limits: PlanningLimits = field(default_factory=PlanningLimits)
     seed: int = 0
+    restrictions: Restrictions = field(default_factory=Restrictions)
+    device: DeviceProfile | None = None
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
@@ -78,5 +84,8 @@ class Query:
         checks.require(self.seed >= 0, "seed", "must be >= 0", self.seed)
         if self.request_rate_per_s is not None:
             checks.positive("request_rate_per_s", self.request_rate_per_s)
+            rule = "must be left out with slo.throughput_per_s"
+            free = self.slo.throughput_per_s is None
+            checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
         if self.duration_s is not None:
             checks.positive("duration_s", self.duration_s)

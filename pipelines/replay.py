@@ -22,6 +22,11 @@ class _Known(NamedTuple):
     inputs: int
     spent_s: float
     saved_s: float
+    runs: int
+    saved_runs: int
+
+
+_NOTHING = _Known(inputs=0, spent_s=0.0, saved_s=0.0, runs=0, saved_runs=0)
 
 
 class TraceEvaluator:
@@ -78,20 +83,22 @@ class TraceEvaluator:
             1 <= inputs <= self.population, "inputs", f"must be in [1, {self.population}]", inputs
         )
         row = self._row_of(configuration)
-        known = self._known.get(row, _Known(inputs=0, spent_s=0.0, saved_s=0.0))
+        known = self._known.get(row, _NOTHING)
         if inputs > known.inputs:
             known = self._extended(row, known, inputs)
         return self._profile(configuration, row, known)
 
     def _extended(self, row: int, known: _Known, inputs: int) -> _Known:
         drawn = self._order[known.inputs : inputs]
-        whole_s = float(np.nansum(self._trace.latency_s[row][:, drawn], dtype=np.float64))
-        spent_s = self._charge(row, known.inputs, inputs)
+        whole = _charged(self._trace.latency_s[row][:, drawn])
+        spent_s, runs = self._charge(row, known.inputs, inputs)
         self._spent_s += spent_s
         self._known[row] = _Known(
             inputs=inputs,
             spent_s=known.spent_s + spent_s,
-            saved_s=known.saved_s + max(whole_s - spent_s, 0.0),
+            saved_s=known.saved_s + max(whole[0] - spent_s, 0.0),
+            runs=known.runs + runs,
+            saved_runs=known.saved_runs + whole[1] - runs,
         )
         return self._known[row]
 
@@ -102,8 +109,8 @@ class TraceEvaluator:
             raise InvalidInput.of("configuration", rule, str(configuration))
         return row
 
-    def _charge(self, row: int, before: int, now: int) -> float:
-        seconds = 0.0
+    def _charge(self, row: int, before: int, now: int) -> tuple[float, int]:
+        seconds, runs = 0.0, 0
         knobs = self._trace.configurations[row]
         for o, lineage in enumerate(self.graph.lineages):
             start = before
@@ -113,8 +120,9 @@ class TraceEvaluator:
                 start = max(before, self._paid.get(key, 0))
                 self._paid[key] = max(now, self._paid.get(key, 0))
             drawn = self._order[min(start, now) : now]
-            seconds += float(np.nansum(self._trace.latency_s[row, o, drawn], dtype=np.float64))
-        return seconds
+            charged = _charged(self._trace.latency_s[row, o, drawn])
+            seconds, runs = seconds + charged[0], runs + charged[1]
+        return seconds, runs
 
     def _columns(self, lineage: tuple[int, ...]) -> list[int]:
         names = {self.graph.operators[i].name for i in lineage}
@@ -138,7 +146,14 @@ class TraceEvaluator:
             ),
             spent_s=known.spent_s,
             saved_s=known.saved_s,
+            runs=known.runs,
+            saved_runs=known.saved_runs,
         )
+
+
+def _charged(seconds: npt.NDArray[np.float32]) -> tuple[float, int]:
+    """Give seconds and number of the runs that were measured."""
+    return float(np.nansum(seconds, dtype=np.float64)), int(np.isfinite(seconds).sum())
 
 
 def _rows(space: ConfigurationSpace, trace: Trace) -> Mapping[int, int]:

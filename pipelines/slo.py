@@ -12,6 +12,10 @@ from pipelines import checks
 
 FloatArray = npt.NDArray[np.float64]
 
+ANY_LATENCY_S = 86_400.0
+"""The latency bound of a throughput-critical query that asks for none: a day. Finite, so that
+models of latency stay finite too."""
+
 
 class LatencyStatistic(StrEnum):
     """Which figure of a latency distribution an SLO bounds."""
@@ -60,18 +64,24 @@ class Slo:
         latency_s: Most seconds per request, `> 0`.
         latency_statistic: Which figure `latency_s` bounds.
         cost_usd_per_hour: Most dollars per hour of the deployed plan, `>= 0`; None: any.
+        throughput_per_s: Least requests per second that the plan finishes when it always has
+            some to do, `> 0`; None: any. For batch work (Circinus 6.1, throughput-critical):
+            requests queue, so `latency_s` bounds a request from its start, without waits.
     """
 
     accuracy: float
     latency_s: float
     latency_statistic: LatencyStatistic = LatencyStatistic.MEAN
     cost_usd_per_hour: float | None = None
+    throughput_per_s: float | None = None
 
     def __post_init__(self) -> None:
         checks.probability("slo.accuracy", self.accuracy)
         checks.positive("slo.latency_s", self.latency_s)
         if self.cost_usd_per_hour is not None:
             checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
+        if self.throughput_per_s is not None:
+            checks.positive("slo.throughput_per_s", self.throughput_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from planner.placement import Placements
 from planner.prediction import Scene, condensed, effective_latency, predict
 
 _ONE_BY_ONE = 500
-"""Up to so many inputs are measured one at a time, so that nothing is paid after a decision;
-beyond, in steps of a hundredth of what is measured, because every look reads all of it."""
+"""Up to so many inputs every one is looked at, so that nothing is paid after a decision;
+beyond, every hundredth of what is measured, because every look reads all of it."""
 
 _STEP_PART = 100
 
@@ -88,7 +88,7 @@ class Measured:
         accuracy: Mean score with its interval.
         latency_s: Least latency over placements at full shares, waits for copies included; above
             the SLO when the machines do not hold the copies.
-        saved_s: Operator seconds that caches saved.
+        profile: All that is known of it.
     """
 
     number: int
@@ -98,7 +98,7 @@ class Measured:
     work: Work
     accuracy: Estimate
     latency_s: float
-    saved_s: float
+    profile: Profile
 
     @property
     def inputs(self) -> int:
@@ -125,14 +125,14 @@ class Failed:
         configuration: What was measured.
         failure: The first one.
         inputs: How many inputs it was measured on.
-        saved_s: Operator seconds that caches saved.
+        profile: All that is known of it.
     """
 
     number: int
     configuration: Configuration
     failure: Failure
     inputs: int
-    saved_s: float
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,7 @@ def measure(
         return _up_to(bench, number, configuration, min(max(wanted, 1), bench.population))
     inputs, look = 0, bench.looks.first
     while True:
-        inputs = min(inputs + max(_step(inputs), 1), bench.population)
-        profile = bench.evaluator.measure(configuration, inputs)
+        profile, must_stop = _stepped(bench, configuration, inputs)
         if (failure := _failure(profile)) is not None:
             return _gave_nothing(number, profile, failure)
         inputs = len(profile.inputs)
@@ -186,10 +185,21 @@ def measure(
         if ending is None and inputs >= look:
             look = 2 * inputs
             ending = Ending.SLOW if _is_hopeless(bench, profile) else None
-        if ending is None and bench.must_stop(inputs):
+        if ending is None and must_stop:
             ending = Ending.CUT_OFF
         if ending is not None:
             return _measured(bench, number, profile, ending)
+
+
+def _stepped(bench: Bench, configuration: Configuration, inputs: int) -> tuple[Profile, bool]:
+    """Measure the next step, a failure or a limit ends it early: limits are hard."""
+    goal = min(inputs + max(_step(inputs), 1), bench.population)
+    while True:
+        profile = bench.evaluator.measure(configuration, inputs + 1)
+        inputs = len(profile.inputs)
+        must_stop = bench.must_stop(inputs)
+        if inputs >= goal or must_stop or profile.failures:
+            return profile, must_stop
 
 
 def _up_to(
@@ -216,7 +226,7 @@ def _gave_nothing(number: int, profile: Profile, failure: Failure) -> Failed:
         configuration=profile.configuration,
         failure=failure,
         inputs=len(profile.inputs),
-        saved_s=profile.saved_s,
+        profile=profile,
     )
 
 
@@ -274,7 +284,7 @@ def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Me
         work=work,
         accuracy=accuracy_estimate(profile.score, population=bench.population),
         latency_s=_least_latency(bench, work),
-        saved_s=profile.saved_s,
+        profile=profile,
     )
 
 

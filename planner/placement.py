@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import SHARE_STEP, Infrastructure
 from pipelines.latency import TierArray
+from pipelines.restrictions import Restrictions, allowed_tiers
 
 FULL_STEPS = round(1 / SHARE_STEP)
 """A whole machine in share steps."""
@@ -53,24 +55,29 @@ class Placements:
 
 
 def placements(
-    graph: PipelineGraph, infrastructure: Infrastructure, *, most: int = MOST_PLACEMENTS
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    *,
+    most: int = MOST_PLACEMENTS,
+    restrictions: Restrictions | None = None,
 ) -> Placements:
-    """Give all placements on tiers that have machines.
+    """Give all placements on tiers that have machines and that the restrictions allow.
 
     When there are more than `most`, only those that never send data back down: each operator's
     tier comes no earlier in the infrastructure than its parents'.
 
     Raises:
-        InvalidInput: If no tier has a machine, even those are too many, or so many operators can
-            run at once that no machine can share itself between them.
+        InvalidInput: If no tier has a machine, even those are too many, so many operators can
+            run at once that no machine can share itself between them, or the restrictions leave
+            an operator no tier that has machines.
     """
     usable = [i for i, tier in enumerate(infrastructure.tiers) if tier.machines > 0]
     checks.require(bool(usable), "infrastructure.tiers", "must have at least one machine", 0)
-    operators = len(graph.operators)
-    if len(usable) ** operators <= most:
-        tiers = np.array(list(itertools.product(usable, repeat=operators)), dtype=np.int64)
+    choices = _choices(graph, infrastructure, usable, restrictions or Restrictions())
+    if prod(map(len, choices)) <= most:
+        tiers = np.array(list(itertools.product(*choices)), dtype=np.int64)
     else:
-        tiers = _upwards(graph, usable, most)
+        tiers = _upwards(graph, choices, most)
     widths = _widths(graph, tiers, len(infrastructure.tiers))
     fits = np.flatnonzero((widths <= FULL_STEPS).all(axis=1))
     rule = f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
@@ -79,9 +86,25 @@ def placements(
     return Placements(tiers=tiers, widths=widths, full_steps=full).take(fits)
 
 
-def _upwards(graph: PipelineGraph, usable: list[int], most: int) -> TierArray:  # (P, O)
+def _choices(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    usable: list[int],
+    restrictions: Restrictions,
+) -> list[list[int]]:
+    """Give the tiers that each operator may be on."""
+    allowed = allowed_tiers(graph, infrastructure, restrictions)
+    choices = [[tier for tier in tiers if tier in usable] for tiers in allowed]
+    for operator, tiers, choice in zip(graph.operators, allowed, choices, strict=True):
+        names = [infrastructure.tiers[i].name for i in tiers]
+        field = f"restrictions.tiers.{operator.name}"
+        checks.require(bool(choice), field, "must leave a tier that has machines", names)
+    return choices
+
+
+def _upwards(graph: PipelineGraph, choices: list[list[int]], most: int) -> TierArray:  # (P, O)
     rows = np.zeros((1, 0), dtype=np.int64)
-    for parents in graph.parents:
+    for parents, usable in zip(graph.parents, choices, strict=True):
         lowest = rows[:, list(parents)].max(axis=1, initial=0)
         rows = np.concatenate(
             [
@@ -89,11 +112,11 @@ def _upwards(graph: PipelineGraph, usable: list[int], most: int) -> TierArray:  
                 for tier in usable
             ]
         )
-        # Every row can go on to the last tier, so the number of rows never falls again.
-        if len(rows) > most:
+        # Unless tiers are restricted every row can go on to the last one: rows get no fewer.
+        if not 0 < len(rows) <= most:
             raise InvalidInput.of(
                 f"pipeline {graph.name}",
-                f"must have at most {most} placements that never send data back down",
+                f"must have 1 to at most {most} placements that never send data back down",
                 f"{len(graph.operators)} operators on {len(usable)} tiers",
             )
     return rows[np.lexsort(rows.T[::-1])]

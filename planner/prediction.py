@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.fitting import fitted
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import SHARE_STEP, Infrastructure
 from pipelines.latency import TierArray, Work, busy_seconds, compose
@@ -50,6 +51,16 @@ class Scene:
     def statistic(self) -> LatencyStatistic:
         """Which figure of the latencies the SLO bounds."""
         return self.query.slo.latency_statistic
+
+
+def scene_of(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> Scene:
+    """Give the scene of a query: its own device, and no knob value that it rules out.
+
+    Raises:
+        InvalidInput: If the query does not fit, see `pipelines.fitting.fitted`.
+    """
+    own = fitted(query, graph, infrastructure)
+    return Scene(graph=own.graph, infrastructure=own.infrastructure, query=query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,11 +109,7 @@ def predict(
     latency = _composed(scene, placements.tiers, work, shares, figure)
     service = _service_seconds(scene, placements, work, shares)
     used = placements.widths > 0
-    rate = scene.query.request_rate_per_s
-    if rate is None:
-        replicas, wait = used.astype(np.int64), np.zeros(len(placements))
-    else:
-        replicas, wait = _queue(scene.statistic, rate, service, used)
+    replicas, wait = _queued(scene, service, used)
     return Prediction(
         latency_s=latency + wait,
         wait_s=wait,
@@ -184,6 +191,19 @@ def _service_seconds(
         chain[:, o] = busy[:, o] + (np.maximum.reduce(before) if before else 0.0)
         service[rows, tiers[:, o]] = np.maximum(service[rows, tiers[:, o]], chain[:, o])
     return service
+
+
+def _queued(
+    scene: Scene, service: FloatArray, used: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P,)
+    """Give copies and waits: for a rate of requests, for a throughput, or for one at a time."""
+    rate, throughput = scene.query.request_rate_per_s, scene.slo.throughput_per_s
+    if rate is not None:
+        return _queue(scene.statistic, rate, service, used)
+    replicas = used.astype(np.int64)
+    if throughput is not None:  # copies are never idle, and nobody waits for an answer
+        replicas = np.where(used, copies(throughput, service, utilisation=1.0), 0)
+    return replicas, np.zeros(len(service))
 
 
 def _queue(

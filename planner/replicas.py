@@ -29,9 +29,11 @@ HIGHEST_UTILISATION = 0.7
 _ROUNDING = 1e-9  # a / 0.7 that is a whole number up to rounding asks for no further copy
 
 
-def copies(rate: float, service_s: FloatArray) -> npt.NDArray[np.int64]:
-    """Give the fewest copies with rho <= `HIGHEST_UTILISATION`, at least 1, same shape."""
-    needed = np.ceil(rate * service_s / HIGHEST_UTILISATION - _ROUNDING)
+def copies(
+    rate: float, service_s: FloatArray, *, utilisation: float = HIGHEST_UTILISATION
+) -> npt.NDArray[np.int64]:
+    """Give the fewest copies with rho <= `utilisation`, at least 1, same shape."""
+    needed = np.ceil(rate * service_s / utilisation - _ROUNDING)
     return np.asarray(np.maximum(needed, 1).astype(np.int64))
 
 

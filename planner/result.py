@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from pipelines.plan import Plan
+from planner.bill import Bill
 from planner.history import ConfigurationRecord
 
 
@@ -27,6 +28,8 @@ class Outcome(StrEnum):
 class Phase(StrEnum):
     """What planning is at."""
 
+    PROBING = "probing"
+    """A few measurements say what planning will cost."""
     SEARCHING = "searching"
     """No feasible plan yet."""
     IMPROVING = "improving"
@@ -71,6 +74,7 @@ class Progress:
         best: The cheapest feasible plan so far; None: none yet.
         plans: How many plans the Pareto set holds.
         found: Plans that the latest measurement gave, cheapest first, kept or not.
+        bill: What was expected, paid and saved.
     """
 
     phase: Phase
@@ -84,6 +88,7 @@ class Progress:
     best: Plan | None
     plans: int
     found: tuple[Plan, ...] = ()
+    bill: Bill = field(default_factory=Bill)
 
 
 class Observer(Protocol):
@@ -126,6 +131,7 @@ class PlanningResult:
         saved_s: Operator seconds that caches saved.
         stopped_because: In words.
         shortfall: Why there is no plan; None when there is one, or planning was cancelled.
+        bill: What was expected, paid and saved.
         configurations: What was measured, for later queries on the pipeline to learn from.
     """
 
@@ -138,4 +144,5 @@ class PlanningResult:
     saved_s: float
     stopped_because: str
     shortfall: Shortfall | None
+    bill: Bill = field(default_factory=Bill)
     configurations: tuple[ConfigurationRecord, ...] = ()

@@ -27,19 +27,30 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
+from pipelines.slo import Slo
+from planner.bill import Forecast, Tally
 from planner.estimates import latency_estimate
+from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord
 from planner.limits import Budget
-from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
+from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
-from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
+from planner.prediction import (
+    Scene,
+    condensed,
+    effective_latency,
+    predict,
+    scene_of,
+    shares_of,
+)
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
 from planner.spread import PooledSpread
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
+_PROBE_STREAM = 1
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 
 
@@ -62,6 +73,8 @@ class SearchSettings:
         caution: Confidence of the latency interval whose upper end must meet the SLO after
             tightening, in (0, 1); None: the estimate itself must. 90 %: tightened to the
             estimate, every other plan would be late.
+        forecast: What the search is expected to cost, or the probes to tell it from; None:
+            nothing is.
     """
 
     strategy: StrategyFactory = field(default_factory=MultiFidelityFactory)
@@ -72,6 +85,7 @@ class SearchSettings:
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
     caution: float | None = 0.9
+    forecast: Forecast | Probes | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -110,8 +124,9 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         history: What earlier queries on the same pipeline measured, the newest first.
 
     Raises:
-        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine, or
-            there are too many placements.
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
+            there are too many placements, or the restrictions do not fit pipeline and tiers or
+            leave nothing.
     """
     named = evaluator.graph.name
     if named != query.pipeline:
@@ -119,7 +134,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
             "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
         )
     return _Search(
-        scene=Scene(graph=evaluator.graph, infrastructure=infrastructure, query=query),
+        scene=scene_of(query, evaluator.graph, infrastructure),
         evaluator=evaluator,
         rule=rule,
         settings=settings or SearchSettings(),
@@ -164,7 +179,10 @@ class _Search:
         self._bench = Bench(
             scene=scene,
             placements=placements(
-                scene.graph, scene.infrastructure, most=settings.most_placements
+                scene.graph,
+                scene.infrastructure,
+                most=settings.most_placements,
+                restrictions=scene.query.restrictions,
             ),
             evaluator=evaluator,
             rule=rule,
@@ -184,11 +202,15 @@ class _Search:
         self._spread = PooledSpread()
         self._plans: tuple[Plan, ...] = ()
         self._found: tuple[Plan, ...] = ()  # by the latest measurement
+        self._tally = Tally(scene.graph, evaluator.population, self._budget.price_usd_per_hour)
+        asked = settings.forecast
+        self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = 0  # inputs that the configuration being measured had met before
         self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
+        self._probe()
         stop = self._limit()
         while stop is None:
             proposal = self._strategy.propose()
@@ -200,6 +222,21 @@ class _Search:
         self._report(Phase.FINISHED)
         return self._result(stop)
 
+    def _probe(self) -> None:
+        """Say what the search is expected to cost, within the limits."""
+        probes = self._settings.forecast
+        if isinstance(probes, Probes):
+            # A stream of its own: probes change nothing about the search but what is known.
+            rng = np.random.Generator(np.random.PCG64([self._scene.query.seed, _PROBE_STREAM]))
+            profiles = probed(probes, self._space, self._evaluator, rng, self._is_over)
+            for profile in profiles:
+                self._tally.pay(profile)
+            self._forecast = from_probes(
+                profiles, self._space, self._evaluator, self._budget, probes.span
+            )
+        if probes is not None:
+            self._report(Phase.PROBING)
+
     def _take(self, proposal: Proposal) -> None:
         number = proposal.number
         known = self._measured.get(number)
@@ -208,6 +245,7 @@ class _Search:
         self._found = ()
         configuration = self._space.configuration(number)
         measured = measure(self._bench, number, configuration, proposal.inputs)
+        self._tally.pay(measured.profile)
         if isinstance(measured, Failed):
             self._failed.append(measured)
             withdrawn = self._measured.pop(number, None)
@@ -217,6 +255,8 @@ class _Search:
             return
         self._measured[number] = measured
         self._spread.add(number, measured.work)
+        if measured.ending is not Ending.CUT_OFF:
+            self._tally.end_early(configuration, measured.work.operator_s)
         before = self._cheapest
         verdict = self._strategy.observe(number, self._observation(measured))
         sure = Verdict.ABOVE in (verdict, measured.verdict)
@@ -254,7 +294,7 @@ class _Search:
         if self._settings.caution is None:
             return self._scene
         ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = replace(self._scene.slo, latency_s=self._scene.slo.latency_s / ratio)
+        slo = _tighter(self._scene.slo, ratio)
         return replace(self._scene, query=replace(self._scene.query, slo=slo))
 
     def _upper_ratio(self, measured: Measured, confidence: float) -> float:
@@ -324,11 +364,14 @@ class _Search:
             )
         return None
 
+    def _is_over(self) -> bool:
+        return self._watch.cancelled() or self._reached(within=True) is not None
+
     def _must_stop(self, inputs: int) -> bool:
         if inputs % _REPORT_EVERY == 0:
             new = max(inputs - self._met, 0)
             self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, new)
-        return self._watch.cancelled() or self._reached(within=True) is not None
+        return self._is_over()
 
     def _reached(self, *, within: bool = False) -> str | None:
         return self._budget.reached(
@@ -359,6 +402,7 @@ class _Search:
                 best=self._plans[0] if self._plans else None,
                 plans=len(self._plans),
                 found=self._found,
+                bill=self._tally.bill(spent, self._forecast),
             )
         )
 
@@ -373,6 +417,7 @@ class _Search:
                 population=self._evaluator.population,
                 evidence=stop.because,
             )
+        bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
             plans=self._plans,
@@ -380,10 +425,10 @@ class _Search:
             failed=len(self._failed),
             inputs=self._inputs(),
             spent_s=self._evaluator.spent_s,
-            saved_s=sum(m.saved_s for m in self._measured.values())
-            + sum(f.saved_s for f in self._failed),
+            saved_s=bill.cache.seconds,
             stopped_because=stop.because,
             shortfall=why,
+            bill=bill,
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.scores, m.work)
                 for m in self._measured.values()
@@ -396,6 +441,16 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
+
+
+def _tighter(slo: Slo, ratio: float) -> Slo:
+    """Give the SLO that seconds `ratio` times as long would still meet."""
+    throughput = slo.throughput_per_s
+    return replace(
+        slo,
+        latency_s=slo.latency_s / ratio,
+        throughput_per_s=None if throughput is None else throughput * ratio,
+    )
 
 
 class _Watch:

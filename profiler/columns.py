@@ -34,6 +34,8 @@ class Columns:
         self._failures: list[Failure] = []
         self._spent_s = 0.0
         self._saved_s = 0.0
+        self._runs = 0
+        self._saved_runs = 0
         self.count = 0
 
     def append(self, measured: MeasuredInput) -> None:
@@ -49,6 +51,8 @@ class Columns:
         self.count += 1
         self._spent_s += measured.spent_s
         self._saved_s += measured.saved_s
+        self._runs += measured.runs
+        self._saved_runs += measured.saved_runs
         if measured.failure is not None:
             self._failures.append(measured.failure)
 
@@ -67,4 +71,6 @@ class Columns:
             failures=tuple(self._failures),
             spent_s=self._spent_s,
             saved_s=self._saved_s,
+            runs=self._runs,
+            saved_runs=self._saved_runs,
         )

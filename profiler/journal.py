@@ -25,6 +25,8 @@ class MeasuredInput:
         failure: Why there is no score; None when there is one.
         spent_s: Operator seconds really run for it, warm-ups and failures included.
         saved_s: Operator seconds that did not have to be run.
+        runs: Operator runs really made for it, warm-ups not counted, `>= 0`.
+        saved_runs: Operator runs that did not have to be made, `>= 0`.
     """
 
     input: int
@@ -35,6 +37,8 @@ class MeasuredInput:
     failure: Failure | None = None
     spent_s: float
     saved_s: float = 0.0
+    runs: int = 0
+    saved_runs: int = 0
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"
@@ -50,6 +54,8 @@ class MeasuredInput:
         checks.require(scored, where, rule, (self.score, self.failure))
         checks.non_negative(f"{where}, spent_s", self.spent_s)
         checks.non_negative(f"{where}, saved_s", self.saved_s)
+        checks.non_negative(f"{where}, runs", self.runs)
+        checks.non_negative(f"{where}, saved_runs", self.saved_runs)
 
 
 class Journal(Protocol):

@@ -49,6 +49,15 @@ class _Facts(NamedTuple):
     output_bytes: float
 
 
+class Paid(NamedTuple):
+    """What a measurement cost, and what it did not."""
+
+    spent_s: float = 0.0
+    saved_s: float = 0.0
+    runs: int = 0
+    saved_runs: int = 0
+
+
 class Walk:
     """Measures one configuration on one input at a time.
 
@@ -92,8 +101,8 @@ class Walk:
             for position, print_ in enumerate(prints)
             if position not in missing
         )
-        spent_s = 0.0
-        for position in missing:
+        spent_s, saved_runs = 0.0, len(prints) - len(missing)
+        for runs, position in enumerate(missing, 1):
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
@@ -101,11 +110,12 @@ class Walk:
             if isinstance(done, Failed):
                 failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
-                return failed(failure, len(prints), spent_s=spent_s, saved_s=saved_s)
+                return failed(failure, len(prints), Paid(spent_s, saved_s, runs, saved_runs))
             outputs[operator.name] = done.output
             entry = Entry(output=done.output, seconds=done.seconds, output_bytes=done.output_bytes)
             self._keep(prints[position], prepared, entry)
-        return self._scored(prints, prepared, outputs, spent_s=spent_s, saved_s=saved_s)
+        paid = Paid(spent_s, saved_s, len(missing), saved_runs)
+        return self._scored(prints, prepared, outputs, paid)
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
         """Take over the seconds and bytes of a measurement made earlier."""
@@ -163,16 +173,14 @@ class Walk:
         prints: Sequence[str],
         prepared: PreparedInput,
         outputs: dict[str, Payload],
-        *,
-        spent_s: float,
-        saved_s: float,
+        paid: Paid,
     ) -> MeasuredInput:
         output = handed_out(output_of(self._pipeline.graph, outputs))
         try:
             score = self._pipeline.score_of(output, handed_out(prepared.expected))
         except OperatorFailed as error:
             failure = Failure(input=prepared.index, operator=error.operator, cause=error.cause)
-            return failed(failure, len(prints), spent_s=spent_s, saved_s=saved_s)
+            return failed(failure, len(prints), paid)
         facts = np.array([self._facts[print_][prepared.index] for print_ in prints])  # (O, 2)
         return MeasuredInput(
             input=prepared.index,
@@ -180,14 +188,14 @@ class Walk:
             operator_s=facts[:, 0],
             output_bytes=facts[:, 1],
             input_bytes=float(prepared.input_bytes),
-            spent_s=spent_s,
-            saved_s=saved_s,
+            **paid._asdict(),
         )
 
 
-def failed(
-    failure: Failure, operators: int, *, spent_s: float = 0.0, saved_s: float = 0.0
-) -> MeasuredInput:
+_NOTHING = Paid()
+
+
+def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredInput:
     """Give the measurement of an input that gave no score: NaN in everything measured."""
     return MeasuredInput(
         input=failure.input,
@@ -196,6 +204,5 @@ def failed(
         output_bytes=np.full(operators, nan),
         input_bytes=nan,
         failure=failure,
-        spent_s=spent_s,
-        saved_s=saved_s,
+        **paid._asdict(),
     )

@@ -168,6 +168,6 @@ def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_enviro
 def test_make_help_lists_every_target() -> None:
     makefile = read("Makefile")
     (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
-    described = re.findall(r"^## ([a-z]+): ", makefile, re.MULTILINE)
+    described = re.findall(r"^## ([a-z-]+): ", makefile, re.MULTILINE)
 
     assert sorted(described) == sorted(phony.split())

@@ -10,6 +10,7 @@ import typer
 from api.cli import (
     demonstration,
     doctor,
+    operating,
     planning,
     preparing,
     queries,
@@ -46,7 +47,17 @@ def _circinus(
     pass
 
 
-for _group in (demonstration, service, planning, queries, serving, preparing, doctor, study):
+for _group in (
+    demonstration,
+    service,
+    planning,
+    queries,
+    serving,
+    operating,
+    preparing,
+    doctor,
+    study,
+):
     _group.register(app)
 
 

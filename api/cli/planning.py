@@ -19,12 +19,14 @@ from api.cli.screen import Screen
 from api.query_data import load_data
 from api.query_file import query_schema, read_infrastructure, read_query
 from api.rendering import formats
+from api.rendering.bills import bill_lines, forecast_words
 from api.rendering.live import Follow
 from api.rendering.tables import plans_table, progress_words, shortfall_text
 from api.schemas import (
     PlanView,
     QueryRequest,
     ShortfallView,
+    bill_view,
     plan_view,
     progress_view,
     shortfall_view,
@@ -32,9 +34,11 @@ from api.schemas import (
 )
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
+from pipelines.fitting import fitted
 from pipelines.infrastructure import Infrastructure
 from pipelines.query import Query
-from planner.result import Outcome, PlanningResult, Progress
+from pipelines.restrictions import words
+from planner.result import Outcome, Phase, PlanningResult, Progress
 
 _DEFAULT_INFRASTRUCTURE = "local"
 _EXIT_CODES = {
@@ -77,18 +81,22 @@ def validate(
         return
     request = read_query(file)
     pipeline = pipeline_here(request.pipeline)
-    to_query(request, pipeline=pipeline.name)
+    query = to_query(request, pipeline=pipeline.name)
+    own = fitted(query, pipeline.graph, tiers)
     inputs = len(load_data(request.data, pipeline, base=file.parent))
-    size = ConfigurationSpace(pipeline.graph).size
+    size = ConfigurationSpace(own.graph).size
+    held = words(query.restrictions)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {inputs} inputs",
         f"  {formats.objectives(request)}",
+        *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in formats.defaults(request)),
         document={
             "valid": True,
             "query": request.model_dump(mode="json"),
             "defaults": list(formats.defaults(request)),
+            "restrictions": list(held),
             "configurations": size,
             "inputs": inputs,
         },
@@ -99,6 +107,10 @@ def plan(
     screen: Screen,
     file: QueryFile,
     infrastructure: InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Only say what planning will cost, from a few probes."),
+    ] = False,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
@@ -115,8 +127,13 @@ def plan(
     for line in formats.defaults(request):
         screen.note(line)
     with Follow(screen.err) as lines, _cancelled_by_interrupt() as cancelled:
-        watching = _Watching(None if screen.as_json else lines, cancelled, query, tiers)
+        watching = _Watching(
+            None if screen.as_json else lines, cancelled, query, tiers, only_estimate=estimate
+        )
         result = plan_offline(query, tiers, pipeline, dataset, watching)
+    if estimate:
+        _show_estimate(screen, result)
+        return
     _show(screen, request, query, tiers, result)
     leave(_EXIT_CODES[result.outcome])
 
@@ -130,7 +147,11 @@ class _Watching:
         interrupts: list[int],
         query: Query,
         infrastructure: Infrastructure,
+        *,
+        only_estimate: bool,
     ) -> None:
+        self._only_estimate = only_estimate
+        self._expected: dict[str, tuple[str, str]] = {}
         self._lines = lines
         self._interrupts = interrupts
         self._query = query
@@ -138,11 +159,16 @@ class _Watching:
 
     def progress(self, progress: Progress) -> None:
         """Redraw the line."""
+        if self._only_estimate and progress.phase is Phase.PROBING:
+            self._interrupts.append(signal.SIGINT)
         if self._lines is None:
             return
         view = progress_view(progress, self._query.slo, self._infrastructure)
         best = "" if view.best is None else view.best.id
-        self._lines.update({self._query.pipeline: (view.phase + best, progress_words(view))})
+        if view.bill is not None and view.bill.forecast is not None:
+            self._expected = {"expected": ("", forecast_words(view.bill.forecast))}
+        line = (view.phase + best, progress_words(view))
+        self._lines.update({**self._expected, self._query.pipeline: line})
 
     def cancelled(self) -> bool:
         """Give whether Ctrl-C was pressed."""
@@ -184,11 +210,27 @@ def _show(
         "inputs": result.inputs,
         "spent_s": result.spent_s,
         "saved_s": result.saved_s,
+        "bill": bill_view(result.bill).model_dump(mode="json"),
         "stopped_because": result.stopped_because,
         "shortfall": None if shortfall is None else shortfall.model_dump(mode="json"),
         "defaults": list(formats.defaults(request)),
     }
     screen.show(*_parts(request, result, plans, shortfall), document=document)
+
+
+def _show_estimate(screen: Screen, result: PlanningResult) -> None:
+    """Print what planning would cost.
+
+    Raises:
+        InvalidInput: If no probe succeeded.
+    """
+    bill = bill_view(result.bill)
+    if bill.forecast is None:
+        raise InvalidInput.of("FILE", "must have probes that succeed", result.stopped_because)
+    screen.show(
+        f"expected: {forecast_words(bill.forecast)}",
+        document={"bill": bill.model_dump(mode="json")},
+    )
 
 
 def _parts(
@@ -199,10 +241,10 @@ def _parts(
 ) -> Iterator[RenderableType]:
     yield (
         f"{result.outcome.value}: {result.measured} configurations measured, "
-        f"{formats.seconds(result.spent_s)} of operators spent, "
-        f"{formats.seconds(result.saved_s)} saved by caches"
+        f"{formats.seconds(result.spent_s)} of operators spent"
     )
     yield f"stopped because {result.stopped_because}"
+    yield from bill_lines(bill_view(result.bill))
     if plans:
         yield plans_table(plans, title=formats.objectives(request))
     if shortfall is not None:

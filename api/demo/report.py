@@ -13,7 +13,7 @@ from api.demo.traffic import CONFIDENCE, Observed
 from api.rendering import formats
 from api.rendering.tables import table
 from api.schemas import PlanView, QueryView, estimate_view
-from pipelines.slo import Estimate, SloState
+from pipelines.slo import ANY_LATENCY_S, Estimate, SloState
 
 LEAST_REQUESTS = 200
 
@@ -83,6 +83,7 @@ def comparison(served: Sequence[Served]) -> Iterator[RenderableType]:
     )
     for item in served:
         slo = item.query.request.slo
+        bound_s = ANY_LATENCY_S if slo.latency_s is None else slo.latency_s
         accuracy, latency = item.observed.accuracy, item.observed.mean_s
         made.add_row(
             item.case.name,
@@ -93,10 +94,10 @@ def comparison(served: Sequence[Served]) -> Iterator[RenderableType]:
         )
         made.add_row(
             "",
-            f"mean latency <= {formats.seconds(slo.latency_s)}",
+            f"mean latency <= {formats.seconds(bound_s)}",
             formats.latency(item.plan.latency_s),
             formats.UNKNOWN if latency is None else formats.latency(estimate_view(latency)),
-            _state(None if latency is None else latency.at_most(slo.latency_s)),
+            _state(None if latency is None else latency.at_most(bound_s)),
         )
     yield made
     yield Text(f"  In brackets: {CONFIDENCE:.0%} confidence intervals. An SLO is met or violated")

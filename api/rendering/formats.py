@@ -22,6 +22,11 @@ def dollars(value: float | None) -> str:
     return UNKNOWN if value is None else f"${value:.4f}/h"
 
 
+def amount(value: float) -> str:
+    """Give dollars, small ones with three figures."""
+    return f"${value:.2f}" if value >= 1 else f"${value:.3g}"
+
+
 def fraction(value: float | None) -> str:
     """Give a score in [0, 1]."""
     return UNKNOWN if value is None else f"{value:.3f}"
@@ -83,10 +88,11 @@ def objectives(request: QueryRequest) -> str:
     """Give the SLOs in one line."""
     slo = request.slo
     rate = request.request_rate_per_s
-    text = (
-        f"accuracy >= {slo.accuracy:g}, {slo.latency_statistic.value} latency <= "
-        f"{seconds(slo.latency_s)}"
-    )
+    text = f"accuracy >= {slo.accuracy:g}"
+    if slo.latency_s is not None:
+        text += f", {slo.latency_statistic.value} latency <= {seconds(slo.latency_s)}"
+    if slo.throughput_per_s is not None:
+        text += f", throughput >= {slo.throughput_per_s:g} requests/s"
     if slo.cost_usd_per_hour is not None:
         text += f", cost <= {dollars(slo.cost_usd_per_hour)}"
     if rate is not None:
@@ -101,6 +107,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
         (request.slo, "slo", "latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo", "cost_usd_per_hour", "any"),
         (request, "", "request_rate_per_s", "one request at a time"),
+        (request, "", "device", "as the infrastructure says"),
         (request, "", "weight", f"{request.weight:g}"),
         (request, "", "duration_s", "until undeployed"),
         (request, "", "seed", str(request.seed)),

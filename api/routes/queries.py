@@ -37,10 +37,17 @@ def page(
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     phase: Phase | None = None,
     tenant: Annotated[str | None, Query(max_length=63)] = None,
+    key_prefix: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
 ) -> QueryPage:
-    """List queries, newest first, a page at a time."""
-    store = service.parts.store
-    found = page_of(store, limit=limit, cursor=cursor, phase=phase, tenant=tenant)
+    """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
+    found = page_of(
+        service.parts.store,
+        limit=limit,
+        cursor=cursor,
+        phase=phase,
+        tenant=tenant,
+        key_prefix=key_prefix,
+    )
     infrastructure, schedule = service.parts.infrastructure, service.schedule()
     items = [query_view(record, infrastructure, schedule) for record in found.records]
     return QueryPage(items=items, next_cursor=found.next_cursor)
@@ -64,10 +71,9 @@ def cancel(query_id: str, service: ServiceOf) -> QueryView:
 
 
 def _submission(request: QueryRequest, idempotency_key: str | None) -> Submission:
-    to_query(request)  # the rules that the schema does not state
     paths = {"data.folder": request.data.folder, "data.jsonl": request.data.jsonl}
     return Submission(
-        pipeline=request.pipeline,
+        query=to_query(request),
         examples=request.data.examples,
         spec=request.model_dump(mode="json", exclude_none=True),
         local_paths={field: path for field, path in paths.items() if path is not None},

@@ -7,6 +7,7 @@ no NaN); what goes out may grow, so readers of an answer ignore fields they do n
 
 from __future__ import annotations
 
+from api.schemas.bill import BillView, CostView, ForecastView, bill_view
 from api.schemas.catalogue import (
     InfrastructureView,
     KnobView,
@@ -56,6 +57,8 @@ from api.schemas.schedule import (
 __all__ = [
     "ArrivalInput",
     "AssignmentView",
+    "BillView",
+    "CostView",
     "DataSource",
     "DemandView",
     "DeploymentView",
@@ -63,6 +66,7 @@ __all__ = [
     "EstimateView",
     "ExampleReference",
     "FaultView",
+    "ForecastView",
     "HealthView",
     "InfrastructureView",
     "InstanceView",
@@ -92,6 +96,7 @@ __all__ = [
     "TierUse",
     "TierView",
     "WaitingView",
+    "bill_view",
     "estimate_view",
     "faults_of",
     "finished_view",

@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from api.phases import Phase
 from api.schemas.base import View
+from api.schemas.bill import BillView, bill_view
 from api.schemas.deployments import DeploymentView
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
@@ -45,6 +46,8 @@ class ProgressView(View):
     """Feasible plans found so far."""
     best: PlanView | None = None
     """Cheapest feasible plan so far."""
+    bill: BillView | None = None
+    """What was expected, paid and saved; none: not known."""
 
 
 class ShortfallView(View):
@@ -87,6 +90,8 @@ class QueryView(View):
     """The plan that the schedule chose."""
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
+    idempotency_key: str | None = None
+    """With which it was submitted; none: without."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
     displaced: list[DisplacedView] = Field(default_factory=list)
@@ -111,11 +116,13 @@ def progress_view(progress: Progress, slo: Slo, infrastructure: Infrastructure) 
         failed=progress.failed,
         inputs=progress.inputs,
         spent_s=progress.spent_s,
+        saved_s=progress.bill.cache.seconds,
         profiling_left_s=progress.profiling_left_s,
         elapsed_s=progress.elapsed_s,
         time_left_s=progress.time_left_s,
         plans=progress.plans,
         best=None if best is None else plan_view(best, slo, infrastructure),
+        bill=bill_view(progress.bill),
     )
 
 
@@ -133,6 +140,7 @@ def finished_view(
         saved_s=result.saved_s,
         plans=len(result.plans),
         best=None if best is None else plan_view(best, slo, infrastructure),
+        bill=bill_view(result.bill),
     )
 
 

@@ -8,10 +8,16 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from api.schemas.base import Input
+from api.schemas.restrictions import (
+    DeviceRequest,
+    RestrictionsRequest,
+    to_device,
+    to_restrictions,
+)
 from pipelines.dataset import LARGEST_DATASET
-from pipelines.errors import InvalidInput
+from pipelines.errors import Fault, InvalidInput
 from pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
-from pipelines.slo import LatencyStatistic, Slo
+from pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
 
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""
@@ -76,14 +82,30 @@ class DataSource(Input):
 class SloRequest(Input):
     """What must hold. Bounds are inclusive."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": ["latency_s"]}, {"required": ["throughput_per_s"]}]
+        }
+    )
+
     accuracy: Annotated[float, Field(ge=0, le=1)]
     """Least mean score over the data, in [0, 1]."""
-    latency_s: PositiveSeconds
-    """Most seconds per request."""
+    latency_s: PositiveSeconds | None = None
+    """Most seconds per request; may be left out with `throughput_per_s` only: then any."""
     latency_statistic: LatencyStatistic = Field(default=LatencyStatistic.MEAN, strict=False)
     """Which figure of the latencies `latency_s` bounds."""
     cost_usd_per_hour: Annotated[float, Field(ge=0)] | None = None
     """Most US dollars per hour of the deployed plan; left out: any."""
+    throughput_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
+    """Least requests per second that the plan finishes when it always has some to do; left out:
+    any. For batch work: requests queue, and `latency_s` counts from when one is started."""
+
+    @model_validator(mode="after")
+    def _some_speed(self) -> SloRequest:
+        if self.latency_s is None and self.throughput_per_s is None:
+            rule = "must be given without throughput_per_s"
+            raise InvalidInput([Fault("latency_s", rule, "nothing")])
+        return self
 
 
 class LimitsRequest(Input):
@@ -122,6 +144,17 @@ class QueryRequest(Input):
     """What planning may spend."""
     seed: Seed = 0
     """Of every random choice on the query's way."""
+    restrictions: RestrictionsRequest = Field(default_factory=RestrictionsRequest)
+    """What is not left to the planner."""
+    device: DeviceRequest | None = None
+    """The query's own device; left out: as the infrastructure says."""
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> QueryRequest:
+        if self.request_rate_per_s is not None and self.slo.throughput_per_s is not None:
+            rule = "must be left out with slo.throughput_per_s"
+            raise InvalidInput.of("request_rate_per_s", rule, self.request_rate_per_s)
+        return self
 
     @field_validator("pipeline")
     @classmethod
@@ -147,7 +180,7 @@ def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
     """
     return Query(
         pipeline=pipeline or request.pipeline,
-        slo=Slo(**request.slo.model_dump()),
+        slo=_slo(request.slo),
         request_rate_per_s=request.request_rate_per_s,
         weight=request.weight,
         priority=request.priority,
@@ -155,4 +188,11 @@ def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
         duration_s=request.duration_s,
         limits=PlanningLimits(**request.limits.model_dump()),
         seed=request.seed,
+        restrictions=to_restrictions(request.restrictions),
+        device=to_device(request.device),
     )
+
+
+def _slo(request: SloRequest) -> Slo:
+    latency_s = ANY_LATENCY_S if request.latency_s is None else request.latency_s
+    return Slo(**request.model_dump(exclude={"latency_s"}), latency_s=latency_s)

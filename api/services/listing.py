@@ -37,6 +37,7 @@ def page_of(
     cursor: str | None,
     phase: Phase | None,
     tenant: str | None = None,
+    key_prefix: str | None = None,
 ) -> Page:
     """Give a page of queries.
 
@@ -46,6 +47,7 @@ def page_of(
         cursor: Of the page before; None: from the newest.
         phase: Only those in it; None: any.
         tenant: Only this one's queries; None: anybody's.
+        key_prefix: Only those whose idempotency key begins so; None: any.
 
     Raises:
         InvalidInput: If the cursor is none that a page gave.
@@ -53,7 +55,9 @@ def page_of(
     before = None if cursor is None else _decoded(cursor)
     phases = None if phase is None else frozenset({phase})
     # One more than asked for tells whether there is a page after this one.
-    records = store.queries(limit=limit + 1, before=before, phases=phases, tenant=tenant)
+    records = store.queries(
+        limit=limit + 1, before=before, phases=phases, tenant=tenant, key_prefix=key_prefix
+    )
     more = len(records) > limit
     shown = records[:limit]
     return Page(records=shown, next_cursor=_encoded(shown[-1].serial) if more else None)

@@ -14,6 +14,9 @@ from api.store.records import JsonObject, NewQuery, QueryRecord
 from api.store.store import Store
 from pipelines.clock import Clock
 from pipelines.errors import Fault, InvalidInput, Unavailable
+from pipelines.fitting import fitted
+from pipelines.infrastructure import Infrastructure
+from pipelines.query import Query
 
 _LONGEST_KEY = 200
 _RETRY_AFTER_S = 5.0
@@ -33,7 +36,7 @@ class Submission:
     """What a client asks for, its values checked already.
 
     Attributes:
-        pipeline: Name of a pipeline.
+        query: What is asked for.
         examples: Number of examples to profile on; None: none were asked for.
         spec: The whole request as a document, defaults filled in.
         local_paths: Fields that name files of the client's machine; a service reads none.
@@ -41,7 +44,7 @@ class Submission:
         tenant: Whose it is; empty: nobody's.
     """
 
-    pipeline: str
+    query: Query
     examples: int | None
     spec: JsonObject
     local_paths: JsonObject
@@ -68,6 +71,7 @@ class Intake:
         store: Where they go.
         catalogue: The pipelines offered.
         examples: Of the pipelines.
+        infrastructure: Planned for.
         clock: Says when.
         queue_limit: Most queries that may wait for planning.
     """
@@ -75,6 +79,7 @@ class Intake:
     store: Store
     catalogue: Catalogue
     examples: ExampleSource
+    infrastructure: Infrastructure
     clock: Clock
     queue_limit: int
 
@@ -82,12 +87,14 @@ class Intake:
         """Queue a query; give its record and whether it is new.
 
         Raises:
-            InvalidInput: If the pipeline is not offered, or too many examples are asked for.
+            InvalidInput: If the pipeline is not offered, too many examples are asked for, or the
+                restrictions do not fit pipeline and infrastructure.
             Conflict: If the idempotency key came with another query before.
             QueueFull: If too many wait already.
         """
         self.examples.check(submission.examples or 0, field="data.examples")
-        offered(self.catalogue, submission.pipeline)
+        pipeline = offered(self.catalogue, submission.query.pipeline)
+        fitted(submission.query, pipeline.graph, self.infrastructure)
         if self.store.count(frozenset({Phase.QUEUED})) >= self.queue_limit:
             raise QueueFull(self.queue_limit)
         return self.store.submit(

@@ -77,6 +77,8 @@ class SqlJournal:
             "input_bytes": _number(measured.input_bytes),
             "spent_s": measured.spent_s,
             "saved_s": measured.saved_s,
+            "runs": measured.runs,
+            "saved_runs": measured.saved_runs,
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
@@ -133,4 +135,6 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
         failure=failure,
         spent_s=stored.spent_s,
         saved_s=stored.saved_s,
+        runs=stored.runs,
+        saved_runs=stored.saved_runs,
     )

@@ -67,6 +67,7 @@ class QueryRecord:
         claimed_by: The worker that plans it; None: nobody.
         cancel_requested: Whether planning should stop.
         crashes: How many workers died over it.
+        idempotency_key: Of the client's choice; None: it gave none.
     """
 
     serial: int
@@ -80,6 +81,7 @@ class QueryRecord:
     claimed_by: str | None
     cancel_requested: bool
     crashes: int
+    idempotency_key: str | None
 
     def entered(self, phase: Phase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""

@@ -60,6 +60,7 @@ class SqlStore:
         before: int | None = None,
         phases: frozenset[Phase] | None = None,
         tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """See `Store.queries`."""
         wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
@@ -69,6 +70,10 @@ class SqlStore:
             wanted = wanted.where(QueryRow.phase.in_(phases))
         if tenant is not None:
             wanted = wanted.where(QueryRow.tenant == tenant)
+        if key_prefix is not None:
+            # Not LIKE: SQLite's does not tell capitals from small letters.
+            begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
+            wanted = wanted.where(begin == key_prefix)
         with reading(self._engine) as session:
             return tuple(_record(row) for row in session.scalars(wanted))
 
@@ -301,6 +306,7 @@ def _record(row: QueryRow) -> QueryRecord:
         claimed_by=row.claimed_by,
         cancel_requested=row.cancel_requested,
         crashes=row.crashes,
+        idempotency_key=row.idempotency_key,
     )
 
 

@@ -76,6 +76,7 @@ class Store(Protocol):
         before: int | None = None,
         phases: frozenset[Phase] | None = None,
         tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """Give queries, newest first.
 
@@ -84,6 +85,7 @@ class Store(Protocol):
             before: Only those with a smaller serial; None: from the newest.
             phases: Only those in one of these; None: any.
             tenant: Only this one's; None: anybody's.
+            key_prefix: Only those whose idempotency key begins so; None: any.
         """
 
     def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:

@@ -110,5 +110,7 @@ class MeasurementRow(Base):
     input_bytes: Mapped[float | None] = mapped_column(Double)
     spent_s: Mapped[float] = mapped_column(Double)
     saved_s: Mapped[float] = mapped_column(Double)
+    runs: Mapped[int] = mapped_column(default=0, server_default="0")
+    saved_runs: Mapped[int] = mapped_column(default=0, server_default="0")
     failed_operator: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)

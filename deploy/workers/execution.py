@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from deploy.shares import Pace
+from deploy.shares import Meter, Pace
 from pipelines.clock import Clock
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput, OperatorFailed
@@ -96,9 +96,11 @@ class Execution:
         self._check(operators, inputs, wants)
         known = dict(inputs)
         seconds: dict[str, float] = {}
+        meter = Meter(pace or self.pace)
         for name in operators:
             call.pause(0)
-            known[name], seconds[name] = self._run_one(name, known, call, pace or self.pace)
+            known[name], seconds[name] = self._run_one(name, known, meter)
+        call.pause(meter.wait_s)
         encoded = {name: _encoded(name, known[name]) for name in wants}
         return Outcome(
             outputs=encoded,
@@ -124,16 +126,14 @@ class Execution:
             raise InvalidInput.of("wants", "must be among the operators", strange)
 
     def _run_one(
-        self, name: str, known: Mapping[str, Payload], call: Call, pace: Pace
+        self, name: str, known: Mapping[str, Payload], meter: Meter
     ) -> tuple[Payload, float]:
         operator = self.pipeline.by_name[name]
         inputs = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
         began, cpu_began = self.clock.now(), self.cpu_seconds()
         output = run_operator(operator, inputs, self.configuration)
         elapsed = self.clock.now() - began
-        wait = pace.wait_s(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
-        call.pause(wait)
-        return output, self.clock.now() - began
+        return output, meter.ran(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
 
 
 def _encoded(name: str, output: Payload) -> bytes:

@@ -358,6 +358,26 @@ def test_an_exhausted_budget_ends_in_4(folder: Path) -> None:
     assert json.loads(result.stdout)["outcome"] == "exhausted"
 
 
+def test_an_estimate_says_what_planning_would_cost_and_plans_nothing(folder: Path) -> None:
+    _adder_query(folder)
+    result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier", "--estimate", "--json")
+    assert result.exit_code == 0, result.output
+    bill = json.loads(result.stdout)["bill"]
+    # Two configurations of one operator, two inputs each.
+    assert bill["paid"]["runs"] == 4
+    assert bill["forecast"]["source"].startswith("4 probes on 2 configurations")
+    assert 0 < bill["forecast"]["low"]["seconds"] <= bill["forecast"]["high"]["seconds"]
+    told = invoke("plan", "adder.yaml", "--infrastructure", "one-tier", "--estimate").stdout
+    assert told.startswith("expected: ")
+
+
+def test_a_plan_comes_with_its_bill(folder: Path) -> None:
+    _adder_query(folder)
+    result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier")
+    for line in ("expected: ", "paid: ", "saved by the cache: ", "saved by stopping early: "):
+        assert f"\n{line}" in result.stdout
+
+
 def test_doctor_tells_what_it_found() -> None:
     result = invoke("doctor", "--json", "--url", NOWHERE)
     found = json.loads(result.stdout)

@@ -35,7 +35,14 @@ from pipelines.query import PlanningLimits, Query
 from pipelines.slo import Estimate, Slo, SloState
 from tests.api.malformed import DOCUMENTS, Wrong, query
 
-SEMANTIC = {"unknown pipeline"}  # what only a registry can tell
+SEMANTIC = {  # what only pipeline and infrastructure can tell
+    "unknown pipeline",
+    "restriction of an unknown operator",
+    "restriction to an unknown tier",
+    "restriction away from the device with everything on it",
+    "restriction of an unknown knob",
+    "restriction to an unknown value",
+}
 
 
 @pytest.mark.parametrize(

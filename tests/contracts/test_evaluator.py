@@ -228,6 +228,14 @@ def test_the_spend_never_falls_and_is_the_sum_over_the_profiles(evaluator: Evalu
     assert total == pytest.approx(spent[-1], rel=1e-6)
 
 
+def test_every_run_of_an_operator_is_made_or_saved(evaluator: Evaluator) -> None:
+    for configuration in CONFIGURATIONS:
+        profile = evaluator.measure(configuration, INPUTS)
+        if not profile.failures:
+            assert profile.runs + profile.saved_runs == 4 * INPUTS
+        assert (profile.saved_s > 0) == (profile.saved_runs > 0)
+
+
 def test_seconds_and_bytes_depend_on_the_knobs_of_the_lineage_only(evaluator: Evaluator) -> None:
     space = ConfigurationSpace(evaluator.graph)
     profiles = [evaluator.measure(c, INPUTS) for c in CONFIGURATIONS]

@@ -304,6 +304,18 @@ def test_queries_come_newest_first_in_pages(store: Store) -> None:
     assert store.queries(limit=2, before=last[-1].serial) == ()
 
 
+def test_queries_are_chosen_by_how_their_key_begins(store: Store) -> None:
+    for i, key in enumerate(["a/1", "a/2", "b/1", "A/1", "a_/1", None]):
+        store.submit(new(f"q-{i}", key=key))
+
+    def found(prefix: str) -> list[str | None]:
+        return [r.idempotency_key for r in store.queries(limit=9, key_prefix=prefix)]
+
+    assert found("a/") == ["a/2", "a/1"]
+    assert found("a_") == ["a_/1"]  # no pattern: `_` and `%` mean themselves
+    assert found("%") == []
+
+
 def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
     planned(store, "q-1")
     store.submit(new("q-2"))

@@ -24,6 +24,31 @@ class ClockedCall:
             raise CallEnded
 
 
+class TickingClock(ManualClock):
+    """Moves on by a second whenever an operator has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def now(self) -> float:
+        self.reads += 1
+        if self.reads % 2 == 0:
+            self.sleep(1.0)
+        return super().now()
+
+
+class RecordingCall:
+    """Keeps the pauses asked for."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
 def execution(clock: ManualClock, pace: Pace | None = None) -> Execution:
     pipeline = tiny("arithmetic")
     return Execution(
@@ -78,3 +103,11 @@ def test_nothing_runs_once_nobody_waits() -> None:
     clock = ManualClock()
     with pytest.raises(CallEnded):
         execution(clock).run(["double"], {INPUT: 4}, ["double"], ClockedCall(clock, ends_at=0.0))
+
+
+def test_a_call_waits_once_after_all_its_operators_and_counts_the_wait_for_each() -> None:
+    clock = TickingClock()
+    call = RecordingCall(clock)
+    outcome = execution(clock, Pace(speed=0.5)).run(["double", "add"], {INPUT: 4}, ["add"], call)
+    assert outcome.seconds == pytest.approx({"double": 2.0, "add": 2.0})
+    assert call.pauses == pytest.approx([0.0, 0.0, 2.0])

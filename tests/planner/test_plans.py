@@ -12,6 +12,7 @@ from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.latency import Work, request_seconds
 from pipelines.operators import OperatorSpec, Scaling
 from pipelines.plan import Deployment, Plan
+from pipelines.profile import Profile
 from pipelines.query import Query
 from pipelines.slo import LatencyStatistic, Slo
 from planner.estimates import accuracy_estimate
@@ -84,7 +85,14 @@ def _measured(graph: PipelineGraph, seed: int) -> Measured:
         ),
         accuracy=accuracy_estimate(scores, population=n),
         latency_s=0.0,
-        saved_s=0.0,
+        profile=Profile(
+            configuration=ConfigurationSpace(graph).configuration(0),
+            inputs=np.arange(n),
+            score=scores,
+            operator_s=np.zeros((o, n)),
+            output_bytes=np.zeros((o, n)),
+            input_bytes=np.zeros(n),
+        ),
     )
 
 

@@ -1,0 +1,176 @@
+"""The custom resource `PipelineQuery`: its spec is the query file, checked by the API server.
+
+The schema is made from that of the query file, so the two cannot drift apart. Kubernetes wants it
+*structural*: without references, with a type everywhere, nothing forbidden by omission (a client
+that validates strictly, as kubectl does, still refuses unknown fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.query_file import query_schema
+
+GROUP = "circinus.io"
+VERSION = "v1alpha1"
+KIND = "PipelineQuery"
+PLURAL = "pipelinequeries"
+
+_UNKNOWN_TO_KUBERNETES = frozenset({"title", "additionalProperties", "$schema", "$defs"})
+_FILES = ("folder", "jsonl")
+_COLUMNS = (
+    ("Phase", "string", ".status.phase", 0),
+    ("Plan", "string", ".status.planId", 0),
+    ("Cost", "number", ".status.costUsdPerHour", 0),
+    ("SLO", "string", ".status.slo", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Query", "string", ".status.queryId", 1),
+    ("Message", "string", ".status.message", 1),
+)
+_RULES = (
+    (
+        "self.pipeline.matches('^[A-Za-z][A-Za-z0-9_.-]{0,62}$')",
+        "pipeline must be the name of a registered pipeline: a letter, then at most 62 letters, "
+        "digits, '_', '.', '-'",
+    ),
+    (
+        "self.pipeline == oldSelf.pipeline",
+        "pipeline must stay as it is: make another PipelineQuery",
+    ),
+)
+
+
+def definition() -> dict[str, Any]:
+    """Give the CustomResourceDefinition as a document."""
+    columns = [
+        {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+        for name, kind, path, priority in _COLUMNS
+    ]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": _object_schema()},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["pq"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _object_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "A pipeline on some data with objectives, planned and served by Circinus.",
+        "required": ["spec"],
+        "properties": {"spec": _spec_schema(), "status": _status_schema()},
+    }
+
+
+def _spec_schema() -> dict[str, Any]:
+    whole = query_schema()
+    definitions = whole["$defs"]
+    if not isinstance(definitions, Mapping):
+        raise TypeError("the query schema must have definitions")
+    spec = structural(whole, definitions)
+    data = spec["properties"]["data"]
+    del data["oneOf"]  # a service reads no files: examples are all that is left
+    for name in _FILES:
+        del data["properties"][name]
+    data["required"] = ["examples"]
+    data["description"] = "Which of the pipeline's examples to profile on."
+    spec["x-kubernetes-validations"] = [
+        {"rule": rule, "message": message} for rule, message in _RULES
+    ]
+    return spec
+
+
+def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a JSON schema in the form that Kubernetes takes.
+
+    Args:
+        schema: As pydantic writes it; a null that stands for "left out" is dropped.
+        definitions: What its references name.
+    """
+    schema = _resolved(schema, definitions)
+    found = {k: v for k, v in schema.items() if k not in _UNKNOWN_TO_KUBERNETES}
+    if found.get("default", ...) is None:
+        del found["default"]
+    for bound in ("Minimum", "Maximum"):  # OpenAPI 3.0 has them as truth values
+        exclusive = found.pop(f"exclusive{bound}", None)
+        if exclusive is not None:
+            found |= {bound.lower(): exclusive, f"exclusive{bound}": True}
+    if found.get("type") == "integer":
+        found["format"] = "int64"
+    if "properties" in found:
+        found["properties"] = {
+            name: structural(part, definitions) for name, part in found["properties"].items()
+        }
+    return found
+
+
+def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schema without reference and without the choice of null."""
+    found = dict(schema)
+    choices = [c for c in found.pop("anyOf", ()) if c.get("type") != "null"]
+    for inner in choices:
+        found = {**_resolved(inner, definitions), **found}
+    if "$ref" in found:
+        name = found.pop("$ref").rpartition("/")[2]
+        found = {**_resolved(definitions[name], definitions), **found}
+    return found
+
+
+def _status_schema() -> dict[str, Any]:
+    text = {"type": "string"}
+    condition = {
+        "type": "object",
+        "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+        "properties": {
+            "type": text,
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "reason": text,
+            "message": text,
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "observedGeneration": {"type": "integer", "format": "int64"},
+        },
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "observedGeneration": {"type": "integer", "format": "int64"},
+            "phase": text,
+            "message": text,
+            "queryId": text,
+            "planId": text,
+            "servedBy": {
+                "type": "string",
+                "description": "Query of an older spec that answers requests meanwhile.",
+            },
+            "costUsdPerHour": {"type": "number"},
+            "slo": {"type": "string", "description": "What is known of each SLO, in words."},
+            "sloStates": {"type": "object", "additionalProperties": text},
+            "conditions": {
+                "type": "array",
+                "items": condition,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        },
+    }

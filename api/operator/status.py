@@ -1,0 +1,216 @@
+"""The status of a `PipelineQuery`: pure, from the service's view of its query.
+
+What does not change keeps its time stamps: two looks at an unchanged query give equal documents,
+so nothing is written to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from api.phases import LIVE, Phase
+from api.schemas import PlanList, PlanView, QueryView
+
+PLANNED = "Planned"
+READY = "Ready"
+_TROUBLE = frozenset({Phase.INFEASIBLE, Phase.EXHAUSTED, Phase.FAILED, Phase.CANCELLED})
+_REFUSED = "refused"
+_UNREACHABLE = "ServiceUnavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to tell whoever watches the object.
+
+    Attributes:
+        warning: Whether somebody should look.
+        reason: One word, in CamelCase.
+        message: In words.
+    """
+
+    warning: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What is so, is not so, or is not known.
+
+    Attributes:
+        type: `Planned` or `Ready`.
+        holds: None: not known yet.
+        reason: One word, in CamelCase.
+        message: In words; may be empty.
+    """
+
+    type: str
+    holds: bool | None
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a status says.
+
+    Attributes:
+        generation: Of the spec that it is about.
+        phase: In one word, for the column.
+        message: More about the phase; may be empty.
+        query_id: Of the spec's query; None: there is none.
+        plan_id: That the schedule chose; None: none yet.
+        served_by: Query of an older spec that answers requests meanwhile; None: none does.
+        plan: The chosen plan, where it is not told already; None: as it was.
+        conditions: All of them.
+    """
+
+    generation: int
+    phase: str
+    message: str
+    query_id: str | None = None
+    plan_id: str | None = None
+    served_by: str | None = None
+    plan: PlanView | None = None
+    conditions: tuple[Condition, ...] = field(default=())
+
+    @classmethod
+    def refused(cls, generation: int, message: str) -> Status:
+        """Give the status of a spec that the service does not take."""
+        no = tuple(
+            Condition(type=type, holds=False, reason="Refused", message=message)
+            for type in (PLANNED, READY)
+        )
+        return cls(generation=generation, phase=_REFUSED, message=message, conditions=no)
+
+    @classmethod
+    def unreachable(cls, generation: int, before: Mapping[str, object], message: str) -> Status:
+        """Give the status while the service does not answer: what was known, and why no more."""
+        unknown = Condition(type=READY, holds=None, reason=_UNREACHABLE, message=message)
+        return cls(
+            generation=generation,
+            phase=str(before.get("phase") or "unknown"),
+            message=message,
+            query_id=_text(before.get("queryId")),
+            plan_id=_text(before.get("planId")),
+            served_by=_text(before.get("servedBy")),
+            conditions=(unknown,),
+        )
+
+    def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
+        """Give the status as the cluster keeps it; fields that no longer hold are None.
+
+        Args:
+            before: As it was written last.
+            at: Seconds since the epoch, for what changes now.
+        """
+        told: dict[str, Any] = {
+            "observedGeneration": self.generation,
+            "phase": self.phase,
+            "message": self.message,
+            "queryId": self.query_id,
+            "planId": self.plan_id,
+            "servedBy": self.served_by,
+            "conditions": self._conditions(before.get("conditions") or (), at),
+        }
+        if self.plan is not None:
+            told |= _plan_fields(self.plan)
+        elif self.plan_id is None:
+            told |= dict.fromkeys(("costUsdPerHour", "slo", "sloStates"))
+        return told
+
+    def _conditions(self, before: Sequence[Mapping[str, Any]], at: float) -> list[dict[str, Any]]:
+        known = {condition["type"]: dict(condition) for condition in before}
+        for condition in self.conditions:
+            old = known.get(condition.type, {})
+            state = {None: "Unknown", True: "True", False: "False"}[condition.holds]
+            since = old.get("lastTransitionTime") if old.get("status") == state else None
+            known[condition.type] = {
+                "type": condition.type,
+                "status": state,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": since or _time(at),
+                "observedGeneration": self.generation,
+            }
+        return list(known.values())
+
+
+def status_of(
+    generation: int, query: QueryView, plans: PlanList | None, *, served_by: str | None = None
+) -> Status:
+    """Give what to say of a query.
+
+    Args:
+        generation: Of the spec.
+        query: Of the spec.
+        plans: Of the query, to tell of the chosen one; None: it is told already, or none is.
+        served_by: Query of an older spec that answers requests meanwhile; None: none does.
+    """
+    items = () if plans is None else plans.items
+    return Status(
+        generation=generation,
+        phase=query.phase.value,
+        message=_message(query),
+        query_id=query.id,
+        plan_id=query.plan_id,
+        served_by=served_by,
+        plan=next((plan for plan in items if plan.id == query.plan_id), None),
+        conditions=(_planned(query), _ready(query, served_by)),
+    )
+
+
+def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Event | None:
+    """Give the event of a new phase; None: the phase is the same."""
+    if before.get("phase") == now["phase"]:
+        return None
+    phase, message = str(now["phase"]), str(now["message"])
+    trouble = phase in {_REFUSED, *(p.value for p in _TROUBLE)}
+    return Event(
+        warning=trouble,
+        reason=phase.capitalize(),
+        message=message or f"query {now['queryId']} is {phase}",
+    )
+
+
+def _message(query: QueryView) -> str:
+    if query.shortfall is not None:
+        return query.shortfall.sentence
+    return query.message or ""
+
+
+def _planned(query: QueryView) -> Condition:
+    if query.phase in LIVE or query.phase is Phase.RETIRED:
+        return Condition(type=PLANNED, holds=True, reason="PlansFound")
+    holds = False if query.phase in _TROUBLE else None
+    reason = query.phase.value.capitalize()
+    return Condition(type=PLANNED, holds=holds, reason=reason, message=_message(query))
+
+
+def _ready(query: QueryView, served_by: str | None) -> Condition:
+    reason = query.phase.value.capitalize()
+    message = _message(query)
+    if served_by is not None:
+        message = f"query {served_by} of the spec before answers meanwhile. {message}".strip()
+    holds = query.phase is Phase.SERVING
+    return Condition(type=READY, holds=holds, reason=reason, message=message)
+
+
+def _plan_fields(plan: PlanView) -> dict[str, Any]:
+    states = {name: state.value for name, state in plan.states.items()}
+    return {
+        "costUsdPerHour": plan.cost_usd_per_hour,
+        "slo": ", ".join(f"{name} {state}" for name, state in states.items()),
+        "sloStates": states,
+    }
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

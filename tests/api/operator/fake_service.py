@@ -1,0 +1,131 @@
+"""A service in memory, for controllers: what a test does to its queries, they see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from api.client import Refused
+from api.phases import CANCELLABLE, LIVE, Phase
+from api.schemas import (
+    DeploymentView,
+    EstimateView,
+    PlanList,
+    PlanView,
+    Problem,
+    QueryRequest,
+    QueryView,
+    ScheduleView,
+    WaitingView,
+)
+from pipelines.errors import InvalidInput, Unavailable
+from pipelines.slo import SloState
+
+_THEN = datetime(2026, 1, 1, tzinfo=UTC)
+_FIGURE = EstimateView(value=0.5, low=0.4, high=0.6, confidence=0.95, inputs=10)
+
+
+@dataclass
+class FakeService:
+    """Queries by id; `calls` in order.
+
+    Attributes:
+        down: Whether it does not answer.
+        refuses: Message with which it refuses a submission; None: it takes it.
+        starved: Queries that the schedule has no capacity for.
+        running: Queries with a deployment, also after they were retired.
+    """
+
+    queries: dict[str, QueryView] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    down: bool = False
+    refuses: str | None = None
+    starved: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+
+    def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
+        self._answer(f"submit {idempotency_key}")
+        if self.refuses is not None:
+            raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
+        for query in self.queries.values():
+            if query.idempotency_key == idempotency_key:
+                return query
+        query = QueryView(
+            id=f"q-{len(self.queries) + 1}",
+            request=request,
+            phase=Phase.QUEUED,
+            submitted_at=_THEN,
+            updated_at=_THEN,
+            idempotency_key=idempotency_key,
+        )
+        self.queries[query.id] = query
+        return query
+
+    def query(self, query_id: str) -> QueryView:
+        self._answer(f"query {query_id}")
+        if query_id not in self.queries:
+            raise Refused(Problem(title="Not found", status=404, detail="query must exist"))
+        return self.queries[query_id]
+
+    def all_queries(
+        self, *, phase: str | None = None, key_prefix: str | None = None
+    ) -> Iterator[QueryView]:
+        self._answer(f"list {key_prefix}")
+        for query in reversed(self.queries.values()):
+            if (query.idempotency_key or "").startswith(key_prefix or ""):
+                yield query
+
+    def plans(self, query_id: str) -> PlanList:
+        self._answer(f"plans {query_id}")
+        plan_id = self.queries[query_id].plan_id
+        return PlanList(items=[plan("p-other"), plan(plan_id or "p-none")])
+
+    def schedule(self) -> ScheduleView:
+        self._answer("schedule")
+        waiting = [WaitingView(query_id=q, reason="full") for q in sorted(self.starved)]
+        return ScheduleView(assignments=[], waiting=waiting, tiers=[])
+
+    def deployment(self, query_id: str) -> DeploymentView:
+        self._answer(f"deployment {query_id}")
+        phase = "serving" if query_id in self.running else "none"
+        return DeploymentView(query_id=query_id, phase=phase)
+
+    def cancel(self, query_id: str) -> QueryView:
+        self._answer(f"cancel {query_id}")
+        if self.queries[query_id].phase not in CANCELLABLE:
+            raise Refused(Problem(title="Conflict", status=409, detail="phase must be planning"))
+        return self.move(query_id, Phase.CANCELLED)
+
+    def undeploy(self, query_id: str) -> QueryView:
+        self._answer(f"undeploy {query_id}")
+        if self.queries[query_id].phase not in LIVE:
+            raise Refused(Problem(title="Conflict", status=409, detail="phase must be live"))
+        return self.move(query_id, Phase.RETIRED)
+
+    def move(self, query_id: str, phase: Phase, *, plan_id: str | None = None) -> QueryView:
+        """Put a query into a phase, as planning and scheduling would."""
+        change = {"phase": phase, "plan_id": plan_id or self.queries[query_id].plan_id}
+        self.queries[query_id] = self.queries[query_id].model_copy(update=change)
+        return self.queries[query_id]
+
+    def _answer(self, call: str) -> None:
+        if self.down:
+            raise Unavailable("no service answers", retry_after_s=1.0)
+        self.calls.append(call)
+
+
+def plan(plan_id: str) -> PlanView:
+    return PlanView(
+        id=plan_id,
+        pipeline="add",
+        configuration={},
+        placement={"add": "cloud"},
+        allocation={"add": 0.5},
+        replicas={"add": 1},
+        demand=[],
+        accuracy=_FIGURE,
+        latency_s=_FIGURE,
+        cost_usd_per_hour=0.3,
+        states={"accuracy": SloState.MET, "latency": SloState.LIKELY},
+    )

@@ -1,0 +1,74 @@
+"""The custom resource definition is the query file's schema in Kubernetes' form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.operator.definition import definition, structural
+from api.query_file import query_schema
+
+CHART = Path("deploy/chart/crds/pipelinequery.yaml")
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def nodes(tree: object) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        for inner in tree.values():
+            yield from nodes(inner)
+    elif isinstance(tree, list):
+        for inner in tree:
+            yield from nodes(inner)
+
+
+def test_the_chart_carries_the_definition() -> None:
+    committed = yaml.safe_load(CHART.read_text(encoding="utf-8"))
+    assert committed == definition(), f"run: circinus operator --definition > {CHART}"
+
+
+@pytest.mark.parametrize("key", ["$ref", "$defs", "anyOf", "additionalProperties", "title"])
+def test_the_spec_has_nothing_that_a_structural_schema_may_not_have(key: str) -> None:
+    spec = schema()["properties"]["spec"]
+    assert [node for node in nodes(spec) if key in node and "type" in node] == []
+
+
+def test_every_field_has_a_type_and_every_exclusive_bound_is_a_truth_value() -> None:
+    for node in nodes(schema()):
+        for field in node.get("properties", {}).values():
+            assert "type" in field or "properties" in node.get("properties", {})
+        assert node.get("exclusiveMinimum", True) is True
+
+
+def test_every_field_of_a_query_but_files_can_be_set() -> None:
+    asked: Any = query_schema()["properties"]
+    offered = schema()["properties"]["spec"]["properties"]
+    assert offered.keys() == asked.keys()
+    assert set(offered["data"]["properties"]) == {"examples", "seed"}
+
+
+def test_a_reference_beside_a_default_keeps_the_default() -> None:
+    definitions = {"Kind": {"type": "string", "enum": ["a", "b"], "title": "Kind"}}
+    field = {"$ref": "#/$defs/Kind", "default": "a", "description": "Which."}
+    assert structural(field, definitions) == {
+        "type": "string",
+        "enum": ["a", "b"],
+        "default": "a",
+        "description": "Which.",
+    }
+
+
+def test_a_choice_of_null_becomes_a_field_that_can_be_left_out() -> None:
+    field = {
+        "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}],
+        "default": None,
+    }
+    assert structural(field, {}) == {"type": "number", "minimum": 0, "exclusiveMinimum": True}

@@ -1,0 +1,222 @@
+"""What becomes of an object, look by look, whatever happens between the looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.operator.following import Seen, follow, release
+from api.operator.status import Event, Status, transition
+from api.phases import LIVE, UNFINISHED, Phase
+from pipelines.errors import Unavailable
+from tests.api.operator.fake_service import FakeService
+
+SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
+NEW = Seen(uid="u-1", generation=1, spec=SPEC, status={})
+
+
+def looked(seen: Seen, service: FakeService, at: float = 0.0) -> tuple[Seen, list[str]]:
+    """Look once and write the status, as the controller does; also give the reasons told."""
+    look = follow(seen, service)
+    document = look.status.document(seen.status, at=at)
+    new = transition(seen.status, document)
+    kept = {k: v for k, v in {**seen.status, **document}.items() if v is not None}
+    return replace(seen, status=kept), [e.reason for e in (*look.events, *((new,) if new else ()))]
+
+
+def condition(seen: Seen, kind: str) -> dict[str, Any]:
+    return next(c for c in seen.status["conditions"] if c["type"] == kind)  # type: ignore[attr-defined]  # a JSON tree
+
+
+def phase_of(service: FakeService, query_id: str) -> Phase:
+    return service.queries[query_id].phase
+
+
+def serving(service: FakeService, seen: Seen) -> Seen:
+    seen, _ = looked(seen, service)
+    service.move(str(seen.status["queryId"]), Phase.SERVING, plan_id="p-1")
+    return looked(seen, service)[0]
+
+
+def test_a_service_that_does_not_answer_is_an_error_and_nothing_was_done() -> None:
+    service = FakeService(down=True)
+    with pytest.raises(Unavailable, match="no service answers"):
+        follow(NEW, service)
+    assert service.queries == {}
+
+
+def test_a_refused_spec_is_told_once_and_tried_again() -> None:
+    service = FakeService(refuses="must be registered")
+    seen, told = looked(NEW, service)
+    assert told == ["Refused"]
+    assert seen.status["phase"] == "refused"
+    assert condition(seen, "Ready")["status"] == "False"
+    assert "pipeline must be registered, got 'add'" in condition(seen, "Planned")["message"]
+    seen, told = looked(seen, service)
+    assert told == []
+    service.refuses = None  # somebody registered the pipeline
+    seen, told = looked(seen, service)
+    assert (told, seen.status["queryId"]) == (["Queued"], "q-1")
+
+
+def test_a_refused_new_spec_leaves_the_old_query_serving() -> None:
+    service = FakeService()
+    seen = serving(service, NEW)
+    service.refuses = "must be registered"
+    looked(replace(seen, generation=2), service)
+    assert phase_of(service, "q-1") is Phase.SERVING
+
+
+def test_a_query_that_the_service_forgot_is_submitted_again() -> None:
+    service = FakeService()
+    seen = serving(service, NEW)
+    service.queries.clear()
+    seen, _ = looked(seen, service)
+    assert seen.status["phase"] == "queued"
+    assert [q.idempotency_key for q in service.queries.values()] == ["u-1/1"]
+
+
+def test_a_status_that_was_never_written_costs_no_second_query() -> None:
+    service = FakeService()
+    looked(NEW, service)
+    looked(NEW, service)  # the controller was killed before it wrote the status
+    assert list(service.queries) == ["q-1"]
+
+
+def test_a_serving_query_is_told_with_plan_cost_and_objectives() -> None:
+    service = FakeService()
+    seen = serving(service, NEW)
+    assert seen.status["phase"] == "serving"
+    assert (seen.status["planId"], seen.status["costUsdPerHour"]) == ("p-1", 0.3)
+    assert seen.status["slo"] == "accuracy met, latency likely"
+    assert condition(seen, "Ready")["status"] == "True"
+
+
+def test_an_unchanged_query_gives_the_same_status_and_asks_little() -> None:
+    service = FakeService()
+    seen = serving(service, NEW)
+    service.calls.clear()
+    again, told = looked(seen, service, at=99.0)
+    assert (again, told) == (seen, [])  # time stamps too
+    assert service.calls == ["query q-1"]
+
+
+def test_the_old_query_serves_until_the_new_one_does() -> None:
+    service = FakeService()
+    seen = replace(serving(service, NEW), generation=2)
+    seen, _ = looked(seen, service)
+    assert (seen.status["queryId"], seen.status["servedBy"]) == ("q-2", "q-1")
+    assert "query q-1 of the spec before answers" in condition(seen, "Ready")["message"]
+    service.move("q-2", Phase.DEPLOYING, plan_id="p-2")
+    seen, told = looked(seen, service)
+    assert "Retired" not in told
+    service.move("q-2", Phase.SERVING)
+    seen, told = looked(seen, service)
+    assert told == ["Retired", "Serving"]
+    assert "servedBy" not in seen.status
+    assert phase_of(service, "q-1") is Phase.RETIRED
+
+
+def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_told() -> None:
+    service = FakeService()
+    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    service.move("q-2", Phase.WAITING)
+    seen, told = looked(seen, service)
+    assert phase_of(service, "q-1") is Phase.SERVING  # perhaps it is about to be scheduled
+    service.starved.add("q-2")
+    seen, told = looked(seen, service)
+    assert told == ["RetiredForCapacity"]
+    assert phase_of(service, "q-1") is Phase.RETIRED
+
+
+def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
+    service = FakeService()
+    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    service.move("q-2", Phase.INFEASIBLE)
+    seen, told = looked(seen, service)
+    assert told == ["Infeasible"]
+    assert condition(seen, "Planned")["status"] == "False"
+    assert seen.status["servedBy"] == "q-1"
+
+
+def test_a_spec_that_changes_while_it_is_planned_stops_the_planning() -> None:
+    service = FakeService()
+    seen, _ = looked(NEW, service)
+    seen, told = looked(replace(seen, generation=2), service)
+    assert "Retired" in told
+    assert phase_of(service, "q-1") is Phase.CANCELLED
+
+
+def test_another_object_is_left_alone() -> None:
+    service = FakeService()
+    looked(replace(NEW, uid="u-10"), service)  # its keys begin alike but for the slash
+    release(NEW, service)
+    assert phase_of(service, "q-1") is Phase.QUEUED
+
+
+def test_release_stops_every_query_and_names_what_still_runs() -> None:
+    service = FakeService()
+    seen = serving(service, NEW)
+    looked(replace(seen, generation=2), service)
+    service.running.add("q-1")
+    assert release(NEW, service) == ("q-1",)
+    service.running.clear()
+    assert release(NEW, service) == ()
+    assert {q.phase for q in service.queries.values()} == {Phase.RETIRED, Phase.CANCELLED}
+
+
+def test_what_is_unreachable_keeps_what_was_known() -> None:
+    seen = serving(FakeService(), NEW)
+    status = Status.unreachable(1, seen.status, "no service answers")
+    document = status.document(seen.status, at=5.0)
+    assert (document["phase"], document["queryId"]) == ("serving", "q-1")
+    ready = next(c for c in document["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "ServiceUnavailable")
+    assert ready["lastTransitionTime"] == "1970-01-01T00:00:05Z"
+
+
+def test_a_phase_is_told_when_it_is_new() -> None:
+    assert transition({"phase": "queued"}, {"phase": "queued"}) is None
+    event = transition({}, {"phase": "failed", "message": "broken", "queryId": "q-1"})
+    assert event == Event(warning=True, reason="Failed", message="broken")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["look", "forget status", "new spec", "starve"]),
+            st.sampled_from(sorted(Phase)),
+        ),
+        max_size=25,
+    )
+)
+def test_whatever_happens_no_spec_is_paid_twice_and_release_leaves_nothing(
+    steps: list[str],
+) -> None:
+    service = FakeService()
+    seen = NEW
+    for step in steps:
+        if step == "look":
+            seen, _ = looked(seen, service)
+        elif step == "forget status":
+            seen = replace(seen, status={})
+        elif step == "new spec":
+            seen = replace(seen, generation=seen.generation + 1)
+        elif step == "starve":
+            service.starved |= set(service.queries)
+        else:
+            for query_id, query in service.queries.items():
+                if query.phase in UNFINISHED:
+                    service.move(query_id, Phase(step), plan_id="p-1")
+    keys = [query.idempotency_key for query in service.queries.values()]
+    assert len(keys) == len(set(keys))
+    if service.queries:
+        seen, _ = looked(seen, service)
+        live = [q for q in service.queries.values() if q.phase in LIVE]
+        assert len(live) <= 2  # the present one, and one that serves until it does
+    assert release(seen, service) == ()
+    assert not [q for q in service.queries.values() if q.phase in UNFINISHED]

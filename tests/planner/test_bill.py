@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.profile import Profile
+from planner.bill import Cost, Forecast, Tally
+from tests.oracles.synthetic import chain
+
+GRAPH = chain(2, 2)  # o0 before o1, two values each
+SPACE = ConfigurationSpace(GRAPH)
+
+
+def profile(
+    configuration: Configuration, *, runs: int = 0, saved_runs: int = 0, saved_s: float = 0.0
+) -> Profile:
+    return Profile(
+        configuration=configuration,
+        inputs=np.arange(1),
+        score=np.ones(1),
+        operator_s=np.ones((2, 1)),
+        output_bytes=np.ones((2, 1)),
+        input_bytes=np.ones(1),
+        runs=runs,
+        saved_runs=saved_runs,
+        saved_s=saved_s,
+    )
+
+
+@pytest.mark.parametrize("field", ["runs", "seconds", "usd"])
+def test_a_negative_cost_is_refused(field: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"cost.{field} must be ")):
+        Cost(**{field: -1})
+
+
+def test_a_forecast_whose_ends_are_swapped_is_refused() -> None:
+    one, two = Cost(seconds=1.0), Cost(seconds=2.0)
+    with pytest.raises(InvalidInput, match="must have low <= expected <= high"):
+        Forecast(low=two, expected=one, high=two, confidence=0.9, source="here")
+
+
+def test_dollars_are_seconds_at_the_price_of_an_hour() -> None:
+    assert Cost.of(10, 1800.0, 2.0) == Cost(runs=10, seconds=1800.0, usd=1.0)
+
+
+def test_what_is_known_of_a_configuration_is_counted_once() -> None:
+    tally = Tally(GRAPH, population=10, price_usd_per_hour=3600.0)
+    first, second = SPACE.configuration(0), SPACE.configuration(1)
+    tally.pay(profile(first, runs=2))
+    tally.pay(profile(first, runs=6))
+    tally.pay(profile(second, runs=3, saved_runs=3, saved_s=0.5))
+    bill = tally.bill(4.0, None)
+    assert bill.paid == Cost(runs=9, seconds=4.0, usd=4.0)
+    assert bill.cache == Cost(runs=3, seconds=0.5, usd=0.5)
+    assert bill.early_stopping == Cost()
+
+
+def test_stopping_early_saves_what_each_lineage_would_still_have_run() -> None:
+    tally = Tally(GRAPH, population=10, price_usd_per_hour=0.0)
+    # o0=0, o1=0 on 4 inputs, then o0=0, o1=1 on 7: o0 met 7 of 10 inputs, o1 4 and 7.
+    tally.end_early(SPACE.configuration(0), np.array([[1.0] * 4, [2.0] * 4]))
+    tally.end_early(SPACE.configuration(1), np.array([[1.0] * 7, [5.0] * 7]))
+    # Not run: 3 of o0, 6 and 3 of o1; seconds 3 * 1 + 6 * 2 + 3 * 5.
+    saved = tally.bill(0.0, None).early_stopping
+    assert saved.runs == 12
+    assert saved.seconds == pytest.approx(30.0)
+
+
+def test_a_configuration_that_met_every_input_saved_nothing() -> None:
+    tally = Tally(GRAPH, population=3, price_usd_per_hour=0.0)
+    tally.end_early(SPACE.configuration(0), np.ones((2, 1)))
+    tally.end_early(SPACE.configuration(0), np.ones((2, 3)))
+    saved = tally.bill(0.0, None).early_stopping
+    assert saved.runs == 0
+    assert saved.seconds == pytest.approx(0.0)
