@@ -8,13 +8,16 @@ from importlib import import_module
 
 import numpy as np
 
+from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
 from api.quotas import read_quotas
 from api.services.capacity import Capacity
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.settings import Settings
+from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
+from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
@@ -33,7 +36,9 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
+from pipelines.slo import Slo
 from planner.bill import Cost
+from planner.history import HistoryStore, QueryRecord
 from planner.result import Observer, PlanningResult, Unobserved
 from profiler.betting import Betting
 from profiler.drawing import random_drawing
@@ -46,6 +51,8 @@ from scheduler.dispatch.plan_ahead import PlanAhead
 from scheduler.priced import Migration, Priced
 from scheduler.rolling import Upkeep
 
+MOST_EARLIER = 10
+"""Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
 
@@ -59,11 +66,13 @@ class Kept:
             measured is forgotten.
         outputs: Of operators, shared by queries; None: none, and they are forgotten.
         bills: Of earlier queries of the same pipeline.
+        history: What earlier queries on the same pipeline measured, the newest first.
     """
 
     journal: Journal | None = None
     outputs: EntryStore | None = None
     bills: tuple[Cost, ...] = ()
+    history: tuple[QueryRecord, ...] = ()
 
 
 def plan_offline(
@@ -119,7 +128,47 @@ def plan_offline(
         ),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
+        history=kept.history,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What one version of a pipeline was found to do in earlier queries.
+
+    Attributes:
+        store: With the records of all.
+        fingerprint: Of the version.
+    """
+
+    store: HistoryStore
+    fingerprint: str
+
+    def earlier(self, most: int = MOST_EARLIER) -> tuple[QueryRecord, ...]:
+        """Give what the newest queries measured, the newest first."""
+        return tuple(self.store.earlier(self.fingerprint, most))
+
+    def remember(self, query_id: str, slo: Slo, result: PlanningResult) -> None:
+        """Keep what a query measured; nothing when it measured nothing."""
+        if result.configurations:
+            self.store.record(
+                QueryRecord(
+                    query=query_id,
+                    fingerprint=self.fingerprint,
+                    slo=slo,
+                    configurations=result.configurations,
+                )
+            )
+
+
+def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
+    """Give what a database remembers of a pipeline; its tables are brought up to date.
+
+    Raises:
+        InvalidInput: If it is no database URL.
+        Unavailable: If the database cannot be opened.
+    """
+    return Remembered(store=open_history(database_url), fingerprint=pipeline_fingerprint(pipeline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +316,16 @@ class PlanningParts:
         """Give the journal of a query."""
         engine = connect(self.database_url, Durability.PROCESS)
         return SqlJournal(engine, query_id, edition_of(pipeline))
+
+    @property
+    def checkpoints(self) -> SqlCheckpoints:
+        """What the measurements of queries were made for."""
+        return SqlCheckpoints(connect(self.database_url))
+
+    def remembered(self, pipeline: Pipeline) -> Remembered:
+        """Give what earlier queries measured of a pipeline."""
+        history = SqlHistory(connect(self.database_url))
+        return Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
 
 
 def make_planning_parts(settings: Settings) -> PlanningParts:

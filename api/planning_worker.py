@@ -18,18 +18,22 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from api.bootstrap import Kept, PlanningParts, make_planning_parts, plan_offline
+from api.bootstrap import Kept, PlanningParts, Remembered, make_planning_parts, plan_offline
 from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
+from api.fingerprints import planning_fingerprints
 from api.phases import Phase
 from api.schemas import QueryRequest, to_query
 from api.services.billing import earlier_bills
 from api.services.catalogue import offered
 from api.settings import Settings
+from api.store.checkpoint import Checkpoint, StaleCheckpoint
 from api.store.records import Ending, QueryRecord
 from api.store.store import Store
 from pipelines.clock import Clock
+from pipelines.dataset import Dataset
 from pipelines.errors import CircinusError, InvalidInput
+from pipelines.pipeline import Pipeline
 from planner.result import Outcome, PlanningResult, Progress
 
 IDLE_S = 0.1
@@ -37,6 +41,8 @@ IDLE_S = 0.1
 TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
 _PR_SET_PDEATHSIG = 1
+_MOST_KEPT = 1000
+"""Earlier queries looked through for those that a checkpoint names."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,7 +114,7 @@ def plan_next(parts: PlanningParts, worker: str) -> bool:
 
 def _ending(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Ending:
     try:
-        return ending_of(_planned(parts, record, heart))
+        return ending_of(*_planned(parts, record, heart))
     except CircinusError as error:
         trouble(_LOG, "query.refused", query_id=record.id, error=error)
         return Ending(phase=Phase.FAILED, message=str(error), result=None)
@@ -118,7 +124,9 @@ def _ending(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Ending:
         return Ending(phase=Phase.FAILED, message=message, result=None)
 
 
-def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> PlanningResult:
+def _planned(
+    parts: PlanningParts, record: QueryRecord, heart: Heart
+) -> tuple[PlanningResult, str]:
     request = QueryRequest.model_validate(dict(record.spec))
     pipeline = offered(parts.catalogue, request.pipeline)
     if pipeline.examples is None or request.data.examples is None:
@@ -126,21 +134,53 @@ def _planned(parts: PlanningParts, record: QueryRecord, heart: Heart) -> Plannin
     if pipeline.prepare is not None:
         pipeline.prepare()
     dataset = pipeline.examples(request.data.examples, request.data.seed)
+    memory = parts.remembered(pipeline)
+    checkpoint, refused = _checkpoint(parts, record, pipeline, dataset, memory)
+    query = to_query(request)
     kept = Kept(
         journal=parts.journal(record.id, pipeline),
         outputs=parts.outputs,
         bills=earlier_bills(parts.store, request.pipeline),
+        # A restart is told of what the first start was told of, and goes the same way.
+        history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
     )
-    return plan_offline(
-        to_query(request), parts.capacity.planned_for(), pipeline, dataset, heart, kept=kept
-    )
+    infrastructure = parts.capacity.planned_for()
+    result = plan_offline(query, infrastructure, pipeline, dataset, heart, kept=kept)
+    memory.remember(record.id, query.slo, result)
+    return result, refused
 
 
-def ending_of(result: PlanningResult) -> Ending:
-    """Give how planning ended, as the store takes it."""
+def _checkpoint(
+    parts: PlanningParts,
+    record: QueryRecord,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    memory: Remembered,
+) -> tuple[Checkpoint, str]:
+    """Give what planning goes on from, and why it starts anew; empty: it need not."""
+    now = Checkpoint(
+        parts=planning_fingerprints(record.spec, dataset, pipeline),
+        history=tuple(r.query for r in memory.earlier() if r.query != record.id),
+    )
+    try:
+        return parts.checkpoints.opened(record.id, now), ""
+    except StaleCheckpoint as refusal:
+        trouble(_LOG, "checkpoint.refused", query_id=record.id, cause=str(refusal))
+        parts.checkpoints.restart(record.id, now)
+        return now, f"Planned anew: {refusal} "
+
+
+def ending_of(result: PlanningResult, refused: str = "") -> Ending:
+    """Give how planning ended, as the store takes it.
+
+    Args:
+        result: What planning gave.
+        refused: Why it did not go on from a checkpoint; empty: it did, or there was none.
+    """
     message = result.stopped_because
     if result.shortfall is not None:
         message = result.shortfall.sentence
+    message = refused + message
     return Ending(
         phase=_PHASES[result.outcome],
         message=message,

@@ -2,9 +2,11 @@
 
 Circinus 4.2, algorithm 1, ParetoOptimize: "multi-dimensional binary search to tighten
 resource usage until the latency SLO is violated". For every placement that meets the
-SLO on full machines, the share of one used tier after the other is lowered as far as
-it goes, in every order of the tiers: the tier that comes first saves most, so the
-orders give plans of unlike demand. All operators of a tier have the same share.
+SLO on full machines all share vectors are found that nothing can be taken from
+(`planner.minimal_shares`). Where these are too many to try, the share of one used tier
+after the other is lowered as far as it goes, in every order of the tiers: the tier that
+comes first saves most, so the orders give plans of unlike demand. All operators of a
+tier have the same share.
 
 A dedicated tier without price keeps its full share: nobody else could have what is
 left over, and slack is worth more on tiers that cost.
@@ -26,8 +28,9 @@ import numpy.typing as npt
 from pipelines.infrastructure import SHARE_STEP
 from pipelines.latency import TierArray, Work
 from pipelines.profile import FloatArray
+from planner.minimal_shares import MOST_ROWS, combinations, grid_rows, lowered, minimal
 from planner.placement import Placements
-from planner.prediction import Prediction, Scene, predict
+from planner.prediction import Scene, meets, predict
 
 _ALL_ORDERS = 4
 """Up to so many tiers are tried in all orders; more in every rotation, both ways round."""
@@ -72,22 +75,34 @@ class Allocations:
 def tightened(scene: Scene, placements: Placements, work: Work) -> Allocations:
     """Give the tightest allocations of every placement that meets the SLO at full shares.
 
-    Without a request rate latency falls with the share, and binary search finds the least one.
-    With a rate a lower share can add a copy and so wait less: then what is found meets the SLO,
-    but a lower share may as well.
+    With a rate a placement that does not meet it at full shares may meet it in more copies of
+    less: then it is not found.
     """
     full = predict(scene, placements, work, placements.full_steps)
-    start = placements.take(np.flatnonzero(_meets(scene, full)))
+    start = placements.take(np.flatnonzero(meets(scene, full)))
     found, steps = [np.zeros(0, dtype=np.int64)], [start.full_steps[:0]]
     groups, which = np.unique(start.widths > 0, axis=0, return_inverse=True)
     for g, used in enumerate(groups):
         rows = np.flatnonzero(which.ravel() == g)
-        for order in _orders(
-            [int(t) for t in np.flatnonzero(used) if not _is_free(scene, int(t))]
-        ):
-            found.append(rows)
-            steps.append(_lowered(scene, start.take(rows), work, order))
+        tiers = [int(t) for t in np.flatnonzero(used) if not _is_free(scene, int(t))]
+        of, lowest = _tightest(scene, start.take(rows), work, tiers)
+        found.append(rows[of])
+        steps.append(lowest)
     return allocations(scene, start.take(np.concatenate(found)), work, np.concatenate(steps))
+
+
+def _tightest(
+    scene: Scene, placements: Placements, work: Work, tiers: list[int]
+) -> tuple[TierArray, TierArray]:  # (A,), (A, T)
+    if not tiers:
+        return np.arange(len(placements)), placements.full_steps
+    rated = scene.query.request_rate_per_s or scene.slo.throughput_per_s
+    if rated is not None:
+        found = combinations(scene, placements, work, tiers)
+        return _cornered(scene, placements, work, tiers) if found is None else found
+    if grid_rows(len(placements), len(tiers)) > MOST_ROWS:
+        return _cornered(scene, placements, work, tiers)
+    return minimal(scene, placements, work, tiers)
 
 
 def allocations(scene: Scene, placements: Placements, work: Work, steps: TierArray) -> Allocations:
@@ -108,10 +123,6 @@ def allocations(scene: Scene, placements: Placements, work: Work, steps: TierArr
     )
 
 
-def _meets(scene: Scene, prediction: Prediction) -> npt.NDArray[np.bool_]:
-    return np.asarray((prediction.latency_s <= scene.slo.latency_s) & prediction.fits)
-
-
 def _is_free(scene: Scene, tier: int) -> bool:
     kind = scene.infrastructure.tiers[tier]
     return kind.dedicated and kind.price_usd_per_hour == 0
@@ -124,20 +135,15 @@ def _orders(tiers: list[int]) -> list[tuple[int, ...]]:
     return turns + [turn[::-1] for turn in turns]
 
 
-def _lowered(
-    scene: Scene, placements: Placements, work: Work, order: tuple[int, ...]
-) -> TierArray:  # (P, T)
-    steps = placements.full_steps.copy()
-    for tier in order:
-        # Invariant: with `met` steps the SLO holds, with `missed` it does not (0: no share).
-        met = steps[:, tier].copy()
-        missed = np.zeros_like(met)
-        while (apart := np.flatnonzero(met - missed > 1)).size:
-            middle = (met[apart] + missed[apart]) // 2
-            tried = steps[apart]
-            tried[:, tier] = middle
-            ok = _meets(scene, predict(scene, placements.take(apart), work, tried))
-            met[apart] = np.where(ok, middle, met[apart])
-            missed[apart] = np.where(ok, missed[apart], middle)
-        steps[:, tier] = met
-    return steps
+def _cornered(
+    scene: Scene, placements: Placements, work: Work, tiers: list[int]
+) -> tuple[TierArray, TierArray]:  # (A,), (A, T)
+    """Give what lowering one tier after the other finds, in every order of them."""
+    rows = np.arange(len(placements))
+    found = []
+    for order in _orders(tiers):
+        steps = placements.full_steps
+        for tier in order:
+            steps = lowered(scene, placements, work, steps, tier)
+        found.append(steps)
+    return np.tile(rows, len(found)), np.concatenate(found)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Protocol
 
 import numpy as np
 
 from pipelines import checks
-from pipelines.configuration import Configuration
+from pipelines.configuration import Configuration, ConfigurationSpace
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from pipelines.slo import Slo
@@ -149,6 +149,27 @@ class InMemoryHistory:
         with self._lock:
             mine = [r for r in self._records.values() if r.fingerprint == fingerprint]
         return tuple(mine[::-1][: max(most, 0)])
+
+
+def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[QueryRecord, ...]:
+    """Give the records without configurations that a space lacks: a query may rule values out."""
+    return tuple(
+        replace(
+            record,
+            configurations=tuple(
+                one for one in record.configurations if _is_in(space, one.configuration)
+            ),
+        )
+        for record in history
+    )
+
+
+def _is_in(space: ConfigurationSpace, configuration: Configuration) -> bool:
+    try:
+        space.number(configuration)
+    except ValueError:  # unlike knobs, or InvalidInput for an unknown value
+        return False
+    return True
 
 
 def _floats(values: FloatArray) -> tuple[float, ...]:

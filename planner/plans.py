@@ -47,7 +47,8 @@ def merged(scene: Scene, plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
     if not plans:
         return ()
     ordered = sorted(
-        plans, key=lambda plan: (plan.cost_usd_per_hour, plan.latency_s.value, plan.id)
+        plans,  # of equal plans the one with the fewest items counts
+        key=lambda plan: (plan.cost_usd_per_hour, plan.latency_s.value, len(plan.demand), plan.id),
     )
     objectives = np.array([_objectives(scene, plan) for plan in ordered])
     front = undominated(objectives)

@@ -69,7 +69,7 @@ class Prediction:
 
     Attributes:
         latency_s: The figure asked for, waits included, shape (P,).
-        wait_s: The part of it that is waiting, shape (P,).
+        tier_wait_s: The part of it that is waiting for a tier's copies, shape (P, T).
         service_s: Mean seconds that a request keeps a tier's group busy, shape (P, T).
         replicas: Copies of each tier's group, 0 on unused tiers, shape (P, T).
         crowding: Copies needed over copies that the machines hold, the largest of all tiers,
@@ -77,10 +77,15 @@ class Prediction:
     """
 
     latency_s: FloatArray
-    wait_s: FloatArray
+    tier_wait_s: FloatArray
     service_s: FloatArray
     replicas: npt.NDArray[np.int64]
     crowding: FloatArray
+
+    @property
+    def wait_s(self) -> FloatArray:
+        """The part of the latency that is waiting, shape (P,)."""
+        return np.asarray(self.tier_wait_s.sum(axis=1))
 
     @property
     def fits(self) -> npt.NDArray[np.bool_]:
@@ -111,12 +116,17 @@ def predict(
     used = placements.widths > 0
     replicas, wait = _queued(scene, service, used)
     return Prediction(
-        latency_s=latency + wait,
-        wait_s=wait,
+        latency_s=latency + wait.sum(axis=1),
+        tier_wait_s=wait,
         service_s=service,
         replicas=replicas,
         crowding=_crowding(scene.infrastructure, placements, steps, replicas),
     )
+
+
+def meets(scene: Scene, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,)
+    """Give which deployments meet the latency SLO on the machines that there are."""
+    return np.asarray((prediction.latency_s <= scene.slo.latency_s) & prediction.fits)
 
 
 def effective_latency(scene: Scene, prediction: Prediction) -> FloatArray:  # (P,)
@@ -195,7 +205,7 @@ def _service_seconds(
 
 def _queued(
     scene: Scene, service: FloatArray, used: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P,)
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
     """Give copies and waits: for a rate of requests, for a throughput, or for one at a time."""
     rate, throughput = scene.query.request_rate_per_s, scene.slo.throughput_per_s
     if rate is not None:
@@ -203,12 +213,12 @@ def _queued(
     replicas = used.astype(np.int64)
     if throughput is not None:  # copies are never idle, and nobody waits for an answer
         replicas = np.where(used, copies(throughput, service, utilisation=1.0), 0)
-    return replicas, np.zeros(len(service))
+    return replicas, np.zeros(service.shape)
 
 
 def _queue(
     statistic: LatencyStatistic, rate: float, service: FloatArray, used: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P,)
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
     servers = copies(rate, service)
     quantile = statistic.quantile
     wait = (
@@ -216,7 +226,7 @@ def _queue(
         if quantile is None
         else quantile_wait_s(rate, service, servers, quantile)
     )
-    return np.where(used, servers, 0), np.where(used, wait, 0.0).sum(axis=1)
+    return np.where(used, servers, 0), np.where(used, wait, 0.0)
 
 
 def _crowding(

@@ -10,13 +10,12 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from pipelines import checks
 from pipelines.clock import Clock, SystemClock
@@ -24,14 +23,12 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.evaluation import Evaluator, StoppingRule, Verdict
 from pipelines.infrastructure import Infrastructure
-from pipelines.latency import compose
 from pipelines.plan import Plan
 from pipelines.query import Query
-from pipelines.slo import Slo
 from planner.bill import Forecast, Tally
-from planner.estimates import latency_estimate
+from planner.caution import cautious
 from planner.forecasting import Probes, from_probes, probed
-from planner.history import ConfigurationRecord, QueryRecord
+from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
 from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
 from planner.multi_fidelity import MultiFidelityFactory
@@ -39,11 +36,7 @@ from planner.placement import MOST_PLACEMENTS, placements
 from planner.plans import feasible_plans, merged
 from planner.prediction import (
     Scene,
-    condensed,
-    effective_latency,
-    predict,
     scene_of,
-    shares_of,
 )
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
@@ -194,7 +187,7 @@ class _Search:
             scene=scene,
             placements=self._bench.placements,
             population=evaluator.population,
-            history=history,
+            history=within(history, self._space),
         )
         self._strategy = settings.strategy(setting, rng)
         self._measured: dict[int, Measured] = {}
@@ -282,47 +275,21 @@ class _Search:
 
     def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows."""
+        scene = cautious(
+            self._scene,
+            self._bench.placements,
+            measured,
+            self._spread,
+            population=self._evaluator.population,
+            confidence=self._settings.caution,
+        )
         return feasible_plans(
-            self._cautious(measured),
+            scene,
             self._bench.placements,
             measured,
             population=self._evaluator.population,
             most=self._settings.most_plans,
         )
-
-    def _cautious(self, measured: Measured) -> Scene:
-        if self._settings.caution is None:
-            return self._scene
-        ratio = self._upper_ratio(measured, self._settings.caution)
-        slo = _tighter(self._scene.slo, ratio)
-        return replace(self._scene, query=replace(self._scene.query, slo=slo))
-
-    def _upper_ratio(self, measured: Measured, confidence: float) -> float:
-        """Give the upper end of the least latency's interval over the latency, `>= 1`."""
-        scene, spots = self._scene, self._bench.placements
-        quick = condensed(scene, measured.work)
-        full = effective_latency(scene, predict(scene, spots, quick, spots.full_steps))
-        best = spots.take(np.array([int(np.argmin(full))]))
-        seconds = compose(
-            scene.graph,
-            scene.infrastructure,
-            measured.work,
-            best.tiers,
-            shares_of(best, best.full_steps),
-        )[0]
-        estimate = latency_estimate(
-            seconds,
-            statistic=scene.statistic,
-            population=self._evaluator.population,
-            confidence=confidence,
-        )
-        if estimate.value <= 0:
-            return 1.0
-        pooled = self._spread.error_s(
-            scene, best.tiers[0], measured.work, self._evaluator.population
-        )
-        z = float(ndtri((1 + confidence) / 2))
-        return max(estimate.high, estimate.value + z * pooled) / estimate.value
 
     @property
     def _cheapest(self) -> float:
@@ -441,16 +408,6 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
-
-
-def _tighter(slo: Slo, ratio: float) -> Slo:
-    """Give the SLO that seconds `ratio` times as long would still meet."""
-    throughput = slo.throughput_per_s
-    return replace(
-        slo,
-        latency_s=slo.latency_s / ratio,
-        throughput_per_s=None if throughput is None else throughput * ratio,
-    )
 
 
 class _Watch:

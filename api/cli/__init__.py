@@ -10,6 +10,7 @@ import typer
 from api.cli import (
     demonstration,
     doctor,
+    history,
     operating,
     planning,
     preparing,
@@ -56,6 +57,7 @@ for _group in (
     operating,
     preparing,
     doctor,
+    history,
     study,
 ):
     _group.register(app)

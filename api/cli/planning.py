@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
@@ -16,6 +16,7 @@ from api.cli.exits import ExitCode
 from api.cli.options import InfrastructureName, QueryFile
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
+from api.fingerprints import data_fingerprint
 from api.query_data import load_data
 from api.query_file import query_schema, read_infrastructure, read_query
 from api.rendering import formats
@@ -32,13 +33,19 @@ from api.schemas import (
     shortfall_view,
     to_query,
 )
+from api.settings import Settings
 from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
+from pipelines.errors import InvalidInput, Unavailable
 from pipelines.fitting import fitted
 from pipelines.infrastructure import Infrastructure
+from pipelines.payload import content_hash
+from pipelines.pipeline import Pipeline
 from pipelines.query import Query
 from pipelines.restrictions import words
 from planner.result import Outcome, Phase, PlanningResult, Progress
+
+if TYPE_CHECKING:
+    from api.bootstrap import Remembered
 
 _DEFAULT_INFRASTRUCTURE = "local"
 _EXIT_CODES = {
@@ -111,12 +118,15 @@ def plan(
         bool,
         typer.Option("--estimate", help="Only say what planning will cost, from a few probes."),
     ] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
+    ] = False,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
-    from api.bootstrap import plan_offline  # gpytorch behind it: only when planning
+    from api.bootstrap import Kept, plan_offline  # gpytorch behind it: only when planning
 
     request = read_query(file)
     tiers = read_infrastructure(infrastructure)
@@ -126,16 +136,34 @@ def plan(
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)
+    memory = None if cold else _memory(screen, pipeline)
+    kept = Kept(history=() if memory is None else memory.earlier())
+    if kept.history:
+        screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     with Follow(screen.err) as lines, _cancelled_by_interrupt() as cancelled:
         watching = _Watching(
             None if screen.as_json else lines, cancelled, query, tiers, only_estimate=estimate
         )
-        result = plan_offline(query, tiers, pipeline, dataset, watching)
+        result = plan_offline(query, tiers, pipeline, dataset, watching, kept=kept)
+    if memory is not None and not estimate:
+        name = f"{data_fingerprint(dataset)} {query.slo}"
+        memory.remember(f"plan {content_hash(name)}", query.slo, result)
     if estimate:
         _show_estimate(screen, result)
         return
     _show(screen, request, query, tiers, result)
     leave(_EXIT_CODES[result.outcome])
+
+
+def _memory(screen: Screen, pipeline: Pipeline) -> Remembered | None:
+    """Give what earlier queries measured; None when the database cannot be opened."""
+    from api.bootstrap import remembered
+
+    try:
+        return remembered(pipeline, Settings().database_url)
+    except Unavailable as error:
+        screen.note(f"planning from nothing: {error}")
+        return None
 
 
 class _Watching:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from api.schemas.base import Input
 from api.schemas.restrictions import (
@@ -14,6 +14,7 @@ from api.schemas.restrictions import (
     to_device,
     to_restrictions,
 )
+from pipelines import checks
 from pipelines.dataset import LARGEST_DATASET
 from pipelines.errors import Fault, InvalidInput
 from pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
@@ -29,7 +30,15 @@ _PIPELINE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}(:[A-Za-z_][A-Za-z0-9_.]{0,
 
 Weight = Annotated[float, Field(gt=0)]
 Priority = Annotated[int, Field(ge=0, le=HIGHEST_PRIORITY)]
-Tenant = Annotated[str, Field(max_length=63)]
+
+
+def _tenant(value: str) -> str:
+    if value:
+        checks.name("", value)
+    return value
+
+
+Tenant = Annotated[str, AfterValidator(_tenant)]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 PositiveSeconds = Annotated[float, Field(gt=0)]
 

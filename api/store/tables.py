@@ -114,3 +114,27 @@ class MeasurementRow(Base):
     saved_runs: Mapped[int] = mapped_column(default=0, server_default="0")
     failed_operator: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
+
+
+class HistoryRow(Base):
+    """What one query measured, for later ones; the newest has the largest serial."""
+
+    __tablename__ = "history"
+    __table_args__ = (Index(None, "fingerprint", "serial"),)
+
+    serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
+    query: Mapped[str] = mapped_column(Text, unique=True)
+    pipeline: Mapped[str] = mapped_column(Text)
+    fingerprint: Mapped[str] = mapped_column(Text)
+    record: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class CheckpointRow(Base):
+    """What the measurements of a query were made for."""
+
+    __tablename__ = "checkpoints"
+
+    query_id: Mapped[str] = mapped_column(
+        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
+    )
+    document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, nan
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numba as nb
 import numpy as np
@@ -104,8 +104,8 @@ def simulate(scenario: Scenario, policy: SimulatedPolicy, *, most_late: float = 
         policy.settings,
         min(most_late, float(count)),
         scenario.qos_s,
-        scenario.arrived_s,
-        scenario.size,
+        np.ascontiguousarray(scenario.arrived_s),
+        np.ascontiguousarray(scenario.size),
         np.ascontiguousarray(scenario.service_s[:, fleet.kind]),
         np.ascontiguousarray(scenario.predicted_s[:, fleet.kind]),
         fleet.kind,
@@ -136,115 +136,194 @@ def _next_completion(free_at: FloatArray, idle: BoolArray) -> int:
     return first
 
 
+class _Given(NamedTuple):
+    """What a run is given, of N requests and n instances."""
+
+    qos_s: float
+    arrived: FloatArray  # (N,)
+    size: FloatArray  # (N,)
+    service: FloatArray  # (N, n)
+    predicted: FloatArray  # (N, n)
+    kind: IntArray  # (n,)
+    coefficient: FloatArray  # (n,)
+    price: FloatArray  # (n,)
+
+
+class _Found(NamedTuple):
+    """What a run finds, see `Run`."""
+
+    started: FloatArray  # (N,)
+    finished: FloatArray  # (N,)
+    instance: IntArray  # (N,)
+
+
+class _Instances(NamedTuple):
+    """What each instance does."""
+
+    idle: BoolArray  # (n,)
+    began: FloatArray  # (n,)
+    foreseen: FloatArray  # (n,), when it should be free
+    free_at: FloatArray  # (n,), when it will be
+
+
 @compiled_part
-def _busy_s(now: float, idle: BoolArray, began: FloatArray, foreseen: FloatArray) -> FloatArray:
+def _busy_s(now: float, instances: _Instances) -> FloatArray:
     """Give what each is still busy; what takes longer than foreseen, as long again.
 
     With no seconds left it would look as good as an idle instance.
     """
-    busy = np.zeros(len(idle))
-    for j in range(len(idle)):
-        if not idle[j]:
-            busy[j] = foreseen[j] - now if foreseen[j] > now else now - began[j]
+    busy = np.zeros(len(instances.idle))
+    for j in range(len(busy)):
+        if not instances.idle[j]:
+            left = instances.foreseen[j] - now
+            busy[j] = left if left > 0 else now - instances.began[j]
     return busy
 
 
 @compiled_part
-def _overdue(waiting: IntArray, count: int, arrived: FloatArray, born: float) -> int:
+def _overdue(waiting: IntArray, arrived: FloatArray, born: float) -> int:
     """Give how many of those that wait arrived before `born`."""
     late = 0
-    for k in range(count):
-        if arrived[waiting[k]] < born:
+    for request in waiting:
+        if arrived[request] < born:
             late += 1
     return late
 
 
-def _events(  # noqa: C901, PLR0913, PLR0915 - one loop over compiled arrays, nothing to bundle
+@compiled_part
+def _asked(
+    rule: Kernel,
+    settings: FloatArray,
+    now: float,
+    line: IntArray,  # (2, m): who waits, where each was planned
+    given: _Given,
+    instances: _Instances,
+) -> IntArray:  # (m,)
+    """Give what the rule says of those that wait."""
+    waiting = line[0]
+    m = len(waiting)
+    rows = np.empty((m, len(given.kind)))
+    waited, sizes = np.empty(m), np.empty(m)
+    for i in range(m):
+        waited[i] = now - given.arrived[waiting[i]]
+        sizes[i] = given.size[waiting[i]]
+        rows[i] = given.predicted[waiting[i]]
+    answer = np.full(m, WAIT, dtype=np.int64)
+    rule(
+        settings, waited, np.full(m, given.qos_s), sizes, line[1].copy(), rows,
+        _busy_s(now, instances), instances.idle.copy(), given.kind, given.coefficient,
+        given.price, answer,
+    )  # fmt: skip
+    return answer
+
+
+@compiled_part
+def _start(
+    request: int, at: int, now: float, given: _Given, instances: _Instances, found: _Found
+) -> int:
+    """Start a request; give whether it will be late as 0 or 1, or _BROKEN."""
+    if at >= len(given.kind) or not instances.idle[at] or given.service[request, at] == inf:
+        return _BROKEN
+    done = now + given.service[request, at]
+    instances.idle[at] = False
+    instances.began[at] = now
+    instances.foreseen[at] = now + given.predicted[request, at]
+    instances.free_at[at] = done
+    found.started[request] = now
+    found.finished[request] = done
+    found.instance[request] = at
+    return 1 if done - given.arrived[request] > given.qos_s + SLACK_S else 0
+
+
+@compiled_part
+def _acted(
+    answer: IntArray,  # (m,)
+    now: float,
+    line: IntArray,  # (2, m), those that go on waiting are moved to the front
+    given: _Given,
+    instances: _Instances,
+    found: _Found,
+) -> tuple[int, int]:
+    """Do what the rule said; give how many go on waiting, and how many late ones or _BROKEN."""
+    left, late = 0, 0
+    for i in range(len(answer)):
+        code = answer[i]
+        if code >= 0:
+            outcome = _start(line[0, i], code, now, given, instances, found)
+            if outcome == _BROKEN:
+                return left, _BROKEN
+            late += outcome
+        elif code == REJECT:
+            late += 1
+        else:
+            line[0, left] = line[0, i]
+            line[1, left] = PLANNED - code if code <= PLANNED else UNPLANNED
+            left += 1
+    return left, late
+
+
+@compiled_part
+def _run(
+    rule: Kernel,
+    plans_ahead: bool,
+    settings: FloatArray,
+    most_late: float,
+    given: _Given,
+    found: _Found,
+) -> int:
+    """Handle events until there are none; give the number of late requests."""
+    n, total = len(given.kind), len(given.arrived)
+    instances = _Instances(np.ones(n, dtype=np.bool_), np.zeros(n), np.zeros(n), np.zeros(n))
+    line = np.empty((2, 256), dtype=np.int64)
+    m, arrivals, late, events = 0, 0, 0, 0
+    while True:
+        j = _next_completion(instances.free_at, instances.idle)
+        if j < 0 and arrivals == total:
+            break
+        events += 1
+        if j >= 0 and (arrivals == total or instances.free_at[j] <= given.arrived[arrivals]):
+            now = instances.free_at[j]
+            instances.idle[j] = True
+        else:
+            now = given.arrived[arrivals]
+            if m == line.shape[1]:
+                line = np.concatenate((line, np.empty_like(line)), axis=1)
+            line[0, m], line[1, m] = arrivals, UNPLANNED
+            m += 1
+            arrivals += 1
+        if events % _LOOK_EVERY == 0:
+            overdue = _overdue(line[0, :m], given.arrived, now - given.qos_s)
+            if late + overdue > most_late:
+                return _STOPPED
+        if m > 0 and (plans_ahead or instances.idle.any()):
+            answer = _asked(rule, settings, now, line[:, :m], given, instances)
+            m, more = _acted(answer, now, line, given, instances, found)
+            if more == _BROKEN:
+                return _BROKEN
+            late += more
+    return late if late <= most_late else _STOPPED
+
+
+def _events(  # noqa: PLR0913 - bare arrays: what is compiled beforehand takes no bundles
     rule: Kernel,
     plans_ahead: bool,
     settings: FloatArray,
     most_late: float,
     qos_s: float,
-    arrived: FloatArray,  # (N,)
-    size: FloatArray,  # (N,)
-    service: FloatArray,  # (N, n)
-    predicted: FloatArray,  # (N, n)
-    kind: IntArray,  # (n,)
-    coefficient: FloatArray,  # (n,)
-    price: FloatArray,  # (n,)
-    started: FloatArray,  # (N,)
-    finished: FloatArray,  # (N,)
-    instance: IntArray,  # (N,)
+    arrived: FloatArray,
+    size: FloatArray,
+    service: FloatArray,
+    predicted: FloatArray,
+    kind: IntArray,
+    coefficient: FloatArray,
+    price: FloatArray,
+    started: FloatArray,
+    finished: FloatArray,
+    instance: IntArray,
 ) -> int:
-    """Handle events until there are none; give the number of late requests."""
-    n, total = len(kind), len(arrived)
-    idle = np.ones(n, dtype=np.bool_)
-    idle_count = n
-    began, foreseen, free_at = np.zeros(n), np.zeros(n), np.zeros(n)
-    room = 256
-    waiting = np.empty(room, dtype=np.int64)
-    planned = np.empty(room, dtype=np.int64)
-    m, arrivals, late, events = 0, 0, 0, 0
-    while True:
-        j = _next_completion(free_at, idle)
-        if j < 0 and arrivals == total:
-            break
-        events += 1
-        if j >= 0 and (arrivals == total or free_at[j] <= arrived[arrivals]):
-            now = free_at[j]
-            idle[j] = True
-            idle_count += 1
-        else:
-            now = arrived[arrivals]
-            if m == room:
-                room *= 2
-                waiting = np.append(waiting, np.empty(m, dtype=np.int64))
-                planned = np.append(planned, np.empty(m, dtype=np.int64))
-            waiting[m] = arrivals
-            planned[m] = UNPLANNED
-            m += 1
-            arrivals += 1
-        look = events % _LOOK_EVERY == 0
-        if look and late + _overdue(waiting, m, arrived, now - qos_s) > most_late:
-            return _STOPPED
-        if m == 0 or not (idle_count > 0 or plans_ahead):
-            continue
-        waited, qos, sizes = np.empty(m), np.full(m, qos_s), np.empty(m)
-        rows = np.empty((m, n))
-        for i in range(m):
-            waited[i] = now - arrived[waiting[i]]
-            sizes[i] = size[waiting[i]]
-            rows[i] = predicted[waiting[i]]
-        answer = np.full(m, WAIT, dtype=np.int64)
-        busy = _busy_s(now, idle, began, foreseen)
-        rule(
-            settings, waited, qos, sizes, planned[:m], rows, busy, idle.copy(), kind,
-            coefficient, price, answer,
-        )  # fmt: skip
-        left = 0
-        for i in range(m):
-            request, code = waiting[i], answer[i]
-            if code >= 0:
-                if code >= n or not idle[code] or service[request, code] == inf:
-                    return _BROKEN
-                idle[code] = False
-                idle_count -= 1
-                began[code] = now
-                foreseen[code] = now + predicted[request, code]
-                free_at[code] = now + service[request, code]
-                started[request] = now
-                finished[request] = free_at[code]
-                instance[request] = code
-                if free_at[code] - arrived[request] > qos_s + SLACK_S:
-                    late += 1
-            elif code == REJECT:
-                late += 1
-            else:
-                waiting[left] = request
-                planned[left] = PLANNED - code if code <= PLANNED else UNPLANNED
-                left += 1
-        m = left
-    return late if late <= most_late else _STOPPED
+    """Bundle the arrays, run."""
+    given = _Given(qos_s, arrived, size, service, predicted, kind, coefficient, price)
+    return _run(rule, plans_ahead, settings, most_late, given, _Found(started, finished, instance))
 
 
 _F, _I, _F2 = nb.float64[::1], nb.int64[::1], nb.float64[:, ::1]

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api.bootstrap import Parts
+from api.bootstrap import Parts, PlanningParts
 from api.documents import to_document
 from api.phases import Phase
+from api.services.capacity import Capacity
 from api.settings import Settings
 from api.store.engine import connect
 from api.store.migrate import migrate
@@ -193,4 +194,16 @@ def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
         clock=ManualClock(1000.0),
         schedules=schedule_store(store),
         upkeep=Upkeep(policy=Greedy()),
+    )
+
+
+def planning_parts(folder: Path) -> PlanningParts:
+    """Give what a planning worker of the same database is made of."""
+    store, clock = sql_store(folder), ManualClock()
+    return PlanningParts(
+        capacity=Capacity(stated=INFRASTRUCTURE, store=schedule_store(store), clock=clock),
+        catalogue=FakeCatalogue({"add": PIPELINE}),
+        store=store,
+        clock=clock,
+        database_url=f"sqlite:///{folder / 'store.sqlite3'}",
     )

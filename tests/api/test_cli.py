@@ -73,12 +73,16 @@ number = 3
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """A folder of the test's own, in which a module of pipelines can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("CIRCINUS_URL", "CIRCINUS_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    database = tmp_path_factory.mktemp("database") / "circinus.sqlite3"
+    monkeypatch.setenv("CIRCINUS_DATABASE_URL", f"sqlite:///{database}")
     (tmp_path / "my_pipelines.py").write_text(PIPELINES)
     (tmp_path / "good.yaml").write_text(as_yaml(query()))
     sys.modules.pop("my_pipelines", None)

@@ -12,31 +12,20 @@ from api.bootstrap import PlanningParts
 from api.documents import from_document
 from api.phases import Phase
 from api.planning_worker import Heart, plan_next
-from api.services.capacity import Capacity
 from api.store.records import NewQuery
-from pipelines.clock import ManualClock
 from pipelines.pipeline import Pipeline
 from planner.result import PlanningResult
 from tests.api.fakes import (
-    INFRASTRUCTURE,
     PIPELINE,
     SPEC,
     FakeCatalogue,
-    schedule_store,
-    sql_store,
+    planning_parts,
 )
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[PlanningParts]:
-    store, clock = sql_store(tmp_path), ManualClock()
-    made = PlanningParts(
-        capacity=Capacity(stated=INFRASTRUCTURE, store=schedule_store(store), clock=clock),
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=store,
-        clock=clock,
-        database_url=f"sqlite:///{tmp_path / 'store.sqlite3'}",
-    )
+    made = planning_parts(tmp_path)
     yield made
     made.store.close()
 

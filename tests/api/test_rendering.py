@@ -135,6 +135,7 @@ def test_only_fields_that_were_left_out_are_defaults() -> None:
         weight=1,
         duration_s=None,
         seed=0,
+        device=None,
         limits={
             "profiling_s": 30,
             "profiling_usd": None,

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.cluster import programs
+from tests.cluster import programs, real_nodes
 from tests.cluster.cluster import running
 
 _STATE = Path(tempfile.gettempdir()) / f"circinus-cluster-{os.getuid()}"
@@ -71,7 +71,9 @@ def serve() -> int:
         signal.signal(number, _end)
     _PID.write_text(str(os.getpid()))
     try:
-        with running() as cluster:
+        lacking = real_nodes.missing()
+        print(f"only simulated nodes: {lacking}" if lacking else "with real nodes", flush=True)
+        with running(real=not lacking) as cluster:
             scratch = _KUBECONFIG.with_suffix(".new")
             scratch.touch(mode=0o600)
             scratch.write_text(cluster.kubeconfig.read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster import processes, simulated, slots
+from tests.cluster import networks, processes, real_nodes, simulated, slots
 from tests.cluster.api import Api, eventually
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import LOOPBACK, ControlPlane
+from tests.cluster.real_nodes import RealNode
 
 MACHINES = {"device": 2, "edge": 3, "cloud": 3}
 """Simulated machines of each tier that every cluster of ours starts with."""
@@ -30,11 +31,13 @@ class Cluster:
         kubeconfig: With which a client is the administrator.
         api: A client that is.
         control: Its control plane; None when it is not ours to stop and start.
+        nodes: Its real nodes.
     """
 
     kubeconfig: Path
     api: Api
     control: ControlPlane | None
+    nodes: Sequence[RealNode] = ()
 
     @contextmanager
     def namespace(self) -> Iterator[str]:
@@ -51,8 +54,10 @@ class Cluster:
 
 
 @contextmanager
-def running() -> Iterator[Cluster]:
+def running(*, real: bool = False) -> Iterator[Cluster]:
     """Give a cluster with simulated nodes of three tiers, stopped afterwards.
+
+    With real nodes, one per tier and each its tier's machine 0, the simulated ones are tainted.
 
     What a killed one left in the same place is cleared away first.
 
@@ -63,12 +68,17 @@ def running() -> Iterator[Cluster]:
     slot = slots.take()
     try:
         clear(slot)
-        control = ControlPlane(folder=slot.folder, users=USERS)
+        address = networks.host_address(slot) if real else LOOPBACK
+        if real:
+            networks.make_bridge(slot)
+        control = ControlPlane(folder=slot.folder, address=address, users=USERS)
         try:
             control.start()
-            cluster = Cluster(kubeconfig=control.kubeconfig, api=control.api, control=control)
-            _add_simulated_nodes(cluster.api)
-            yield cluster
+            nodes = real_nodes.start(slot, control) if real else []
+            _add_simulated_nodes(control.api, first=1 if real else 0, tainted=real)
+            yield Cluster(
+                kubeconfig=control.kubeconfig, api=control.api, control=control, nodes=nodes
+            )
         finally:
             control.stop()
     finally:
@@ -91,14 +101,15 @@ def given() -> Cluster | None:
 def clear(slot: slots.Slot) -> None:
     """Leave nothing of an earlier cluster in a place, and its folder empty."""
     processes.kill_marked(slot.folder)
+    real_nodes.remove(slot)
     slot.empty()
 
 
-def _add_simulated_nodes(api: Api) -> None:
+def _add_simulated_nodes(api: Api, *, first: int, tainted: bool) -> None:
     names = [
-        simulated.add_node(api, tier, machine)
+        simulated.add_node(api, tier, machine, tainted=tainted)
         for tier, count in MACHINES.items()
-        for machine in range(count)
+        for machine in range(first, first + count)
     ]
     ready = partial(simulated.is_ready, api)
     eventually(lambda: all(map(ready, names)), "every simulated node ready")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.cluster import programs
+from tests.cluster import programs, real_nodes
 from tests.cluster.cluster import Cluster, given, running
 
 REQUIRED = "CIRCINUS_CLUSTER_TESTS"
@@ -26,6 +26,18 @@ def cluster() -> Iterator[Cluster]:
     for program in programs.CONTROL_PLANE:
         _need(program)
     with running() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[Cluster]:
+    """A cluster with a real node per tier, and tainted simulated ones."""
+    for program in (*programs.CONTROL_PLANE, *programs.NODE):
+        _need(program)
+    lacking = real_nodes.missing()
+    if lacking:
+        pytest.skip(lacking)
+    with running(real=True) as found:
         yield found
 
 

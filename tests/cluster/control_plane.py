@@ -19,6 +19,7 @@ from tests.cluster.processes import Processes, free_ports
 
 ADMIN_TOKEN = "circinus-test-admin"
 SIMULATED = "kwok.x-k8s.io/node"
+LOOPBACK = "127.0.0.1"
 _READY_S = 90.0
 _GRACE_S = 10.0
 _SERVICES = "10.96.0.0/16"
@@ -36,7 +37,7 @@ class ControlPlane:
     """
 
     folder: Path
-    address: str = "127.0.0.1"
+    address: str = LOOPBACK
     users: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     processes: Processes = field(init=False)
     port: int = field(init=False, default=0)

@@ -44,7 +44,7 @@ class Program:
     @property
     def folder(self) -> Path:
         """Where it is kept: one folder for each content of its module."""
-        files = [TOOLS / self.module / name for name in ("go.mod", "go.sum")]
+        files = sorted((TOOLS / self.module).iterdir())
         content = b"".join(file.read_bytes() for file in files)
         return cache() / f"{self.module}-{hashlib.sha256(content).hexdigest()[:16]}"
 
@@ -65,9 +65,11 @@ SCHEDULER = _of_kubernetes("kube-scheduler")
 KUBELET = _of_kubernetes("kubelet")
 KWOK = Program(name="kwok", module="kwok", package="sigs.k8s.io/kwok/cmd/kwok")
 HELM = Program(name="helm", module="helm", package="helm.sh/helm/v3/cmd/helm")
+PAUSE = Program(name="pause", module="pause", package=".")
 
 CONTROL_PLANE = (ETCD, API_SERVER, CONTROLLERS, SCHEDULER, KWOK)
-ALL = (*CONTROL_PLANE, KUBELET, HELM)
+NODE = (KUBELET, PAUSE)
+ALL = (*CONTROL_PLANE, *NODE, HELM)
 
 
 def cache() -> Path:

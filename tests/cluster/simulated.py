@@ -9,6 +9,8 @@ from tests.cluster.control_plane import SIMULATED
 
 TIER = "circinus.io/tier"
 MACHINE = "circinus.io/machine"
+TAINT = {"key": SIMULATED, "value": "fake", "effect": "NoSchedule"}
+"""Of simulated nodes beside real ones: a pod that is to serve must not land there."""
 
 
 def add_node(
@@ -20,6 +22,7 @@ def add_node(
     cpu: str = "4",
     memory: str = "16Gi",
     gpus: int = 0,
+    tainted: bool = False,
 ) -> str:
     """Add a simulated machine of a tier; give the name of its node."""
     name = name or f"{tier}-{machine}"
@@ -40,6 +43,7 @@ def add_node(
                 MACHINE: str(machine),
             },
         },
+        "spec": {"taints": [TAINT] if tainted else []},
         "status": {"allocatable": there, "capacity": there},
     }
     api.create("/api/v1/nodes", node)

@@ -20,7 +20,7 @@ POLICIES: list[DispatchPolicy] = [
     MinCostMatching(),
     MinCostMatching(xi=1.0),
     PlanAhead(),
-    PlanAhead(xi=0.9, lead=0.0, oldest=1.0, delay_weight=0.0),
+    PlanAhead(xi=0.9, lead=0.0, delay_weight=0.0, old=1.0, overdue=1.0),
     Fcfs(),
     SizeThreshold(largest_small=500),
     Clockwork(),

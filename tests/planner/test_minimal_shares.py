@@ -1,0 +1,227 @@
+"""Exact tightening beside brute force over every share of every tier."""
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work
+from pipelines.operators import OperatorSpec, Scaling
+from pipelines.query import Query
+from pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+from planner.allocation import tightened
+from planner.minimal_shares import combinations, minimal
+from planner.placement import Placements, placements
+from planner.prediction import Prediction, Scene, meets, predict
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+def _infrastructure(tiers: int, machines: int = 2) -> Infrastructure:
+    return Infrastructure(
+        name="priced",
+        tiers=tuple(
+            Tier(
+                name=f"t{i}",
+                machines=machines,
+                price_usd_per_hour=1.0 + i,
+                speed_factor=0.5 + i,
+            )
+            for i in range(tiers)
+        ),
+        links=tuple(
+            Link(between=(f"t{i}", f"t{i + 1}"), bandwidth_bytes_per_s=1e5, delay_s=0.001)
+            for i in range(tiers - 1)
+        ),
+    )
+
+
+@st.composite
+def _graphs(draw: st.DrawFn) -> PipelineGraph:
+    operators = []
+    for i in range(3):
+        after = tuple(f"o{p}" for p in range(i) if draw(st.booleans()))
+        batched = draw(st.booleans())
+        operators.append(
+            OperatorSpec(
+                name=f"o{i}",
+                after=after,
+                scaling=Scaling.BATCHED if batched else Scaling.PROPORTIONAL,
+                batch_latency={1: 1.0, 4: 1.5, 16: 3.0} if batched else {},
+            )
+        )
+    return PipelineGraph(name="random", operators=tuple(operators))
+
+
+def _scene(graph: PipelineGraph, slo: Slo, rate: float | None = None, tiers: int = 3) -> Scene:
+    query = Query(pipeline=graph.name, slo=slo, request_rate_per_s=rate)
+    return Scene(graph=graph, infrastructure=_infrastructure(tiers), query=query)
+
+
+def _work(seed: int, operators: int = 3, n: int = 4) -> Work:
+    rng = np.random.default_rng(seed)
+    return Work(
+        operator_s=rng.uniform(0.01, 0.1, (operators, n)),
+        output_bytes=rng.uniform(0, 500, (operators, n)),
+        input_bytes=rng.uniform(0, 500, n),
+    )
+
+
+def _everything(
+    scene: Scene, spot: Placements, work: Work, used: list[int]
+) -> tuple[npt.NDArray[np.int64], Prediction]:
+    """Every share vector of one placement, and what it gives."""
+    grids = [range(1, int(spot.full_steps[0, t]) + 1) for t in used]
+    vectors = np.array(list(itertools.product(*grids)), dtype=np.int64)
+    steps = np.repeat(spot.full_steps, len(vectors), axis=0)
+    steps[:, used] = vectors
+    many = spot.take(np.zeros(len(vectors), dtype=np.int64))
+    return steps, predict(scene, many, work, steps)
+
+
+def _undominated(rows: list[tuple[float, ...]]) -> set[tuple[float, ...]]:
+    """The rows that no other unlike row is at most as large as, everywhere."""
+    array = np.array(sorted(set(rows)))
+    return {
+        tuple(row) for row in array.tolist() if (array <= np.array(row)).all(axis=1).sum() == 1
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    _graphs(),
+    st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    st.floats(1.05, 4),
+    st.sampled_from([LatencyStatistic.MEAN, LatencyStatistic.P90]),
+    st.integers(0, 99),
+)
+def test_the_minimal_shares_are_exactly_those_of_brute_force(
+    graph: PipelineGraph,
+    tiers: list[int],
+    slack: float,
+    statistic: LatencyStatistic,
+    seed: int,
+) -> None:
+    work = _work(seed)
+    slo = Slo(accuracy=0.5, latency_s=1.0, latency_statistic=statistic)
+    scene = _scene(graph, slo)
+    every = placements(graph, scene.infrastructure)
+    spot = every.take(np.flatnonzero((every.tiers == tiers).all(axis=1)))
+    full = float(predict(scene, spot, work, spot.full_steps).latency_s[0])
+    scene = _scene(graph, Slo(accuracy=0.5, latency_s=full * slack, latency_statistic=statistic))
+    used = np.flatnonzero(spot.widths[0] > 0).tolist()
+
+    rows, found = minimal(scene, spot, work, used)
+
+    steps, given_ = _everything(scene, spot, work, used)
+    feasible = steps[meets(scene, given_)]
+    wanted = _undominated([tuple(row) for row in feasible.tolist()])
+    assert {tuple(row) for row in found.tolist()} == wanted
+    assert len(found) == len(wanted)
+    assert set(rows.tolist()) == {0}
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    _graphs(),
+    st.lists(st.integers(0, 1), min_size=3, max_size=3),
+    st.floats(0.5, 8),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_the_least_demands_for_a_rate_are_exactly_those_of_brute_force(
+    graph: PipelineGraph, tiers: list[int], rate: float, throughput: bool, seed: int
+) -> None:
+    work = _work(seed)
+    if throughput:
+        slo = Slo(accuracy=0.5, latency_s=ANY_LATENCY_S, throughput_per_s=rate)
+        scene = _scene(graph, slo, tiers=2)
+    else:
+        scene = _scene(graph, Slo(accuracy=0.5, latency_s=0.6), rate, tiers=2)
+    every = placements(graph, scene.infrastructure)
+    spot = every.take(np.flatnonzero((every.tiers == tiers).all(axis=1)))
+    used = np.flatnonzero(spot.widths[0] > 0).tolist()
+
+    result = combinations(scene, spot, work, used)
+
+    assert result is not None
+    rows, found = result
+    gives = predict(scene, spot.take(rows), work, found)
+    steps, given_ = _everything(scene, spot, work, used)
+    good = meets(scene, given_)
+    asked = np.round(steps * spot.widths * given_.replicas, 9)[good][:, used]
+    demands = np.round(found * spot.widths * gives.replicas, 9)[:, used]
+    assert {tuple(row) for row in demands.tolist()} == (
+        _undominated([tuple(row) for row in asked.tolist()]) if good.any() else set()
+    )
+    # Of equal demand the fewest copies: nothing asks the same in fewer.
+    copies = given_.replicas[good].sum(axis=1)
+    for demand, replicas in zip(demands, gives.replicas, strict=True):
+        same = (asked == demand).all(axis=1)
+        assert replicas.sum() == copies[same].min()
+
+
+def test_one_large_slice_is_preferred_to_many_small_ones() -> None:
+    # Without calls 20 slices of 0.05 finish as many requests as one whole machine.
+    graph = PipelineGraph(name="one", operators=(OperatorSpec(name="o"),))
+    work = Work(
+        operator_s=np.array([[0.1]]), output_bytes=np.zeros((1, 1)), input_bytes=np.zeros(1)
+    )
+    slo = Slo(accuracy=0.5, latency_s=ANY_LATENCY_S, throughput_per_s=10.0)
+    scene = Scene(
+        graph=graph,
+        infrastructure=Infrastructure(
+            name="i", tiers=(Tier(name="t", machines=3, price_usd_per_hour=1.0),)
+        ),
+        query=Query(pipeline="one", slo=slo),
+    )
+    found = tightened(scene, placements(graph, scene.infrastructure), work)
+    assert found.steps.tolist() == [[20]]
+    assert found.cost_usd_per_hour.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_lies_between_the_corners_is_found(order: tuple[int, ...]) -> None:
+    # Two operators of 0.1 s on two tiers of one price, 0.5 s allowed: 0.1/r1 + 0.1/r2 <= 0.5.
+    # The corners are (0.25, 1) and (1, 0.25); cheapest is r1 = r2 = 0.4, 0.8 machines.
+    tiers = tuple(Tier(name=f"t{i}", price_usd_per_hour=1.0) for i in order[:2])
+    names = [tier.name for tier in tiers]
+    graph = PipelineGraph(
+        name="two", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))
+    )
+    scene = Scene(
+        graph=graph,
+        infrastructure=Infrastructure(
+            name="i",
+            tiers=tiers,
+            links=(Link(between=(names[0], names[1]), bandwidth_bytes_per_s=1e9),),
+        ),
+        query=Query(pipeline="two", slo=Slo(accuracy=0.5, latency_s=0.5 + 1e-9)),
+    )
+    work = Work(
+        operator_s=np.full((2, 1), 0.1), output_bytes=np.zeros((2, 1)), input_bytes=np.zeros(1)
+    )
+    every = placements(graph, scene.infrastructure)
+    apart = every.take(np.flatnonzero(every.tiers[:, 0] != every.tiers[:, 1]))
+    found = tightened(scene, apart, work)
+    assert found.cost_usd_per_hour.min() == pytest.approx(0.8)
+
+
+def test_too_many_placements_fall_back_to_the_corners() -> None:
+    graph = PipelineGraph(
+        name="long",
+        operators=tuple(
+            OperatorSpec(name=f"o{i}", after=(f"o{i - 1}",) if i else ()) for i in range(6)
+        ),
+    )
+    scene = _scene(graph, Slo(accuracy=0.5, latency_s=2.0))
+    every = placements(graph, scene.infrastructure)
+    work = _work(0, operators=6, n=1)
+    found = tightened(scene, every, work)
+    assert (found.latency_s <= 2.0).all()
+    assert len(np.unique(found.placements.tiers, axis=0)) > 100
