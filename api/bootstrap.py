@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
+from api.executor_choice import ExecutorChoice, Kind
 from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
 from api.quotas import read_quotas
 from api.services.capacity import Capacity
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
+from api.services.knowledge import Examples, Measurements, MeasurementSource
 from api.settings import Settings
 from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
@@ -25,9 +30,13 @@ from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.cgroups import available
+from deploy.instances import Launcher
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator
 from deploy.prefix_files import PrefixFiles
+from deploy.profiling_pool import PoolSettings, WorkerPool
+from deploy.profiling_processes import ProcessPool
+from deploy.tier_executor import ProfiledTier, TierExecutor
 from pipelines.clock import Clock, SystemClock
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
@@ -41,8 +50,9 @@ from planner.bill import Cost
 from planner.history import HistoryStore, QueryRecord
 from planner.result import Observer, PlanningResult, Unobserved
 from profiler.betting import Betting
-from profiler.drawing import random_drawing
-from profiler.execution import InProcess
+from profiler.columns import profiles_of
+from profiler.drawing import Drawing, random_drawing
+from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
@@ -75,7 +85,7 @@ class Kept:
     history: tuple[QueryRecord, ...] = ()
 
 
-def plan_offline(
+def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a default
     query: Query,
     infrastructure: Infrastructure,
     pipeline: Pipeline,
@@ -83,8 +93,9 @@ def plan_offline(
     observer: Observer | None = None,
     *,
     kept: Kept | None = None,
+    executor: Executor | None = None,
 ) -> PlanningResult:
-    """Give the plans of a query, measured in this process.
+    """Give the plans of a query, searched for in this process.
 
     Args:
         query: What to plan.
@@ -93,6 +104,7 @@ def plan_offline(
         dataset: To profile on.
         observer: Hears of progress and may cancel; None: nobody.
         kept: Of earlier planning; None: nothing.
+        executor: Runs operators; None: this process does.
     """
     # gpytorch takes seconds: the service's process spares it
     from planner.cmbo import CmboFactory
@@ -104,14 +116,12 @@ def plan_offline(
         pipeline.prepare()
     kept = kept or Kept()
     clock = SystemClock()
-    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
-    features = features_of(pipeline, (example.input for example in dataset.examples))
-    drawing = random_drawing(features, len(dataset), rng)
+    drawing = drawing_of(query, pipeline, dataset)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
-        executor=InProcess(clock),
+        executor=executor or InProcess(clock),
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
     )
@@ -130,6 +140,95 @@ def plan_offline(
         clock=clock,
         history=kept.history,
     )
+
+
+@contextmanager
+def opened_executor(
+    choice: ExecutorChoice,
+    reference: str,
+    pipeline: Pipeline,
+    infrastructure: Infrastructure,
+    logs: Path,
+) -> Iterator[Executor]:
+    """Give what runs operators while planning; its workers end with the context.
+
+    Args:
+        choice: Which.
+        reference: Names the pipeline, see `load_pipeline`.
+        pipeline: The same.
+        infrastructure: With the tier, for deployed workers.
+        logs: Folder for the logs of deployed workers.
+
+    Raises:
+        InvalidInput: If the infrastructure has no such tier, or Ray is not installed.
+    """
+    clock = SystemClock()
+    how = PoolSettings(
+        workers=choice.workers, timeout_s=choice.timeout_s, memory_bytes=choice.memory_bytes
+    )
+    if choice.kind is Kind.IN_PROCESS:
+        yield InProcess(clock)
+    elif choice.kind is Kind.POOL:
+        with ProcessPool(reference, clock, how) as pool:
+            yield pool
+    elif choice.kind is Kind.RAY:
+        with _ray_executor(choice.detail, reference, clock, how) as actors:
+            yield actors
+    else:
+        tier = infrastructure.tier(choice.detail)
+        speeds = {op.name: tier.speed_factor for op in pipeline.graph.operators}
+        launcher = LocalLauncher(
+            logs=logs,
+            cgroups=available(),
+            allow_import=":" in reference,
+            memory_bytes=how.memory_bytes,
+        )
+        place = ProfiledTier(tier=tier, speeds=speeds)
+        with TierExecutor(
+            reference, pipeline.graph, place, launcher, clock, settings=how
+        ) as deployed:
+            yield deployed
+
+
+def _ray_executor(
+    address: str, reference: str, clock: Clock, settings: PoolSettings
+) -> WorkerPool:
+    if find_spec("ray") is None:
+        raise InvalidInput.of("executor", "must be another one: circinus[ray] is missing", "ray")
+    ray = import_module("deploy.ray_executor")  # an extra: only where it is asked for
+    ray.connect(address or None)
+    pool: WorkerPool = ray.RayExecutor(reference, clock, settings)
+    return pool
+
+
+def drawing_of(query: Query, pipeline: Pipeline, dataset: Dataset) -> Drawing:
+    """Give the order in which a query's inputs are drawn: equal queries, equal orders."""
+    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
+    features = features_of(pipeline, (example.input for example in dataset.examples))
+    return random_drawing(features, len(dataset), rng)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalledMeasurements:
+    """A `MeasurementSource` of what planning workers wrote into a database."""
+
+    database_url: str
+
+    def of(
+        self, query_id: str, query: Query, pipeline: Pipeline, examples: Examples
+    ) -> Measurements:
+        """See `MeasurementSource.of`."""
+        if pipeline.examples is None:
+            raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+        dataset = pipeline.examples(examples.count, examples.seed)
+        drawing = drawing_of(query, pipeline, dataset)
+        journal = SqlJournal(connect(self.database_url), query_id, edition_of(pipeline))
+        operators = len(pipeline.graph.operators)
+        return Measurements(
+            profiles=profiles_of(journal.everything(), drawing.order, operators),
+            population=len(drawing.order),
+            rule=Betting(groups=drawing.groups),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +328,7 @@ class Parts:
         schedules: The store of schedules, in the same database.
         upkeep: How schedules are made.
         quotas: Of tenants.
+        measurements: Of queries.
     """
 
     settings: Settings
@@ -238,6 +338,7 @@ class Parts:
     clock: Clock
     schedules: ScheduleStore
     upkeep: Upkeep
+    measurements: MeasurementSource
     quotas: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -258,6 +359,7 @@ def make_parts(settings: Settings) -> Parts:
         schedules=SqlScheduleStore(engine),
         upkeep=_upkeep(settings),
         quotas=read_quotas(settings.quotas),
+        measurements=JournalledMeasurements(settings.database_url),
     )
 
 
@@ -275,13 +377,53 @@ def _upkeep(settings: Settings) -> Upkeep:
 
 
 def make_deployer(parts: Parts) -> Deployer:
-    """Give what runs deployments, as processes of this computer. Needs a running event loop."""
-    settings = parts.settings
+    """Give what runs deployments. Needs a running event loop.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster in which they should run.
+        NotAllowed: If the account lacks a permission there.
+        Unavailable: If the cluster does not answer.
+    """
+    if parts.settings.target == "kubernetes":
+        return _cluster_deployer(parts)
     launcher = LocalLauncher(
-        logs=settings.worker_logs,
+        logs=parts.settings.worker_logs,
         cgroups=available(),
+        allow_import=bool(parts.settings.extra_pipelines),
+    )
+    return _orchestrator(parts, launcher)
+
+
+def _cluster_deployer(parts: Parts) -> Deployer:
+    # The Kubernetes client: only when asked to
+    from deploy.kubernetes.access import DEPLOYER, require_access
+    from deploy.kubernetes.api import Cluster
+    from deploy.kubernetes.connection import connect as connect_cluster
+    from deploy.kubernetes.connection import own_namespace
+    from deploy.kubernetes.deployer import ClusterDeployer
+    from deploy.kubernetes.launcher import ClusterLauncher
+    from deploy.kubernetes.worker_objects import WorkerShape, files_in
+
+    settings = parts.settings
+    cluster = Cluster(connect_cluster())
+    namespace = settings.namespace or own_namespace()
+    require_access(cluster, namespace, DEPLOYER)
+    shape = WorkerShape(
+        namespace=namespace,
+        image=settings.worker_image,
+        pull_policy=settings.worker_pull_policy,
+        environment=settings.worker_environment,
+        tls_secret=settings.worker_tls_secret,
+        machine_cpu=settings.machine_cpu,
+        machine_memory=settings.machine_memory,
         allow_import=bool(settings.extra_pipelines),
     )
+    launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    return ClusterDeployer(_orchestrator(parts, launcher), launcher)
+
+
+def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
+    """Give what starts and ends instances, and sends requests to them."""
 
     def graph_of(reference: str) -> PipelineGraph:
         for name in parts.catalogue.names:
@@ -303,6 +445,8 @@ class PlanningParts:
         clock: Of everything.
         database_url: For journals.
         outputs: Of operators, shared with other workers and queries; None: not kept.
+        executor: Runs operators.
+        logs: Folder for the logs of deployed workers.
     """
 
     capacity: Capacity
@@ -311,6 +455,8 @@ class PlanningParts:
     clock: Clock
     database_url: str
     outputs: EntryStore | None = None
+    executor: ExecutorChoice = field(default_factory=ExecutorChoice)
+    logs: Path = Path()
 
     def journal(self, query_id: str, pipeline: Pipeline) -> Journal:
         """Give the journal of a query."""
@@ -345,4 +491,6 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
         clock=clock,
         database_url=settings.database_url,
         outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
+        executor=settings.executor_choice,
+        logs=settings.worker_logs,
     )

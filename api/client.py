@@ -11,6 +11,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from api.schemas import (
     DeploymentView,
+    ExplanationView,
     HealthView,
     InfrastructureView,
     PipelineList,
@@ -23,6 +24,8 @@ from api.schemas import (
     RequestBody,
     RequestReply,
     ScheduleView,
+    WhatIfBody,
+    WhatIfView,
 )
 from pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
 
@@ -155,6 +158,16 @@ class Client:
     def plan(self, plan_id: str) -> PlanView:
         """Give one plan."""
         return self._get(PlanView, f"/v1/plans/{_part(plan_id)}")
+
+    def explanation(self, plan_id: str) -> ExplanationView:
+        """Give why a plan is what it is."""
+        return self._get(ExplanationView, f"/v1/plans/{_part(plan_id)}/explanation")
+
+    def what_if(self, query_id: str, body: WhatIfBody) -> WhatIfView:
+        """Give what other circumstances would do to a query."""
+        path = f"/v1/queries/{_part(query_id)}:whatif"
+        document = body.model_dump(mode="json", exclude_unset=True)
+        return self._ask(WhatIfView, "POST", path, json=document)
 
     def schedule(self) -> ScheduleView:
         """Give the schedule."""

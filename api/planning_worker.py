@@ -18,7 +18,14 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from api.bootstrap import Kept, PlanningParts, Remembered, make_planning_parts, plan_offline
+from api.bootstrap import (
+    Kept,
+    PlanningParts,
+    Remembered,
+    make_planning_parts,
+    opened_executor,
+    plan_offline,
+)
 from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
 from api.fingerprints import planning_fingerprints
@@ -144,8 +151,10 @@ def _planned(
         # A restart is told of what the first start was told of, and goes the same way.
         history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
     )
-    infrastructure = parts.capacity.planned_for()
-    result = plan_offline(query, infrastructure, pipeline, dataset, heart, kept=kept)
+    reference = parts.catalogue.reference(request.pipeline)
+    tiers = parts.capacity.planned_for()
+    with opened_executor(parts.executor, reference, pipeline, tiers, parts.logs) as executor:
+        result = plan_offline(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
     memory.remember(record.id, query.slo, result)
     return result, refused
 

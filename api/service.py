@@ -14,6 +14,7 @@ from api.services.capacity import Capacity
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
 from api.services.in_force import ScheduleInForce
+from api.services.knowledge import Knowledge
 from api.services.preview import Assessment, WhatIf, assess, live_problem, preview
 from api.services.requests import Requests
 from api.services.submission import Intake
@@ -35,6 +36,7 @@ class Service:
         deployer: Runs deployments.
         capacity: The machines there are.
         in_force: The schedule.
+        knowledge: Answers from measurements.
     """
 
     parts: Parts
@@ -43,6 +45,7 @@ class Service:
     deployer: Deployer
     capacity: Capacity
     in_force: ScheduleInForce
+    knowledge: Knowledge
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""
@@ -91,6 +94,9 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
     requests = Requests(
         store=parts.store, catalogue=parts.catalogue, examples=examples, deployer=deployer
     )
+    knowledge = Knowledge(
+        store=parts.store, source=parts.measurements, infrastructure=parts.infrastructure
+    )
     return Service(
         parts=parts,
         intake=intake,
@@ -98,6 +104,7 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
         deployer=deployer,
         capacity=Capacity(stated=parts.infrastructure, store=parts.schedules, clock=parts.clock),
         in_force=ScheduleInForce(parts.schedules),
+        knowledge=knowledge,
     )
 
 

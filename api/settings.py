@@ -14,6 +14,8 @@ from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from api.executor_choice import ExecutorChoice, executor_choice
+
 DEFAULT_PORT = 8350
 
 
@@ -61,6 +63,22 @@ class Settings(BaseSettings):
             changes its version, or finds its old outputs here.
         outputs_limit_bytes: Most bytes of it.
         worker_logs: Folder for the logs of deployed instances.
+        target: Where plans run: processes of this computer, or pods of the cluster that this
+            service runs in (or that `KUBECONFIG` names).
+        namespace: Of the pods; None: the service's own.
+        worker_image: Of the pods.
+        worker_pull_policy: Of that image.
+        worker_environment: Folder of every node with the Python packages; None: the image has
+            them.
+        worker_tls: Folder with `tls.crt`, `tls.key` and `ca.crt`, to call workers in pods with.
+        worker_tls_secret: Secret of the namespace with the same files, for the workers.
+        machine_cpu: CPU that a machine of every tier stands for; a worker asks for its share.
+        machine_memory: Likewise.
+        executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
+            `ray:ADDRESS`.
+        call_timeout_s: Most seconds of one operator run, other than in-process.
+        call_memory_bytes: Most memory of what runs operators beyond the loaded pipeline, other
+            than in-process.
     """
 
     model_config = SettingsConfigDict(
@@ -90,6 +108,18 @@ class Settings(BaseSettings):
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
+    target: Literal["local", "kubernetes"] = "local"
+    namespace: str | None = None
+    worker_image: str = "circinus/worker:latest"
+    worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    worker_environment: str | None = None
+    worker_tls: Path = Path("/etc/circinus-tls")
+    worker_tls_secret: str = "circinus-workers-tls"
+    machine_cpu: str = "1"
+    machine_memory: str = "2Gi"
+    executor: str = "in-process"
+    call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    call_memory_bytes: int = Field(default=2 * 2**30, ge=1)
 
     @field_validator("extra_pipelines", mode="before")
     @classmethod
@@ -105,7 +135,15 @@ class Settings(BaseSettings):
                 f"host must be a loopback address while CIRCINUS_TOKEN is not set, "
                 f"got {self.host!r}."
             )
+        _ = self.executor_choice  # is a choice
         return self
+
+    @property
+    def executor_choice(self) -> ExecutorChoice:
+        """What runs operators while planning."""
+        return executor_choice(
+            self.executor, timeout_s=self.call_timeout_s, memory_bytes=self.call_memory_bytes
+        )
 
     @property
     def token_text(self) -> str | None:

@@ -34,8 +34,10 @@ class LaunchFailed(CircinusError):
 
     Attributes:
         log: The last lines of its log.
+        killed: Whether it was ended from outside.
     """
 
-    def __init__(self, name: str, cause: str, log: str) -> None:
+    def __init__(self, name: str, cause: str, log: str, *, killed: bool = False) -> None:
         self.log = log
+        self.killed = killed
         super().__init__(f"instance {name} did not start: {cause}; its log ends with:\n{log}")

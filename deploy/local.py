@@ -83,6 +83,7 @@ class LocalLauncher:
         cgroups: Cgroups | str,
         allow_import: bool = False,
         start_timeout_s: float = 60.0,
+        memory_bytes: int | None = None,
     ) -> None:
         """Make a launcher and remove cgroups that dead processes left behind.
 
@@ -91,11 +92,13 @@ class LocalLauncher:
             cgroups: What `deploy.cgroups.available` gives.
             allow_import: Whether workers may load `module:attribute`.
             start_timeout_s: How long a worker may take until it is healthy.
+            memory_bytes: Most memory of a worker beyond the loaded pipeline; None: any.
         """
         self.cgroups = cgroups
         self._logs = logs
         self._allow_import = allow_import
         self._start_timeout_s = start_timeout_s
+        self._memory_bytes = memory_bytes
         self._serials = count(1)
         if isinstance(cgroups, Cgroups):
             for folder in cgroups.sweep():
@@ -152,6 +155,7 @@ class LocalLauncher:
             tier=spec.tier.name,
             pace=Pace(enforcement=enforcement, share=spec.share, speed=emulated_speed(spec.tier)),
             parent=os.getpid(),
+            memory_bytes=self._memory_bytes,
         )
 
     async def _spawn(self, options: WorkerOptions, log: Path) -> Process:
@@ -179,7 +183,8 @@ class LocalLauncher:
             raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
         except ValueError as error:
             code = await process.wait()
-            raise LaunchFailed(str(spec.key), f"exit code {code}", _tail(log)) from error
+            cause, killed = f"exit code {code}", code < 0
+            raise LaunchFailed(str(spec.key), cause, _tail(log), killed=killed) from error
 
 
 async def _announced(process: Process) -> str:

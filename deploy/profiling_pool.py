@@ -1,19 +1,17 @@
-"""An Executor that runs operators in processes of their own.
+"""An Executor over workers of any kind: processes, Ray actors, deployed gRPC workers.
 
-An operator that never ends, eats all memory or takes its process down then costs one
+An operator that never ends, eats all memory or takes its worker down then costs one
 measurement, not the search. The one rule: every run ends, with an answer or with a cause.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Protocol, Self
 
-from deploy.profiling_worker import READY, read_answer, request, serve
 from pipelines import checks
 from pipelines.clock import Clock
 from pipelines.configuration import Configuration
@@ -33,7 +31,6 @@ _RUNS = 3
 """A run whose worker died gets another worker: what so many die of is the run."""
 
 _RETRY_AFTER_S = 60.0
-_END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,74 +57,90 @@ class PoolSettings:
             checks.positive("memory_bytes", self.memory_bytes)
 
 
-class _Died(Exception):
-    """A worker ended, or gave no answer in time and was killed."""
+class Died(Exception):
+    """A worker ended, or gave no answer in time.
 
-    def __init__(self, cause: str, *, in_time: bool = True) -> None:
+    Attributes:
+        cause: How, in words.
+        in_time: Whether it ended before the time for the answer was over.
+        killed: Whether it was ended from outside.
+    """
+
+    def __init__(self, cause: str, *, in_time: bool = True, killed: bool = False) -> None:
         super().__init__(cause)
         self.cause = cause
         self.in_time = in_time
+        self.killed = killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run to make.
+
+    Attributes:
+        operator: Which.
+        inputs: For it.
+        configuration: Its knobs.
+        is_first: Whether it is to be made twice and the second one timed.
+    """
+
+    operator: Operator
+    inputs: Payload
+    configuration: Configuration
+    is_first: bool
+
+
+class Worker(Protocol):
+    """Runs operators of a loaded pipeline, one at a time, for one thread at a time."""
+
+    def run(self, run: Run, timeout_s: float) -> Completed | Failed:
+        """Give what a run gives.
+
+        Raises:
+            Died: If the worker ends, or the run takes longer than `timeout_s`.
+            InvalidInput: If the inputs are no payload.
+        """
+
+    def end(self) -> None:
+        """End it, whatever it does; it may have ended already."""
+
+
+_Settings = tuple[str, tuple[tuple[str, KnobValue], ...]]
 
 
 @dataclass(slots=True)
-class _Worker:
-    process: SpawnProcess
-    pipe: Connection
-    warm: set[tuple[str, tuple[tuple[str, KnobValue], ...]]] = field(default_factory=set)
+class _Place:
+    """Where a worker is, or will be."""
 
-    def exchange(self, data: bytes, timeout_s: float) -> bytes:
-        """Give the answer to a request.
-
-        Raises:
-            _Died: If the worker does.
-        """
-        try:
-            self.pipe.send_bytes(data)
-            return self.receive(timeout_s)
-        except (EOFError, OSError) as error:
-            self.process.join(_END_S)
-            raise _Died(self.how_it_ended()) from error
-
-    def how_it_ended(self) -> str:
-        code = self.process.exitcode
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return f"the worker process died ({how})"
-
-    def receive(self, timeout_s: float) -> bytes:
-        if not self.pipe.poll(timeout_s):
-            raise _Died(f"took longer than {timeout_s:g} s", in_time=False)
-        return self.pipe.recv_bytes()
-
-    def end(self) -> None:
-        self.pipe.close()
-        self.process.kill()
-        self.process.join()
+    worker: Worker | None
+    warm: set[_Settings]
 
 
-class ProcessPool:
-    """Runs operators of one pipeline in worker processes, see `Executor`.
+class WorkerPool:
+    """Runs operators of one pipeline in workers, see `Executor`.
 
     Workers are started when first needed. As many threads as there are workers may call `run`
     at once. A context manager: it ends its workers.
 
     Args:
-        reference: What names the pipeline, see `pipelines.registry.load_pipeline`; may be
-            `module:attribute`, so it must not come over a network.
+        start: Gives a worker that has loaded the pipeline; raises `Died` when it did not.
         clock: Times what a dead worker had taken.
         settings: How.
     """
 
-    def __init__(self, reference: str, clock: Clock, settings: PoolSettings | None = None) -> None:
-        self._reference = reference
+    def __init__(
+        self, start: Callable[[], Worker], clock: Clock, settings: PoolSettings | None = None
+    ) -> None:
+        self._start = start
         self._clock = clock
         self._settings = settings or PoolSettings()
-        self._idle: queue.Queue[_Worker | None] = queue.Queue()
+        self._places: queue.Queue[_Place] = queue.Queue()
         for _ in range(self._settings.workers):
-            self._idle.put(None)
+            self._places.put(_Place(None, set()))
         self.deaths: list[str] = []
         """Causes of the workers that died or were killed, oldest first."""
 
-    def __enter__(self) -> ProcessPool:
+    def __enter__(self) -> Self:
         """Give itself."""
         return self
 
@@ -153,77 +166,69 @@ class ProcessPool:
         Raises:
             Unavailable: If no worker comes up.
         """
+        place = self._places.get()
         try:
-            data = request(operator.name, inputs, configuration)
+            return self._run(place, operator, inputs, configuration)
         except InvalidInput as error:
             return Failed(cause=str(error), spent_s=0.0)
-        key = (operator.name, tuple(configuration.of(operator.name).items()))
-        worker = self._idle.get()
-        try:
-            spent_s, cause = 0.0, ""
-            for _ in range(_RUNS):
-                worker = worker or self._started()
-                start_s = self._clock.now()
-                try:
-                    done = self._once(worker, data, key)
-                    return replace(done, spent_s=done.spent_s + spent_s)
-                except _Died as death:
-                    spent_s += self._clock.now() - start_s
-                    cause = death.cause
-                    self.deaths.append(f"{operator.name}: {cause}")
-                    worker.end()
-                    worker = None
-                    if not death.in_time:
-                        break
-            return Failed(cause=cause, spent_s=spent_s)
         finally:
-            self._idle.put(worker)
+            self._places.put(place)
 
     def close(self) -> None:
         """End all workers; runs that are under way end first."""
-        for _ in range(self._settings.workers):
-            worker = self._idle.get()
-            if worker is not None:
-                worker.end()
-        for _ in range(self._settings.workers):
-            self._idle.put(None)
+        places = [self._places.get() for _ in range(self._settings.workers)]
+        for place in places:
+            self._empty(place)
+            self._places.put(place)
 
-    def _once(
-        self, worker: _Worker, data: bytes, key: tuple[str, tuple[tuple[str, KnobValue], ...]]
+    def _run(
+        self, place: _Place, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | Failed:
-        calls = 1 if key in worker.warm else 2
-        done = read_answer(worker.exchange(data, calls * self._settings.timeout_s))
-        if isinstance(done, Completed):
-            worker.warm.add(key)
-            freeze(done.output)
-        return done
-
-    def _started(self) -> _Worker:
-        ended = killed = 0
-        while ended < _STARTS and killed < _KILLED_STARTS:
-            worker = self._start()
-            cause = "no greeting"
+        key = (operator.name, tuple(configuration.of(operator.name).items()))
+        spent_s, cause = 0.0, ""
+        for _ in range(_RUNS):
+            worker = place.worker = place.worker or self._started()
+            run = Run(
+                operator=operator,
+                inputs=inputs,
+                configuration=configuration,
+                is_first=key not in place.warm,
+            )
+            start_s = self._clock.now()
             try:
-                if worker.receive(self._settings.start_timeout_s) == READY:
-                    return worker
-            except _Died as death:
-                cause, ended = death.cause, _STARTS
-            except (EOFError, OSError):
-                worker.process.join(_END_S)
-                cause = worker.how_it_ended()
-            by_itself = (worker.process.exitcode or 0) >= 0
-            ended, killed = ended + by_itself, killed + (not by_itself)
-            self.deaths.append(f"start: {cause}")
-            worker.end()
-        message = f"no worker could load the pipeline {self._reference}: {self.deaths[-1]}"
-        raise Unavailable(message, retry_after_s=_RETRY_AFTER_S)
+                done = worker.run(run, (2 if run.is_first else 1) * self._settings.timeout_s)
+            except Died as death:
+                spent_s += self._clock.now() - start_s
+                cause = death.cause
+                self.deaths.append(f"{operator.name}: {cause}")
+                self._empty(place)
+                if not death.in_time:
+                    break
+            else:
+                if isinstance(done, Completed):
+                    place.warm.add(key)
+                    freeze(done.output)
+                return replace(done, spent_s=done.spent_s + spent_s)
+        return Failed(cause=cause, spent_s=spent_s)
 
-    def _start(self) -> _Worker:
-        # Spawned, not forked: threads and locks of this process are no business of its workers.
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        arguments = (theirs, self._reference, self._settings.memory_bytes)
-        process = context.Process(target=serve, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        return _Worker(process, ours)
+    def _empty(self, place: _Place) -> None:
+        if place.worker is not None:
+            place.worker.end()
+        place.worker = None
+        place.warm.clear()
+
+    def _started(self) -> Worker:
+        ended = killed = 0
+        cause = ""
+        while ended < _STARTS and killed < _KILLED_STARTS:
+            try:
+                return self._start()
+            except Died as death:
+                cause = death.cause
+                self.deaths.append(f"start: {cause}")
+                # One that is not there in time would not be the next time either.
+                ended += 0 if death.killed else 1 if death.in_time else _STARTS
+                killed += death.killed
+        raise Unavailable(
+            f"no worker could load the pipeline: {cause}", retry_after_s=_RETRY_AFTER_S
+        )

@@ -10,12 +10,12 @@ for it is not counted. Requests and answers are encoded payloads: nothing is unp
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 from multiprocessing.connection import Connection
 
 from threadpoolctl import threadpool_limits
 
+from deploy.memory import limit_memory
 from pipelines.clock import SystemClock
 from pipelines.configuration import Configuration
 from pipelines.operators import KnobValue
@@ -57,7 +57,7 @@ class Answering:
             self._pipeline.prepare()
         _one_thread()
         if memory_bytes is not None:
-            _limit_memory(memory_bytes)
+            limit_memory(memory_bytes)
         self._executor = InProcess(SystemClock())
 
     def ready(self) -> bool:
@@ -125,12 +125,6 @@ def _one_thread() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:  # loaded by the pipeline; its own pool is not known to threadpoolctl
         torch.set_num_threads(1)
-
-
-def _limit_memory(beyond_bytes: int) -> None:
-    with open("/proc/self/statm", encoding="ascii") as facts:
-        held = int(facts.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (held + beyond_bytes, held + beyond_bytes))
 
 
 def _mapping(value: Payload) -> dict[str, Payload]:

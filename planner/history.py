@@ -157,14 +157,15 @@ def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[Q
         replace(
             record,
             configurations=tuple(
-                one for one in record.configurations if _is_in(space, one.configuration)
+                one for one in record.configurations if holds(space, one.configuration)
             ),
         )
         for record in history
     )
 
 
-def _is_in(space: ConfigurationSpace, configuration: Configuration) -> bool:
+def holds(space: ConfigurationSpace, configuration: Configuration) -> bool:
+    """Give whether a space has a configuration."""
     try:
         space.number(configuration)
     except ValueError:  # unlike knobs, or InvalidInput for an unknown value

@@ -6,6 +6,9 @@ rule: what was appended is never written again, so profiles may share the memory
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import takewhile
+
 import numpy as np
 
 from pipelines.configuration import Configuration
@@ -14,6 +17,32 @@ from profiler.journal import MeasuredInput
 from profiler.strata import IntArray
 
 _FIRST_ROWS = 64
+
+
+def profiles_of(
+    measured: Iterable[tuple[Configuration, MeasuredInput]], order: IntArray, operators: int
+) -> tuple[Profile, ...]:
+    """Give the profile of every configuration over the first inputs of the order.
+
+    What was measured beyond the first missing input is left out; a configuration without the
+    very first one has no profile.
+
+    Args:
+        measured: In any order.
+        order: Indices of the inputs, shape (population,).
+        operators: Number of operators.
+    """
+    known: dict[Configuration, dict[int, MeasuredInput]] = {}
+    for configuration, one in measured:
+        known.setdefault(configuration, {})[one.input] = one
+    profiles = []
+    for configuration, by_input in known.items():
+        columns = Columns(configuration, order, operators)
+        for index in takewhile(by_input.__contains__, order.tolist()):
+            columns.append(by_input[index])
+        if columns.count:
+            profiles.append(columns.profile())
+    return tuple(profiles)
 
 
 class Columns:

@@ -16,6 +16,7 @@ from api.cli.exits import ExitCode
 from api.cli.options import InfrastructureName, QueryFile
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
+from api.executor_choice import FORMS, Kind, executor_choice
 from api.fingerprints import data_fingerprint
 from api.query_data import load_data
 from api.query_file import query_schema, read_infrastructure, read_query
@@ -118,6 +119,12 @@ def plan(
         bool,
         typer.Option("--estimate", help="Only say what planning will cost, from a few probes."),
     ] = False,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor", envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}."
+        ),
+    ] = Kind.IN_PROCESS.value,
     cold: Annotated[
         bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
     ] = False,
@@ -126,13 +133,15 @@ def plan(
 
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
-    from api.bootstrap import Kept, plan_offline  # gpytorch behind it: only when planning
+    # gpytorch behind it: only when planning
+    from api.bootstrap import Kept, opened_executor, plan_offline
 
     request = read_query(file)
     tiers = read_infrastructure(infrastructure)
     pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name)
     dataset = load_data(request.data, pipeline, base=file.parent)
+    choice = executor_choice(executor)
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)
@@ -140,11 +149,15 @@ def plan(
     kept = Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
-    with Follow(screen.err) as lines, _cancelled_by_interrupt() as cancelled:
+    with (
+        opened_executor(choice, request.pipeline, pipeline, tiers, Settings().worker_logs) as runs,
+        Follow(screen.err) as lines,
+        _cancelled_by_interrupt() as cancelled,
+    ):
         watching = _Watching(
             None if screen.as_json else lines, cancelled, query, tiers, only_estimate=estimate
         )
-        result = plan_offline(query, tiers, pipeline, dataset, watching, kept=kept)
+        result = plan_offline(query, tiers, pipeline, dataset, watching, kept=kept, executor=runs)
     if memory is not None and not estimate:
         name = f"{data_fingerprint(dataset)} {query.slo}"
         memory.remember(f"plan {content_hash(name)}", query.slo, result)

@@ -21,6 +21,7 @@ from api.schemas.catalogue import (
     pipeline_view,
 )
 from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
+from api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
 from api.schemas.faults import faults_of
 from api.schemas.plans import (
     DemandView,
@@ -65,6 +66,7 @@ __all__ = [
     "DisplacedView",
     "EstimateView",
     "ExampleReference",
+    "ExplanationView",
     "FaultView",
     "ForecastView",
     "HealthView",
@@ -96,6 +98,8 @@ __all__ = [
     "TierUse",
     "TierView",
     "WaitingView",
+    "WhatIfBody",
+    "WhatIfView",
     "bill_view",
     "estimate_view",
     "faults_of",

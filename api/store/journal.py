@@ -63,6 +63,22 @@ class SqlJournal:
         ):
             return tuple(_measured(row) for row in session.scalars(wanted))
 
+    def everything(self) -> Sequence[tuple[Configuration, MeasuredInput]]:
+        """Give every measurement of the query, in no order."""
+        mine = f"{self.edition} "
+        wanted = select(MeasurementRow).where(
+            MeasurementRow.query_id == self.query_id,
+            MeasurementRow.configuration.startswith(mine, autoescape=True),
+        )
+        with (
+            self._engine.connect().execution_options(**READ_ONLY) as connection,
+            Session(connection) as session,
+        ):
+            return tuple(
+                (_configuration(row.configuration[len(mine) :]), _measured(row))
+                for row in session.scalars(wanted)
+            )
+
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """See `Journal.record`."""
         failure = measured.failure
@@ -106,6 +122,10 @@ def measurement_counts(engine: Engine, query_id: str) -> tuple[int, int]:
     with engine.connect().execution_options(**READ_ONLY) as connection:
         total, again = (connection.scalar(statement) or 0 for statement in wanted)
     return total, again
+
+
+def _configuration(text: str) -> Configuration:
+    return Configuration(tuple((o, k, value) for o, k, value in json.loads(text)))
 
 
 def _number(value: float) -> float | None:

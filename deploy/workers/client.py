@@ -15,7 +15,7 @@ from deploy.errors import DeadlineExceeded, InstanceLost
 from deploy.tls import TlsFiles
 from deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from deploy.workers.service import OPERATOR_KEY
-from deploy.workers.transport import MESSAGE_OPTIONS, channel_credentials, check_transport
+from deploy.workers.transport import channel_credentials, channel_options, check_transport
 from pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 
 
@@ -41,7 +41,7 @@ class WorkerClient:
         check_transport(address, tls)
         self.address = address
         # A lost local worker is not worth waiting for: it is started again elsewhere.
-        options = [*MESSAGE_OPTIONS, ("grpc.enable_retries", 0)]
+        options = [*channel_options(tls), ("grpc.enable_retries", 0)]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
             if tls is None
@@ -58,6 +58,7 @@ class WorkerClient:
         *,
         timeout_s: float,
         warm_up: bool = False,
+        settings: Mapping[str, bytes] | None = None,
     ) -> Reply:
         """Give what the worker answers.
 
@@ -67,6 +68,7 @@ class WorkerClient:
             wants: Operators whose outputs to send back.
             timeout_s: Carried to the worker as the deadline, `> 0`.
             warm_up: Whether to leave out the waits.
+            settings: Knobs of operators instead of the worker's own, encoded; None: its own.
 
         Raises:
             DeadlineExceeded: If it took longer.
@@ -75,7 +77,11 @@ class WorkerClient:
             InvalidInput: If the worker refuses the call.
         """
         request = worker_pb2.RunRequest(
-            operators=operators, inputs=inputs, wants=wants, warm_up=warm_up
+            operators=operators,
+            inputs=inputs,
+            wants=wants,
+            warm_up=warm_up,
+            settings=settings,
         )
         try:
             reply = await self._worker.Run(request, timeout=timeout_s)

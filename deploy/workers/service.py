@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import grpc
 
 from deploy.shares import Pace
 from deploy.workers.execution import CallEnded, Execution
 from deploy.workers.proto import worker_pb2, worker_pb2_grpc
+from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput, OperatorFailed
+from pipelines.operators import KnobValue
 from pipelines.payload import Payload, decode
 
 OPERATOR_KEY = "circinus-operator"
@@ -48,8 +51,21 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             self._turn.release()
         raise AssertionError("abort raises")  # pragma: no cover - for the type checker
 
+    def _configured(self, settings: Mapping[str, bytes]) -> Execution:
+        """Give the execution with other settings of some operators.
+
+        Raises:
+            InvalidInput: If they are none of the pipeline.
+        """
+        if not settings:
+            return self._execution
+        asked = {name: _knobs(value) for name, value in _decoded(settings).items()}
+        nested = {**self._execution.configuration.as_dict(), **asked}
+        space = ConfigurationSpace(self._execution.pipeline.graph)
+        return replace(self._execution, configuration=space.parse(nested))
+
     def _answer(self, request: worker_pb2.RunRequest, call: _GrpcCall) -> worker_pb2.RunReply:
-        outcome = self._execution.run(
+        outcome = self._configured(request.settings).run(
             request.operators,
             _decoded(request.inputs),
             request.wants,
@@ -59,6 +75,16 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         return worker_pb2.RunReply(
             outputs=outcome.outputs, seconds=outcome.seconds, sizes=outcome.sizes
         )
+
+
+def _knobs(value: Payload) -> dict[str, KnobValue]:
+    rule = "must be a mapping of knobs to values per operator"
+    if not isinstance(value, dict):
+        raise InvalidInput.of("settings", rule, value)
+    knobs = {k: v for k, v in value.items() if isinstance(v, bool | int | float | str)}
+    if len(knobs) < len(value):
+        raise InvalidInput.of("settings", rule, value)
+    return knobs
 
 
 class _GrpcCall:

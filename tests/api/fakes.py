@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api.bootstrap import Parts, PlanningParts
+from api.bootstrap import JournalledMeasurements, Parts, PlanningParts
 from api.documents import to_document
 from api.phases import Phase
 from api.services.capacity import Capacity
@@ -194,6 +194,7 @@ def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
         clock=ManualClock(1000.0),
         schedules=schedule_store(store),
         upkeep=Upkeep(policy=Greedy()),
+        measurements=JournalledMeasurements(f"sqlite:///{folder / 'store.sqlite3'}"),
     )
 
 

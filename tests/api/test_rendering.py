@@ -132,10 +132,10 @@ def test_only_fields_that_were_left_out_are_defaults() -> None:
             "cost_usd_per_hour": None,
         },
         request_rate_per_s=None,
+        device=None,
         weight=1,
         duration_s=None,
         seed=0,
-        device=None,
         limits={
             "profiling_s": 30,
             "profiling_usd": None,

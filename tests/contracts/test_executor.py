@@ -13,17 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings, ProcessPool
+from deploy.profiling_pool import PoolSettings
+from deploy.profiling_processes import ProcessPool
 from pipelines.clock import SystemClock
 from pipelines.configuration import Configuration
 from pipelines.operators import Operator
 from profiler.execution import Completed, Executor, Failed, InProcess
 from tests.deploy.profiled_pipelines import EVERY, every
+from tests.deploy.serving import deployed
 
 PLAIN = Configuration(())
 KINDS = (
     "in_process",
     "process_pool",
+    "grpc_worker",
     pytest.param(
         "ray",
         marks=[
@@ -35,12 +38,17 @@ KINDS = (
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+def executor(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Executor]:
     with ExitStack() as stack:
         if request.param == "ray":
             yield stack.enter_context(local_ray())
             return
-        if request.param == "in_process":
+        if request.param == "grpc_worker":
+            logs = tmp_path_factory.mktemp("logs")
+            yield stack.enter_context(deployed(EVERY, every, logs, timeout_s=10.0))
+        elif request.param == "in_process":
             yield InProcess(SystemClock())
         else:
             settings = PoolSettings(workers=1, memory_bytes=None)

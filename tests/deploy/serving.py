@@ -12,6 +12,8 @@ from deploy.dispatcher import DispatchSettings
 from deploy.instances import DesiredDeployment
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator, OrchestratorSettings
+from deploy.profiling_pool import PoolSettings
+from deploy.tier_executor import ProfiledTier, TierExecutor
 from pipelines.clock import SystemClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.graph import PipelineGraph
@@ -79,8 +81,28 @@ def desired(name: str, chosen: Plan | None = None, sample: Payload = None) -> De
 
 
 def launcher(logs: Path, cgroups: Cgroups | str = DUTY_CYCLES, **options: float) -> LocalLauncher:
-    timeout = options.get("start_timeout_s", 30.0)
-    return LocalLauncher(logs=logs, cgroups=cgroups, allow_import=True, start_timeout_s=timeout)
+    memory = options.get("memory_bytes")
+    return LocalLauncher(
+        logs=logs,
+        cgroups=cgroups,
+        allow_import=True,
+        start_timeout_s=options.get("start_timeout_s", 30.0),
+        memory_bytes=None if memory is None else int(memory),
+    )
+
+
+def deployed(
+    ref: str, pipeline: Pipeline, logs: Path, *, tier: Tier | None = None, **settings: float
+) -> TierExecutor:
+    """An executor over deployed workers of a tier that is as fast as the reference machine."""
+    return TierExecutor(
+        ref,
+        pipeline.graph,
+        ProfiledTier(tier=tier or ONE_TIER.tiers[0]),
+        launcher(logs),
+        SystemClock(),
+        settings=PoolSettings(**settings),  # type: ignore[arg-type]  # whichever the test sets
+    )
 
 
 @asynccontextmanager

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings, ProcessPool
+from deploy.profiling_pool import PoolSettings
+from deploy.profiling_processes import ProcessPool
 from pipelines.clock import SystemClock
 from pipelines.configuration import Configuration, ConfigurationSpace
 from pipelines.dataset import Dataset, Example

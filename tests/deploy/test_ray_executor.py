@@ -51,7 +51,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable(
     executor: RayExecutor,
 ) -> None:
     broken = type(executor)(CANNOT_LOAD, SystemClock())
-    with pytest.raises(Unavailable, match="no actor could load the pipeline"):
+    with pytest.raises(Unavailable, match="no worker could load the pipeline"):
         broken.run(every.by_name["echo"], 1, PLAIN)
 
 

@@ -7,8 +7,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RunRequest(_message.Message):
-    __slots__ = ("operators", "inputs", "wants", "warm_up")
+    __slots__ = ("operators", "inputs", "wants", "warm_up", "settings")
     class InputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -19,11 +26,13 @@ class RunRequest(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     WANTS_FIELD_NUMBER: _ClassVar[int]
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     operators: _containers.RepeatedScalarFieldContainer[str]
     inputs: _containers.ScalarMap[str, bytes]
     wants: _containers.RepeatedScalarFieldContainer[str]
     warm_up: bool
-    def __init__(self, operators: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Mapping[str, bytes]] = ..., wants: _Optional[_Iterable[str]] = ..., warm_up: _Optional[bool] = ...) -> None: ...
+    settings: _containers.ScalarMap[str, bytes]
+    def __init__(self, operators: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Mapping[str, bytes]] = ..., wants: _Optional[_Iterable[str]] = ..., warm_up: _Optional[bool] = ..., settings: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class RunReply(_message.Message):
     __slots__ = ("outputs", "seconds", "sizes")

@@ -1,0 +1,168 @@
+"""What earlier measurements say of a query, nothing measured anew.
+
+Profiles are of the reference machine: placements, allocations and costs follow from them,
+for any infrastructure and any SLO. So a question that begins with "what if" is answered at
+once, and replanning starts from the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.evaluation import StoppingRule, Verdict
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.plan import Plan
+from pipelines.profile import Profile
+from pipelines.query import Query
+from planner.caution import cautious
+from planner.history import holds
+from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
+from planner.placement import Placements, placements
+from planner.plans import feasible_plans, merged
+from planner.prediction import Scene, scene_of
+from planner.result import Shortfall
+from planner.shortfall import shortfall
+from planner.spread import PooledSpread
+
+_CAUTION = 0.9
+_MOST_PLANS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Known:
+    """What was measured of a query's pipeline and data.
+
+    Attributes:
+        graph: The pipeline.
+        profiles: One per configuration, over the first inputs of one order.
+        population: Number of inputs there are.
+        trusted: Configurations taken to be accurate enough for an accuracy SLO, whatever the
+            stopping rule says, with that SLO: a strategy may know more than the rule.
+    """
+
+    graph: PipelineGraph
+    profiles: Sequence[Profile]
+    population: int
+    trusted: Mapping[Configuration, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What is known of a query under some circumstances.
+
+    Attributes:
+        scene: The query, and where it would run.
+        placements: All that there are.
+        plans: The Pareto set, cheapest first.
+        measured: Configurations with figures that restrictions allow.
+        failed: Configurations that failed.
+        shortfall: Why there is no plan; None when there is one.
+    """
+
+    scene: Scene
+    placements: Placements
+    plans: tuple[Plan, ...]
+    measured: tuple[Measured, ...]
+    failed: tuple[Failed, ...]
+    shortfall: Shortfall | None
+
+
+def answer(
+    query: Query, infrastructure: Infrastructure, known: Known, rule: StoppingRule
+) -> Answer:
+    """Give the plans of a query as far as they were measured.
+
+    Args:
+        query: What to plan.
+        infrastructure: Where it would run.
+        known: What was measured.
+        rule: Decides from scores whether a configuration is accurate enough.
+
+    Raises:
+        InvalidInput: If the query does not fit pipeline and infrastructure.
+    """
+    scene = scene_of(query, known.graph, infrastructure)
+    spots = placements(scene.graph, scene.infrastructure, restrictions=scene.query.restrictions)
+    recalled = _Recalled(known)
+    bench = Bench(
+        scene=scene,
+        placements=spots,
+        evaluator=recalled,
+        rule=rule,
+        looks=LatencyLooks(),
+        must_stop=lambda _: False,
+    )
+    space = ConfigurationSpace(scene.graph)
+    allowed = [p for p in known.profiles if holds(space, p.configuration)]
+    found = [
+        measure(bench, space.number(p.configuration), p.configuration, len(p.inputs))
+        for p in allowed
+    ]
+    measured = tuple(one for one in found if isinstance(one, Measured))
+    plans = _plans(bench, measured, known)
+    evidence = f"{len(measured)} configurations measured earlier, none anew"
+    return Answer(
+        scene=scene,
+        placements=spots,
+        plans=plans,
+        measured=measured,
+        failed=tuple(one for one in found if isinstance(one, Failed)),
+        shortfall=None
+        if plans
+        else shortfall(scene, spots, measured, population=known.population, evidence=evidence),
+    )
+
+
+def accurate(measured: Measured, accuracy: float, known: Known) -> bool:
+    """Give whether a configuration is taken to be accurate enough."""
+    trusted = known.trusted.get(measured.configuration)
+    return measured.verdict is Verdict.ABOVE or (trusted is not None and accuracy <= trusted)
+
+
+def _plans(bench: Bench, measured: Sequence[Measured], known: Known) -> tuple[Plan, ...]:
+    spread = PooledSpread()
+    for one in measured:
+        spread.add(one.number, one.work)
+    scene = bench.scene
+    found: list[Plan] = []
+    for one in measured:
+        good = accurate(one, scene.slo.accuracy, known) and one.latency_s <= scene.slo.latency_s
+        if good:
+            stricter = cautious(
+                scene,
+                bench.placements,
+                one,
+                spread,
+                population=known.population,
+                confidence=_CAUTION,
+            )
+            found += feasible_plans(
+                stricter, bench.placements, one, population=known.population, most=_MOST_PLANS
+            )
+    return merged(scene, found, _MOST_PLANS)
+
+
+class _Recalled:
+    """An `Evaluator` that gives all that is known of a configuration, and measures nothing."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._profiles = {profile.configuration: profile for profile in known.profiles}
+
+    @property
+    def graph(self) -> PipelineGraph:
+        return self._known.graph
+
+    @property
+    def population(self) -> int:
+        return self._known.population
+
+    @property
+    def spent_s(self) -> float:
+        return 0.0
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        return self._profiles[configuration]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from api.bootstrap import opened_executor
+from api.executor_choice import ExecutorChoice, Kind, executor_choice
+from api.settings import Settings
+from pipelines.configuration import Configuration
+from pipelines.errors import InvalidInput
+from pipelines.presets import PRESETS
+from profiler.execution import Completed
+from tests.deploy.profiled_pipelines import EVERY, every
+
+
+@pytest.mark.parametrize("text", ["", "process", "worker", "worker:", "pool:3", "in-process:x"])
+def test_a_text_that_names_no_executor_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="executor must be in-process, pool, worker:TIER"):
+        executor_choice(text)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"workers": 0}, "executor.workers must be >= 1, got 0."),
+        ({"timeout_s": 0.0}, "executor.timeout_s must be finite and > 0, got 0.0."),
+        ({"memory_bytes": 0}, "executor.memory_bytes must be finite and > 0, got 0."),
+    ],
+)
+def test_figures_out_of_range_are_refused(how: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        executor_choice("pool", **how)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "detail"),
+    [
+        ("in-process", Kind.IN_PROCESS, ""),
+        ("pool", Kind.POOL, ""),
+        ("worker:edge", Kind.WORKER, "edge"),
+        ("ray", Kind.RAY, ""),
+        ("ray:10.0.0.1:6379", Kind.RAY, "10.0.0.1:6379"),
+    ],
+)
+def test_a_text_names_a_kind_and_where(text: str, kind: Kind, detail: str) -> None:
+    assert executor_choice(text) == ExecutorChoice(kind=kind, detail=detail)
+
+
+def test_a_setting_that_names_no_executor_is_refused() -> None:
+    with pytest.raises(ValidationError, match="executor must be"):
+        Settings(executor="somewhere")
+
+
+def test_a_tier_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    choice = executor_choice("worker:moon")
+    with (
+        pytest.raises(InvalidInput, match="tier must be among device, edge, cloud"),
+        opened_executor(choice, EVERY, every, PRESETS["local"], tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="circinus[ray] is installed")
+def test_ray_that_is_not_installed_is_said_to_be_missing(tmp_path: Path) -> None:
+    choice = executor_choice("ray")
+    with (
+        pytest.raises(InvalidInput, match=re.escape("circinus[ray] is missing")),
+        opened_executor(choice, EVERY, every, PRESETS["local"], tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["in-process", "pool", "worker:cloud"])
+def test_what_is_chosen_runs_operators(text: str, tmp_path: Path) -> None:
+    choice = executor_choice(text)
+    with opened_executor(choice, EVERY, every, PRESETS["local"], tmp_path) as executor:
+        done = executor.run(every.by_name["echo"], [1, 2], Configuration(()))
+    assert isinstance(done, Completed)
+    assert done.output == [1, 2]
