@@ -61,6 +61,8 @@ class ShortfallView(View):
     """The same in words."""
     relaxations: dict[str, float] = Field(default_factory=dict)
     """SLO -> the nearest bound that a measured plan would have met, the others as they are."""
+    sure_relaxations: dict[str, float] = Field(default_factory=dict)
+    """The same with the confidence of the estimates."""
     evidence: str | None = None
     """What the answer rests on."""
 
@@ -154,5 +156,6 @@ def shortfall_view(
         closest=None if closest is None else plan_view(closest, slo, infrastructure),
         sentence=shortfall.sentence,
         relaxations=dict(shortfall.relaxations),
+        sure_relaxations=dict(shortfall.sure_relaxations),
         evidence=shortfall.evidence,
     )
