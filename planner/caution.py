@@ -19,7 +19,7 @@ from planner.prediction import Scene, condensed, effective_latency, predict, sha
 from planner.spread import PooledSpread
 
 CAUTION = 0.96
-"""Confidence of the interval by default: of plans tightened to its upper end one in fifty is late."""
+"""Of the interval by default: of plans tightened to its upper end one in fifty is late."""
 
 
 def cautious(
