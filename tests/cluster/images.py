@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def missing() -> str:
     return f"images need {', '.join(lacking)}." if lacking else ""
 
 
-def load(nodes: list[RealNode], folder: Path) -> None:
+def load(nodes: Sequence[RealNode], folder: Path) -> None:
     """Build both images and put them into the nodes' stores.
 
     Args:

@@ -19,7 +19,7 @@ from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.release import Release, installed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 REQUESTS = 500
 SEED = 11
 QUERY = {
