@@ -16,6 +16,8 @@ from threadpoolctl import threadpool_limits
 from api.executor_choice import ExecutorChoice, Kind
 from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
+from api.quotas import read_quotas
+from api.services.capacity import Capacity
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.services.knowledge import Examples, Measurements, MeasurementSource
@@ -25,11 +27,14 @@ from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
 from api.store.migrate import migrate
+from api.store.schedule_sql import SqlScheduleStore
+from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.attached import AttachedLauncher
 from deploy.calibration import CalibrationSettings, Workload, calibrated
 from deploy.cgroups import available
+from deploy.instances import Launcher
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator
 from deploy.prefix_files import PrefixFiles
@@ -56,9 +61,10 @@ from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
+from scheduler.ageing import Ageing
 from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
+from scheduler.priced import Migration, Priced
+from scheduler.rolling import Upkeep
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
@@ -396,7 +402,9 @@ class Parts:
         catalogue: Pipelines offered.
         store: Of queries; its tables exist.
         clock: Of everything.
-        policy: Chooses the schedule.
+        schedules: The store of schedules, in the same database.
+        upkeep: How schedules are made.
+        quotas: Of tenants.
         measurements: Of queries.
     """
 
@@ -405,8 +413,10 @@ class Parts:
     catalogue: Catalogue
     store: Store
     clock: Clock
-    policy: SchedulingPolicy
+    schedules: ScheduleStore
+    upkeep: Upkeep
     measurements: MeasurementSource
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -423,19 +433,74 @@ def make_parts(settings: Settings) -> Parts:
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
         store=SqlStore(engine),
         clock=SystemClock(),
-        policy=Priced(),
+        schedules=SqlScheduleStore(engine),
+        upkeep=_upkeep(settings),
+        quotas=read_quotas(settings.quotas),
         measurements=JournalledMeasurements(settings.database_url),
     )
 
 
+def _upkeep(settings: Settings) -> Upkeep:
+    price = settings.migration_price
+    return Upkeep(
+        policy=Priced(migration=None if price is None else Migration(price=price)),
+        ageing=Ageing(
+            growth_s=settings.ageing_growth_s,
+            limit_s=settings.ageing_limit_s,
+            turn_s=settings.ageing_turn_s,
+        ),
+        every_s=settings.reschedule_s,
+    )
+
+
 def make_deployer(parts: Parts) -> Deployer:
-    """Give what runs deployments, as processes of this computer. Needs a running event loop."""
-    settings = parts.settings
+    """Give what runs deployments. Needs a running event loop.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster in which they should run.
+        NotAllowed: If the account lacks a permission there.
+        Unavailable: If the cluster does not answer.
+    """
+    if parts.settings.target == "kubernetes":
+        return _cluster_deployer(parts)
     launcher = LocalLauncher(
-        logs=settings.worker_logs,
+        logs=parts.settings.worker_logs,
         cgroups=available(),
+        allow_import=bool(parts.settings.extra_pipelines),
+    )
+    return _orchestrator(parts, launcher)
+
+
+def _cluster_deployer(parts: Parts) -> Deployer:
+    # The Kubernetes client: only when asked to
+    from deploy.kubernetes.access import DEPLOYER, require_access
+    from deploy.kubernetes.api import Cluster
+    from deploy.kubernetes.connection import connect as connect_cluster
+    from deploy.kubernetes.connection import own_namespace
+    from deploy.kubernetes.deployer import ClusterDeployer
+    from deploy.kubernetes.launcher import ClusterLauncher
+    from deploy.kubernetes.worker_objects import WorkerShape, files_in
+
+    settings = parts.settings
+    cluster = Cluster(connect_cluster())
+    namespace = settings.namespace or own_namespace()
+    require_access(cluster, namespace, DEPLOYER)
+    shape = WorkerShape(
+        namespace=namespace,
+        image=settings.worker_image,
+        pull_policy=settings.worker_pull_policy,
+        environment=settings.worker_environment,
+        tls_secret=settings.worker_tls_secret,
+        machine_cpu=settings.machine_cpu,
+        machine_memory=settings.machine_memory,
         allow_import=bool(settings.extra_pipelines),
     )
+    launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    return ClusterDeployer(_orchestrator(parts, launcher), launcher)
+
+
+def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
+    """Give what starts and ends instances, and sends requests to them."""
 
     def graph_of(reference: str) -> PipelineGraph:
         for name in parts.catalogue.names:
@@ -451,7 +516,7 @@ class PlanningParts:
     """What a planning worker is made of.
 
     Attributes:
-        infrastructure: Planned for.
+        capacity: Machines planned for.
         catalogue: Pipelines offered.
         store: Of queries.
         clock: Of everything.
@@ -461,7 +526,7 @@ class PlanningParts:
         logs: Folder for the logs of deployed workers.
     """
 
-    infrastructure: Infrastructure
+    capacity: Capacity
     catalogue: Catalogue
     store: Store
     clock: Clock
@@ -493,11 +558,14 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
     """
     import_module("planner.search")
     folder = settings.outputs
+    engine = connect(settings.database_url)
+    clock = SystemClock()
+    stated = read_infrastructure(settings.infrastructure)
     return PlanningParts(
-        infrastructure=read_infrastructure(settings.infrastructure),
+        capacity=Capacity(stated=stated, store=SqlScheduleStore(engine), clock=clock),
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=SqlStore(connect(settings.database_url)),
-        clock=SystemClock(),
+        store=SqlStore(engine),
+        clock=clock,
         database_url=settings.database_url,
         outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
         executor=settings.executor_choice,

@@ -48,11 +48,32 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        quotas: The largest part of each shared tier that a tenant's queries may hold together:
+            `acme=0.5,lab=0.25`, or the path of a YAML file of `tenant: part`. A tenant that is not
+            named may hold everything.
+        ageing_growth_s: Seconds of waiting that add a query's weight once more.
+        ageing_limit_s: Seconds of waiting after which a query may take the place of any other.
+        ageing_turn_s: Seconds that it keeps that place against others who waited too long.
+        reschedule_s: Seconds between two whole schedules while somebody has a claim to machines
+            that others hold.
+        migration_price: What moving a running query must win, in parts of its benefit; None:
+            what runs is never moved for the sake of a better schedule.
         outputs: Folder in which outputs of operators are kept for later queries and restarts;
             None: they are kept in memory, while a query is planned. Whoever changes an operator
             changes its version, or finds its old outputs here.
         outputs_limit_bytes: Most bytes of it.
         worker_logs: Folder for the logs of deployed instances.
+        target: Where plans run: processes of this computer, or pods of the cluster that this
+            service runs in (or that `KUBECONFIG` names).
+        namespace: Of the pods; None: the service's own.
+        worker_image: Of the pods.
+        worker_pull_policy: Of that image.
+        worker_environment: Folder of every node with the Python packages; None: the image has
+            them.
+        worker_tls: Folder with `tls.crt`, `tls.key` and `ca.crt`, to call workers in pods with.
+        worker_tls_secret: Secret of the namespace with the same files, for the workers.
+        machine_cpu: CPU that a machine of every tier stands for; a worker asks for its share.
+        machine_memory: Likewise.
         executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
             `ray:ADDRESS`.
         call_timeout_s: Most seconds of one operator run, other than in-process.
@@ -78,9 +99,24 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    quotas: str = ""
+    ageing_growth_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
+    ageing_turn_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
+    reschedule_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
+    target: Literal["local", "kubernetes"] = "local"
+    namespace: str | None = None
+    worker_image: str = "circinus/worker:latest"
+    worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    worker_environment: str | None = None
+    worker_tls: Path = Path("/etc/circinus-tls")
+    worker_tls_secret: str = "circinus-workers-tls"
+    machine_cpu: str = "1"
+    machine_memory: str = "2Gi"
     executor: str = "in-process"
     call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1)

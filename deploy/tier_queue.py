@@ -1,6 +1,8 @@
 """The requests of one deployment that wait for an instance of one tier.
 
-The queue is bounded: what would only wait for its deadline is turned away at once. An
+The queue is bounded: what would only wait for its deadline is turned away at once. So are
+late requests beyond one for each instance: after an overload they would take the time of those
+that can still be in time. An
 instance serves one request at a time; which request goes where is the policy's to say.
 An instance that lost a request, or whose caller gave up, is out until it answers again.
 """
@@ -238,6 +240,7 @@ class TierQueue:
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
             self._counts.turned_away += 1
             raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+        self._give_up_beyond(len(self._slots))
         serial = str(next(self._serials))
         self._waiting[serial] = waiter
         self._match()
@@ -252,14 +255,24 @@ class TierQueue:
 
     def _gave_one_up(self) -> bool:
         """Turn away whoever has been late for longest, so that others can be in time."""
+        before = len(self._waiting)
+        self._give_up_beyond(max(len(self._late()) - 1, 0))
+        return len(self._waiting) < before
+
+    def _give_up_beyond(self, most: int) -> None:
+        """Turn away those late for longest until at most so many late ones wait."""
+        late = self._late()
+        for key, waiter in late[: max(len(late) - most, 0)]:
+            del self._waiting[key]
+            self._refuse(waiter, f"tier {self._tier} could not serve it before its deadline")
+
+    def _late(self) -> list[tuple[str, _Waiter]]:
         now = self._clock.now()
-        for key, waiter in self._waiting.items():
-            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done():
-                del self._waiting[key]
-                reason = f"tier {self._tier} could not serve it before its deadline"
-                self._refuse(waiter, reason)
-                return True
-        return False
+        return [
+            (key, waiter)
+            for key, waiter in self._waiting.items()
+            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done()
+        ]
 
     def _refuse(self, waiter: _Waiter, reason: str) -> None:
         self._counts.turned_away += 1

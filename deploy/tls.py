@@ -16,11 +16,14 @@ class TlsFiles:
         certificate: Our own.
         key: Its private key.
         authority: Certificate authority of the other side.
+        server_name: Name on the certificates of servers that are called by address, as pods are;
+            None: their addresses are on them.
     """
 
     certificate: Path
     key: Path
     authority: Path
+    server_name: str | None = None
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Give key, certificate and authority.

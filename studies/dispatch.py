@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,16 +24,14 @@ from scheduler.dispatch.drs import SizeThreshold
 from scheduler.dispatch.fcfs import Fcfs
 from scheduler.dispatch.matching import MinCostMatching
 from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.simulation.batches import BatchMix, gaussian_batches, kairos_batches
 from scheduler.simulation.engine import Run, SimulatedPolicy, simulate
 from scheduler.simulation.measurements import LatencyTable
 from scheduler.simulation.metrics import metrics
 from scheduler.simulation.oracle import oracle_rate
 from scheduler.simulation.snapshots import state_at
 from studies.dispatch_draws import Draws, Pool, allowable_rate, draw
+from studies.dispatch_load import Load, load_of
 from studies.dispatch_pools import best_pool
-
-MIXES: Mapping[str, BatchMix] = {"kairos": kairos_batches, "gaussian": gaussian_batches}
 
 ORACLE = "oracle"
 PUBLISHED: Mapping[str, SimulatedPolicy] = {
@@ -58,7 +56,7 @@ class DispatchRow:
     Attributes:
         model: Name of the model.
         service: `mean` or `sampled`.
-        mix: Of batch sizes.
+        mix: Of batch sizes, and the arrivals unless they are Poisson.
         policy: Its name.
         pool: Counts of each type, joined by spaces.
         seed: Of all draws.
@@ -93,9 +91,10 @@ class DispatchStudy:
         policies: Names, the first one sets the rate at which lateness is compared.
         pools: Pool of each policy.
         seeds: How many, `>= 1`.
+        first_seed: The others follow, `>= 0`.
         requests: Per run, `>= 100`.
         service: `mean` or `sampled`.
-        mix: Name of the mix.
+        load: Sizes and arrivals.
     """
 
     table: LatencyTable
@@ -103,9 +102,10 @@ class DispatchStudy:
     policies: tuple[str, ...]
     pools: Mapping[str, Pool]
     seeds: int = 5
+    first_seed: int = 0
     requests: int = 20_000
     service: str = "mean"
-    mix: str = "kairos"
+    load: Load = field(default_factory=load_of)
 
     def __post_init__(self) -> None:
         checks.positive("qos_s", self.qos_s)
@@ -113,7 +113,9 @@ class DispatchStudy:
         checks.require(self.requests >= 100, "requests", "must be >= 100", self.requests)
         rule = "must be mean or sampled"
         checks.require(self.service in ("mean", "sampled"), "service", rule, self.service)
-        checks.require(self.mix in MIXES, "mix", f"must be among {', '.join(MIXES)}", self.mix)
+        last = _SEARCH_SEED - self.seeds
+        rule = f"must be in [0, {last}]"
+        checks.require(0 <= self.first_seed <= last, "first_seed", rule, self.first_seed)
         checks.require(len(self.policies) > 0, "policies", "must not be empty", self.policies)
         checks.unique("policies", self.policies)
         rule = f"must be among {', '.join(POLICIES)}"
@@ -133,7 +135,7 @@ def run(
     sweep = _draws(study, _SEARCH_SEED, _SWEEP_REQUESTS)
     policies = {name: policy_for(name, sweep, study.pools[name]) for name in study.policies}
     rows = []
-    for seed in range(study.seeds):
+    for seed in range(study.first_seed, study.first_seed + study.seeds):
         draws = _draws(study, seed, study.requests)
         common_rps: float | None = None
         for name in study.policies:
@@ -199,7 +201,7 @@ def _draws(study: DispatchStudy, seed: int, requests: int) -> Draws:
     return draw(
         study.table,
         study.qos_s,
-        MIXES[study.mix],
+        study.load,
         requests,
         seed,
         sampled=study.service == "sampled",
@@ -229,7 +231,7 @@ def _row(
     return DispatchRow(
         model=study.table.model,
         service=study.service,
-        mix=study.mix,
+        mix=study.load.name,
         policy=name,
         pool=" ".join(map(str, pool)),
         seed=0,

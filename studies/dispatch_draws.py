@@ -13,11 +13,11 @@ import numpy as np
 from scheduler.dispatch.matching import heterogeneity
 from scheduler.dispatch.policy import Fleet, FloatArray, IntArray
 from scheduler.pool.throughput_bound import ThroughputBound, throughput_bound
-from scheduler.simulation.arrivals import arrival_times, poisson_gaps
-from scheduler.simulation.batches import BatchMix
+from scheduler.simulation.arrivals import arrival_times
 from scheduler.simulation.engine import Run, SimulatedPolicy, simulate
 from scheduler.simulation.measurements import LatencyTable
 from scheduler.simulation.scenario import Scenario
+from studies.dispatch_load import Load
 
 Pool = tuple[int, ...]
 
@@ -86,13 +86,13 @@ class Draws:
 
 
 def draw(
-    table: LatencyTable, qos_s: float, mix: BatchMix, requests: int, seed: int, *, sampled: bool
+    table: LatencyTable, qos_s: float, load: Load, requests: int, seed: int, *, sampled: bool
 ) -> Draws:
-    """Give the requests of a seed: Poisson arrivals, sizes of a mix, service times."""
+    """Give the requests of a seed: gaps, sizes, service times."""
     streams = np.random.SeedSequence([2023, seed]).spawn(_STREAMS)
     arrivals, sizes, service = (np.random.default_rng(stream) for stream in streams)
-    gaps = poisson_gaps(requests, arrivals)
-    rows = table.rows(mix(requests, sizes))
+    gaps = load.gaps(requests, arrivals)
+    rows = table.rows(load.sizes(requests, sizes))
     service_s = table.sampled_s(rows, service) if sampled else table.mean_s[rows]
     return Draws(
         table=table, qos_s=qos_s, gaps=gaps, rows=rows, service_s=service_s, sampled=sampled

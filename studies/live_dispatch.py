@@ -1,6 +1,6 @@
 """Does the live dispatcher do what the simulator says? Worker processes, gRPC, real time.
 
-    python -m studies.live_dispatch --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
+    circinus study live --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
 
 Starts a worker process per instance, each emulating its type's measured latencies, and sends
 Poisson load through `deploy.pool_dispatcher`; then simulates the very same arrivals. Phases:
@@ -9,7 +9,6 @@ direct calls beside dispatched ones; the load; an overload; the load while two w
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -18,9 +17,8 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,16 +27,17 @@ from deploy.tier_queue import InstanceType
 from deploy.workers.client import WorkerClient
 from deploy.workers.execution import INPUT
 from deploy.workers.options import WorkerOptions
+from pipelines import checks
 from pipelines.clock import SystemClock
 from pipelines.errors import CircinusError
 from pipelines.payload import encode
 from scheduler.dispatch.plan_ahead import PlanAhead
 from scheduler.dispatch.policy import FloatArray
-from scheduler.simulation.batches import kairos_batches
 from scheduler.simulation.engine import simulate
-from scheduler.simulation.measurements import parse_latencies
+from scheduler.simulation.measurements import LatencyTable
 from scheduler.simulation.scenario import Scenario
 from studies.dispatch_draws import Draws, Pool, allowable_rate, draw
+from studies.dispatch_load import load_of
 
 _REFERENCE = "studies.emulated_model:emulated"
 _OPERATOR = "serve"
@@ -46,6 +45,55 @@ _CLOCK = SystemClock()
 _POLICY = PlanAhead(xi=0.98)  # the way through gRPC is not quite even
 _WARM_UP = 300
 _LATE_FACTOR = 20.0  # of the QoS: then a request is given up
+_DRAWN = 80_000
+_RECOVERY_S, _CALM_S = 5.0, 15.0  # after an overload: to recover, and then to be looked at
+
+Tell = Callable[[str, dict[str, object]], None]
+"""Hears of a phase and its figures when it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveStudy:
+    """What to measure.
+
+    Attributes:
+        table: Latencies of the model.
+        qos_s: Requests should be answered within, `> 0`.
+        pool: Instances of each type.
+        steady_s: Seconds of load at 80 % of the simulated allowable rate, `> 0`.
+        overload_s: Seconds at three times that rate, `> 0`.
+        killing_s: Seconds of load during which two workers die, `> 0`.
+        limit: Most requests that wait, `>= 1`.
+        seed: Of all draws.
+    """
+
+    table: LatencyTable
+    qos_s: float
+    pool: Pool
+    steady_s: float = 180.0
+    overload_s: float = 60.0
+    killing_s: float = 30.0
+    limit: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("qos_s", "steady_s", "overload_s", "killing_s"):
+            checks.positive(name, getattr(self, name))
+        checks.require(self.limit >= 1, "limit", "must be >= 1", self.limit)
+        kinds = len(self.table.kinds)
+        good = len(self.pool) == kinds and min(self.pool) >= 0 and sum(self.pool) >= 3
+        rule = f"must be {kinds} counts >= 0 of together >= 3 ({', '.join(self.table.kinds)})"
+        checks.require(good, "pool", rule, self.pool)
+
+
+def run(study: LiveStudy, tell: Tell) -> None:
+    """Run the phases; `tell` is called after each.
+
+    Raises:
+        InvalidInput: If the load would need more requests than are drawn.
+    """
+    draws = draw(study.table, study.qos_s, load_of(), _DRAWN, study.seed, sampled=False)
+    asyncio.run(_measure(draws, study, tell))
 
 
 @dataclass(slots=True)
@@ -194,24 +242,35 @@ class Pooled:
         }
 
 
-async def measure(draws: Draws, pool: Pool, arguments: argparse.Namespace) -> None:
-    """Run the phases and print a line of JSON for each."""
-    scenarios = draws.scenarios(pool, 0.9)
-    allowable, _ = allowable_rate(_POLICY, scenarios, 1.02 * draws.bound(pool).rate_rps)
-    _tell("simulated", {"allowable_rps": round(allowable, 2), "pool": pool})
-    pooled = Pooled(draws, pool, arguments.limit)
+async def _measure(draws: Draws, study: LiveStudy, tell: Tell) -> None:
+    scenarios = draws.scenarios(study.pool, 0.9)
+    allowable, _ = allowable_rate(_POLICY, scenarios, 1.02 * draws.bound(study.pool).rate_rps)
+    seconds = study.steady_s + study.killing_s + _RECOVERY_S + _CALM_S + 4 * study.overload_s
+    rule = f"must be so short that {_DRAWN} requests are enough"
+    checks.require(_WARM_UP + allowable * seconds < _DRAWN, "steady_s", rule, study.steady_s)
+    tell("simulated", {"allowable_rps": round(allowable, 2), "pool": study.pool, **_load()})
+    pooled = Pooled(draws, study.pool, study.limit)
     try:
         await pooled.start()
         warm = np.cumsum(draws.gaps[:_WARM_UP]) / (0.4 * allowable)
         await pooled.load(0, warm)
-        overhead: dict[str, object] = {**await pooled.overhead_ms()}
-        _tell("overhead", overhead)
-        first = _WARM_UP
-        first = await _steady(pooled, scenarios, first, 0.8 * allowable, arguments)
-        first = await _overload(pooled, first, allowable, arguments)
-        await _killing(pooled, first, 0.8 * allowable)
+        tell("overhead", {**await pooled.overhead_ms(), **_load()})
+        rate, at = 0.8 * allowable, _WARM_UP
+        arrived = _arrivals(draws, at, rate, study.steady_s)
+        tell("steady", await _steady(pooled, scenarios(1.0), at, arrived))
+        at += len(arrived)
+        rush = _arrivals(draws, at, 3 * allowable, study.overload_s)
+        calm = _arrivals(draws, at + len(rush), rate, _RECOVERY_S + _CALM_S)
+        tell("overload", await _overload(pooled, at, rush, calm))
+        at += len(rush) + len(calm)
+        arrived = _arrivals(draws, at, rate, study.killing_s)
+        tell("killed", await _killing(pooled, at, arrived))
     finally:
         await pooled.stop()
+
+
+def _load() -> dict[str, object]:
+    return {"load_average": round(os.getloadavg()[0], 1)}
 
 
 def _arrivals(draws: Draws, first: int, rate: float, seconds: float) -> FloatArray:
@@ -219,88 +278,70 @@ def _arrivals(draws: Draws, first: int, rate: float, seconds: float) -> FloatArr
     return np.cumsum(draws.gaps[first : first + count]) / rate
 
 
+def _rate(arrived_s: FloatArray) -> float:
+    return round(len(arrived_s) / float(arrived_s[-1]), 2)
+
+
 async def _steady(
-    pooled: Pooled,
-    scenarios: Callable[[float], Scenario],
-    first: int,
-    rate: float,
-    arguments: argparse.Namespace,
-) -> int:
-    draws = pooled.draws
-    arrived = _arrivals(draws, first, rate, arguments.seconds)
+    pooled: Pooled, whole: Scenario, first: int, arrived: FloatArray
+) -> dict[str, object]:
+    """Load that the pool can take, and the same arrivals simulated."""
     outcome = await pooled.load(first, arrived)
-    live = outcome.figures(draws.qos_s)
     answered = [float(np.nanquantile(outcome.latency_s, level)) for level in (0.5, 0.99)]
-    whole = scenarios(1.0)
     span = slice(first, first + len(arrived))
-    same = Scenario(
+    same = replace(
+        whole,
         arrived_s=arrived,
         size=whole.size[span],
         service_s=whole.service_s[span],
         predicted_s=whole.predicted_s[span],
-        qos_s=whole.qos_s,
-        fleet=whole.fleet,
     )
-    run = simulate(same, _POLICY)
-    latency = run.finished_s - arrived
-    p50, p99 = (float(np.quantile(latency, level)) * 1e3 for level in (0.5, 0.99))
+    simulated = simulate(same, _POLICY)
+    latency = simulated.finished_s - arrived
+    p50, p99 = (float(np.quantile(latency, level)) for level in (0.5, 0.99))
     lag = np.quantile(np.array(outcome.sent_s) - arrived, [0.5, 0.99]) * 1e3
-    _tell(
-        "steady",
-        {
-            "rate_rps": round(rate, 2),
-            **live,
-            "simulated": {
-                "in_time": round(run.in_time, 5),
-                "p50_ms": round(p50, 2),
-                "p99_ms": round(p99, 2),
-            },
-            "p50_ratio": round(answered[0] * 1e3 / p50, 4),
-            "p99_ratio": round(answered[1] * 1e3 / p99, 4),
-            "sender_lag_ms": [round(float(x), 2) for x in lag],
-        },
-    )
-    return first + len(arrived)
+    return {
+        "rate_rps": _rate(arrived),
+        **outcome.figures(pooled.draws.qos_s),
+        "simulated_in_time": round(simulated.in_time, 5),
+        "simulated_p50_ms": round(p50 * 1e3, 2),
+        "simulated_p99_ms": round(p99 * 1e3, 2),
+        "p50_ratio": round(answered[0] / p50, 4),
+        "p99_ratio": round(answered[1] / p99, 4),
+        "sender_lag_ms": [round(float(x), 2) for x in lag],
+        **_load(),
+    }
 
 
 async def _overload(
-    pooled: Pooled, first: int, allowable: float, arguments: argparse.Namespace
-) -> int:
+    pooled: Pooled, first: int, rush: FloatArray, calm: FloatArray
+) -> dict[str, object]:
     """Three times the allowable rate, then 0.8 of it: how soon are requests in time again?"""
-    draws, qos_s = pooled.draws, pooled.draws.qos_s
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rush = _arrivals(draws, first, 3 * allowable, arguments.overload)
-    calm = _arrivals(draws, first + len(rush), 0.8 * allowable, 20.0)
     outcome = await pooled.load(first, np.concatenate([rush, rush[-1] + calm]))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    latency = np.array(outcome.latency_s)
-    good = latency <= qos_s
-    goodput = good[: len(rush)].sum() / rush[-1]
-    after_s, calm_good = calm, good[len(rush) :]
-    by_second = [calm_good[(after_s >= s) & (after_s < s + 1)].mean() for s in range(8)]
-    _tell(
-        "overload",
-        {
-            "offered_rps": round(3 * allowable, 1),
-            "goodput_rps": round(float(goodput), 2),
-            "of_allowable": round(float(goodput / allowable), 4),
-            "in_time_from_5_s_on": round(float(calm_good[after_s >= 5].mean()), 4),
-            "in_time_by_second": [round(float(share), 3) for share in by_second],
-            "errors": dict(outcome.errors),
-            "memory_grew_mb": round((after - before) / 1024, 1),
-        },
-    )
-    return first + len(rush) + len(calm)
+    good = np.array(outcome.latency_s) <= pooled.draws.qos_s
+    goodput = float(good[: len(rush)].sum() / rush[-1])
+    again = good[len(rush) :]
+    by_second = [again[(calm >= s) & (calm < s + 1)].mean() for s in range(8)]
+    return {
+        "offered_rps": _rate(rush),
+        "goodput_rps": round(goodput, 2),
+        "of_allowable": round(3 * goodput / _rate(rush), 4),
+        "in_time_from_5_s_on": round(float(again[calm >= _RECOVERY_S].mean()), 4),
+        "in_time_by_second": [round(float(share), 3) for share in by_second],
+        "errors": dict(outcome.errors),
+        "memory_grew_mb": round((after - before) / 1024, 1),
+        **_load(),
+    }
 
 
-async def _killing(pooled: Pooled, first: int, rate: float) -> None:
+async def _killing(pooled: Pooled, first: int, arrived: FloatArray) -> dict[str, object]:
     """Two workers die in the middle of a request; the others carry the load."""
-    draws = pooled.draws
-    arrived = _arrivals(draws, first, rate, 30.0)
 
     async def kill() -> None:
         for place in (-1, -2):
-            await asyncio.sleep(10.0)
+            await asyncio.sleep(float(arrived[-1]) / 3)
             address = pooled.clients[place].address
             while address not in pooled.dispatcher.queue.figures().busy:
                 await asyncio.sleep(0.001)
@@ -308,37 +349,14 @@ async def _killing(pooled: Pooled, first: int, rate: float) -> None:
 
     killer = asyncio.create_task(kill())
     outcome = await pooled.load(first, arrived)
-    await killer
+    killer.cancel()  # a worker that never was busy cannot be killed at work
+    await asyncio.gather(killer, return_exceptions=True)
     answered = int(np.isfinite(outcome.latency_s).sum())
-    lost = len(arrived) - answered - sum(outcome.errors.values())
-    figures = outcome.figures(draws.qos_s)
-    _tell("killed", {"rate_rps": round(rate, 2), **figures, "without_any_answer": lost})
-
-
-def _tell(phase: str, figures: dict[str, object]) -> None:
-    print(json.dumps({"phase": phase, **figures}), flush=True)
-
-
-def main(words: Sequence[str]) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m studies.live_dispatch")
-    parser.add_argument("--latency", type=Path, required=True, help="CSV of latencies")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--qos-ms", type=float, required=True)
-    parser.add_argument("--pool", required=True, help="counts of each type: a,b,c,d")
-    parser.add_argument("--seconds", type=float, default=180.0, help="of the steady load")
-    parser.add_argument("--overload", type=float, default=60.0, help="seconds of the overload")
-    parser.add_argument("--limit", type=int, default=128, help="most requests that wait")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args(words)
-    with arguments.latency.open() as file:
-        table = parse_latencies(file, arguments.model)
-    pool = tuple(int(count) for count in arguments.pool.split(","))
-    draws = draw(
-        table, arguments.qos_ms / 1e3, kairos_batches, 80_000, arguments.seed, sampled=False
-    )
-    asyncio.run(measure(draws, pool, arguments))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    ended = sum(process.returncode is not None for process in pooled.processes)
+    return {
+        "rate_rps": _rate(arrived),
+        "killed": ended,
+        **outcome.figures(pooled.draws.qos_s),
+        "without_any_answer": len(arrived) - answered - sum(outcome.errors.values()),
+        **_load(),
+    }

@@ -15,6 +15,7 @@ from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.cli.study_dispatch import dispatch
 from api.cli.study_ilp import ilp
+from api.cli.study_live_dispatch import live_dispatch
 from api.query_data import load_data
 from api.rendering import formats
 from api.rendering.live import Follow
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
     command(group, "trace")(trace)
     command(group, "ilp")(ilp)
     command(group, "dispatch")(dispatch)
+    command(group, "live")(live_dispatch)
     command(group, "profiling")(profiling)
     command(group, "planning")(planning)
     app.add_typer(group, name="study")

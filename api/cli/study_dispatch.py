@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,14 @@ from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import LatencyTable, parse_latencies
 from studies.dispatch import POLICIES, DispatchRow, DispatchStudy, run, write_csv
 from studies.dispatch_draws import Pool
+from studies.dispatch_load import ARRIVALS, MIXES, load_of
 from studies.dispatch_report import page, picture, spread, summary
 
-_MS = 1e3
+MS = 1e3
+"""Milliseconds in a second."""
+
+_MIXES = f"{', '.join(MIXES)}, or a file with a size per line"
+_ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
 
 
 def dispatch(
@@ -38,23 +44,38 @@ def dispatch(
         int, typer.Option("--requests", help="Requests per run.", min=100)
     ] = 20_000,
     service: Annotated[str, typer.Option("--service", help="mean or sampled.")] = "mean",
-    mix: Annotated[str, typer.Option("--mix", help="Of sizes: kairos or gaussian.")] = "kairos",
+    seed: Annotated[int, typer.Option("--seed", help="The first seed.", min=0)] = 0,
+    mix: Annotated[
+        str, typer.Option("--mix", metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")
+    ] = "kairos",
+    mix_after: Annotated[
+        str | None,
+        typer.Option("--mix-after", metavar="NAME|FILE", help="The mix changes to it."),
+    ] = None,
+    change_at: Annotated[
+        float, typer.Option("--change-at", help="After this share of the requests, in [0, 1].")
+    ] = 0.5,
+    arrivals: Annotated[
+        str, typer.Option("--arrivals", metavar="NAME|FILE", help=f"Gaps: {_ARRIVALS}.")
+    ] = "poisson",
 ) -> None:
     """Compare dispatch policies: the largest rate with 99 % in time, and how late the late are.
 
     Writes dispatch.csv, dispatch.svg and dispatch.html. A --pool without a name holds for all
-    policies that have none of their own.
+    policies that have none of their own. The CSV has the columns model, instance, batch, mean_ms
+    and std_ms; the types of --pool are in the order of the file, the base type first.
     """
     names = tuple(policies.split(","))
     study = DispatchStudy(
-        table=_table(latency, model),
-        qos_s=qos_ms / _MS,
+        table=table_of(latency, model),
+        qos_s=qos_ms / MS,
         policies=names,
         pools=_pools(pool, names),
         seeds=seeds,
         requests=requests,
+        first_seed=seed,
         service=service,
-        mix=mix,
+        load=load_of(mix, arrivals, after=mix_after, at=change_at),
     )
     rows = run(study, SystemClock())
     out.mkdir(parents=True, exist_ok=True)
@@ -68,7 +89,12 @@ def dispatch(
     screen.show(_lines(rows, out), document=document)
 
 
-def _table(latency: Path, model: str) -> LatencyTable:
+def table_of(latency: Path, model: str) -> LatencyTable:
+    """Give the latencies of a model in a file.
+
+    Raises:
+        InvalidInput: If the file cannot be read or is none of latencies.
+    """
     try:
         with latency.open(newline="") as file:
             return parse_latencies(file, model)
@@ -78,15 +104,24 @@ def _table(latency: Path, model: str) -> LatencyTable:
         ) from error
 
 
+def counts_of(word: str) -> Pool:
+    """Give the counts of a pool.
+
+    Raises:
+        InvalidInput: If they are no whole numbers joined by commas.
+    """
+    try:
+        return tuple(int(count) for count in word.split(","))
+    except ValueError as error:
+        raise InvalidInput.of("--pool", "must be [POLICY=]N,N,...", word) from error
+
+
 def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
     own: dict[str, Pool] = {}
     common: Pool | None = None
     for word in words:
         name, _, counts = word.rpartition("=")
-        try:
-            pool = tuple(int(count) for count in counts.split(","))
-        except ValueError as error:
-            raise InvalidInput.of("--pool", "must be [POLICY=]N,N,...", word) from error
+        pool = counts_of(counts)
         if not name:
             common = pool
         elif name in names:
@@ -101,11 +136,12 @@ def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
 
 def _figures(group: list[DispatchRow]) -> dict[str, object]:
     rate, deviation = spread([row.allowable_rps for row in group])
+    worst = max(row.late_max_s for row in group)
     return {
         "pool": group[0].pool,
         "allowable_rps": rate,
         "deviation_rps": deviation,
-        "late_max_s": max(row.late_max_s for row in group),
+        "late_max_s": None if isnan(worst) else worst,
     }
 
 
@@ -113,6 +149,6 @@ def _lines(rows: list[DispatchRow], out: Path) -> str:
     lines = [f"{'policy':<18}{'pool':<14}{'allowable, 1/s':>15}{'sd':>8}{'worst late, ms':>16}"]
     for _, _, name, group in summary(rows):
         rate, deviation = spread([row.allowable_rps for row in group])
-        worst = max(row.late_max_s for row in group) * _MS
+        worst = max(row.late_max_s for row in group) * MS
         lines.append(f"{name:<18}{group[0].pool:<14}{rate:>15.1f}{deviation:>8.1f}{worst:>16.1f}")
     return "\n".join([*lines, f"written: {out}/dispatch.csv, .svg, .html"])

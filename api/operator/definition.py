@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.query_file import query_schema
+from api.schemas.query import LARGEST_SEED
 
 GROUP = "circinus.io"
 VERSION = "v1alpha1"
 KIND = "PipelineQuery"
 PLURAL = "pipelinequeries"
 
-_UNKNOWN_TO_KUBERNETES = frozenset({"title", "additionalProperties", "$schema", "$defs"})
+_UNKNOWN_TO_KUBERNETES = frozenset(
+    {"title", "additionalProperties", "propertyNames", "uniqueItems", "$schema", "$defs"}
+)
 _FILES = ("folder", "jsonl")
 _COLUMNS = (
     ("Phase", "string", ".status.phase", 0),
@@ -118,23 +121,34 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
             found |= {bound.lower(): exclusive, f"exclusive{bound}": True}
     if found.get("type") == "integer":
         found["format"] = "int64"
+        if found.get("maximum") == LARGEST_SEED:
+            del found["maximum"]  # the format says it; the server's own arithmetic cannot
     if "properties" in found:
         found["properties"] = {
             name: structural(part, definitions) for name, part in found["properties"].items()
         }
+    for inner in ("additionalProperties", "items"):
+        if isinstance(schema.get(inner), Mapping):
+            found[inner] = structural(schema[inner], definitions)
     return found
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schema without reference and without the choice of null."""
+    """Give a schema without reference, and without the choice of null or of several types."""
     found = dict(schema)
-    choices = [c for c in found.pop("anyOf", ()) if c.get("type") != "null"]
-    for inner in choices:
-        found = {**_resolved(inner, definitions), **found}
     if "$ref" in found:
         name = found.pop("$ref").rpartition("/")[2]
         found = {**_resolved(definitions[name], definitions), **found}
-    return found
+    choices = [choice for choice in found.get("anyOf", ()) if choice.get("type") != "null"]
+    typed = [choice for choice in choices if "type" in choice or "$ref" in choice]
+    if not typed:  # which fields go together: may stay
+        return found
+    del found["anyOf"]
+    if len(typed) == 1:
+        return {**_resolved(typed[0], definitions), **found}
+    # Kubernetes knows no choice of types: what it is, the service checks.
+    kept = {k: v for k, v in found.items() if k in ("description", "default")}
+    return {**kept, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _status_schema() -> dict[str, Any]:

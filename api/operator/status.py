@@ -18,6 +18,7 @@ PLANNED = "Planned"
 READY = "Ready"
 _TROUBLE = frozenset({Phase.INFEASIBLE, Phase.EXHAUSTED, Phase.FAILED, Phase.CANCELLED})
 _REFUSED = "refused"
+_UNKNOWN = "unknown"
 _UNREACHABLE = "ServiceUnavailable"
 
 
@@ -92,7 +93,7 @@ class Status:
         unknown = Condition(type=READY, holds=None, reason=_UNREACHABLE, message=message)
         return cls(
             generation=generation,
-            phase=str(before.get("phase") or "unknown"),
+            phase=str(before.get("phase") or _UNKNOWN),
             message=message,
             query_id=_text(before.get("queryId")),
             plan_id=_text(before.get("planId")),
@@ -168,7 +169,7 @@ def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Event
     if before.get("phase") == now["phase"]:
         return None
     phase, message = str(now["phase"]), str(now["message"])
-    trouble = phase in {_REFUSED, *(p.value for p in _TROUBLE)}
+    trouble = phase in {_REFUSED, _UNKNOWN, *(p.value for p in _TROUBLE)}
     return Event(
         warning=trouble,
         reason=phase.capitalize(),

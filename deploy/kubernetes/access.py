@@ -83,15 +83,28 @@ DISCOVERY = (
 )
 """Of a service that plans for the nodes of its cluster."""
 
-ENDPOINTS = (
+DEPLOYER = (
+    Need(
+        group="apps",
+        resource="deployments",
+        verbs=("create", "patch", "list", "delete"),
+        purpose="to start workers, and to end those that nobody wants",
+    ),
+    Need(
+        group="",
+        resource="services",
+        verbs=("create", "patch", "delete"),
+        purpose="to let the cluster tell which workers are ready",
+    ),
     Need(
         group="discovery.k8s.io",
         resource="endpointslices",
         verbs=("list", "watch"),
         purpose="to find the workers that are ready",
     ),
+    Need(group="", resource="pods", verbs=("list",), purpose="to say why one does not start"),
 )
-"""Of a service whose plans run in its cluster, to send requests to them."""
+"""Of a service whose plans run in its cluster, in their namespace."""
 
 
 def require_access(cluster: Cluster, namespace: str, needs: Iterable[Need]) -> None:

@@ -59,6 +59,15 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     return kubernetes.client.ApiClient(chosen)
 
 
+def make_client(server: str, *, token: str | None = None) -> kubernetes.client.ApiClient:
+    """Give a client of an API server at an address."""
+    chosen = kubernetes.client.Configuration(host=server)
+    if token is not None:
+        chosen.api_key = {"BearerToken": token}
+        chosen.api_key_prefix = {"BearerToken": "Bearer"}
+    return kubernetes.client.ApiClient(chosen)
+
+
 def connection_of(client: kubernetes.client.ApiClient) -> Connection:
     """Give how a client reaches its API server; asked again, with a fresh token."""
     chosen = client.configuration

@@ -15,7 +15,7 @@ from deploy.errors import DeadlineExceeded, InstanceLost
 from deploy.tls import TlsFiles
 from deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from deploy.workers.service import OPERATOR_KEY
-from deploy.workers.transport import MESSAGE_OPTIONS, channel_credentials, check_transport
+from deploy.workers.transport import channel_credentials, channel_options, check_transport
 from pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 
 
@@ -41,7 +41,7 @@ class WorkerClient:
         check_transport(address, tls)
         self.address = address
         # A lost local worker is not worth waiting for: it is started again elsewhere.
-        options = [*MESSAGE_OPTIONS, ("grpc.enable_retries", 0)]
+        options = [*channel_options(tls), ("grpc.enable_retries", 0)]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
             if tls is None

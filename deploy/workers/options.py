@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy.shares import Enforcement, Pace
 from deploy.tls import TlsFiles
-from deploy.workers.transport import check_transport
+from deploy.workers.transport import check_transport, split_address
 from pipelines import checks
 from pipelines.operators import KnobValue
 
@@ -28,6 +28,8 @@ class WorkerOptions:
         pace: Share and speed that it keeps to.
         bind: `host:port`; port 0 takes a free one.
         tls: Needed for any other than a loopback address.
+        health: `host:port` that tells health only, in the clear, for probes that cannot speak
+            TLS; None: only `bind` tells.
         parent: Process with whose end it ends too; None: it lives on.
         memory_bytes: Most memory beyond the loaded pipeline, `> 0`; None: any.
     """
@@ -40,6 +42,7 @@ class WorkerOptions:
     pace: Pace = field(default_factory=Pace)
     bind: str = "127.0.0.1:0"
     tls: TlsFiles | None = None
+    health: str | None = None
     parent: int | None = None
     memory_bytes: int | None = None
 
@@ -50,6 +53,8 @@ class WorkerOptions:
         if self.memory_bytes is not None:
             checks.positive("memory_bytes", self.memory_bytes)
         check_transport(self.bind, self.tls)
+        if self.health is not None:
+            split_address(self.health)
 
     def arguments(self) -> list[str]:
         """Give the command line that `parse` reads."""
@@ -61,6 +66,8 @@ class WorkerOptions:
             words.append("--allow-import")
         if self.parent is not None:
             words += ["--parent", str(self.parent)]
+        if self.health is not None:
+            words += ["--health", self.health]
         if self.memory_bytes is not None:
             words += ["--memory-bytes", str(self.memory_bytes)]
         if self.tls is not None:
@@ -92,6 +99,7 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
         tls=TlsFiles(certificate=files[0], key=files[1], authority=files[2])
         if all(files)
         else None,
+        health=given.health,
         parent=given.parent,
         memory_bytes=given.memory_bytes,
     )
@@ -115,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-certificate", type=Path, help="PEM file of the server's certificate")
     add("--tls-key", type=Path, help="PEM file of its private key")
     add("--tls-authority", type=Path, help="PEM file of the callers' authority")
+    add("--health", help="host:port for health only, in the clear")
     add("--parent", type=int, help="pid of the process with which to end")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     return parser

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.parent is not None:
             end_with(options.parent)
         sharpen_timers()
-        server, health_service, address = _start(options)
+        servers, health_service, address = _start(options)
     except InvalidInput as error:
         _log.error("refused reason=%s", error)
         return 2
@@ -63,11 +63,13 @@ def main(arguments: Sequence[str]) -> int:
     os.close(announce)
     stops.get()
     health_service.enter_graceful_shutdown()
-    server.stop(DRAIN_S).wait()
+    servers[0].stop(DRAIN_S).wait()
+    for server in servers[1:]:
+        server.stop(None)
     return 0
 
 
-def _start(options: WorkerOptions) -> tuple[grpc.Server, health.HealthServicer, str]:
+def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServicer, str]:
     execution = _execution(options)
     if options.memory_bytes is not None:
         limit_memory(options.memory_bytes)
@@ -81,11 +83,26 @@ def _start(options: WorkerOptions) -> tuple[grpc.Server, health.HealthServicer, 
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     address = _listen(server, options)
+    servers = [server]
+    if options.health is not None:
+        servers.append(_health_server(health_service, options.health))
     server.start()
     for name in ("", SERVICE):
         health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving address=%s operators=%s", address, ",".join(options.operators))
-    return server, health_service, address
+    return servers, health_service, address
+
+
+def _health_server(service: health.HealthServicer, address: str) -> grpc.Server:
+    """Let anybody ask for health, and for nothing else."""
+    server = grpc.server(ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
+    health_pb2_grpc.add_HealthServicer_to_server(service, server)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise InvalidInput.of("health", "must be an address that is free", address) from error
+    server.start()
+    return server
 
 
 def _execution(options: WorkerOptions) -> Execution:

@@ -57,6 +57,13 @@ def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
 
 
+def channel_options(tls: TlsFiles | None) -> tuple[tuple[str, str | int], ...]:
+    """Give the options of a channel to a worker."""
+    if tls is None or tls.server_name is None:
+        return MESSAGE_OPTIONS
+    return (*MESSAGE_OPTIONS, ("grpc.ssl_target_name_override", tls.server_name))
+
+
 def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     """Give credentials that show our certificate and check the worker's."""
     key, certificate, authority = tls.read()

@@ -47,7 +47,9 @@ class LatencyTable:
         """
         largest = int(self.batches[-1])
         good = bool(((sizes >= 1) & (sizes <= largest)).all())
-        checks.require(good, "batch", f"must be in [1, {largest}]", sizes.max(initial=0))
+        rule = f"must be in [1, {largest}], the sizes that were measured"
+        outside = sizes[(sizes < 1) | (sizes > largest)]
+        checks.require(good, "batch", rule, int(outside[0]) if len(outside) else 0)
         return np.searchsorted(self.batches, sizes)
 
     def quantile_s(self, level: float) -> FloatArray:  # (B, K)

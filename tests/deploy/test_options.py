@@ -57,6 +57,7 @@ def test_a_worker_serves_something() -> None:
             tier="far-edge",
             pace=Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.15, speed=1 / 3),
             bind="0.0.0.0:50051",
+            health="0.0.0.0:50052",
             tls=FILES,
             parent=17,
         ),

@@ -149,6 +149,25 @@ def test_a_full_queue_gives_up_who_is_late_before_it_refuses_who_is_not() -> Non
     asyncio.run(scenario())
 
 
+def test_late_requests_beyond_one_for_each_instance_are_given_up() -> None:
+    async def scenario() -> None:
+        world = World()
+        client = world.add("a")
+        tasks = [world.send() for _ in range(4)]
+        await quiet()
+        world.clock.seconds = 1.1  # three wait, all late
+        fresh = world.send()
+        for hopeless in tasks[1:3]:
+            with pytest.raises(Unavailable, match="before its deadline"):
+                await hopeless
+        for _ in range(3):
+            client.answer()
+            await quiet()
+        await asyncio.gather(tasks[0], tasks[3], fresh)
+
+    asyncio.run(scenario())
+
+
 def test_a_policy_may_turn_a_request_away() -> None:
     async def scenario() -> None:
         world = World(Clockwork(rejects=True))

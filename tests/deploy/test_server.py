@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -235,5 +237,44 @@ def test_with_tls_only_who_shows_a_known_certificate_is_served(certificates: Pat
                     await stranger.run([], {}, [], timeout_s=5.0)
             for client in (known, *strangers):
                 await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_can_name_something_else_than_the_address(certificates: Path) -> None:
+    files = tls(certificates, "ours", "ours")
+    flags = ["--bind", "127.0.0.2:0", "--tls-certificate", str(files.certificate)]
+    flags += ["--tls-key", str(files.key), "--tls-authority", str(files.authority)]
+
+    async def scenario() -> None:
+        async with worker(*options("echo", *flags)) as (_, address):
+            clients = [  # the certificate is for localhost and 127.0.0.1
+                WorkerClient(address, files),
+                WorkerClient(address, replace(files, server_name="elsewhere")),
+                WorkerClient(address, replace(files, server_name="localhost")),
+            ]
+            healthy = [await client.healthy(timeout_s=5.0) for client in clients]
+            assert healthy == [False, False, True]
+            for client in clients:
+                await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_health_is_told_in_the_clear_beside_tls_and_nothing_else_is(certificates: Path) -> None:
+    files = tls(certificates, "ours", "ours")
+    flags = ["--bind", "127.0.0.1:0", "--tls-certificate", str(files.certificate)]
+    flags += ["--tls-key", str(files.key), "--tls-authority", str(files.authority)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        plain = f"127.0.0.1:{free.getsockname()[1]}"
+
+    async def scenario() -> None:
+        async with worker(*options("echo", *flags, "--health", plain)):
+            probe = WorkerClient(plain)
+            assert await probe.healthy(timeout_s=5.0)
+            with pytest.raises(InstanceLost, match="Method not found"):
+                await probe.run(["echo"], {INPUT: encode("x")}, ["echo"], timeout_s=5.0)
+            await probe.close()
 
     asyncio.run(scenario())

@@ -5,6 +5,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ from pipelines.clock import SystemClock
 from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import LatencyTable, parse_latencies
 from studies.dispatch import POLICIES, DispatchStudy, run, search_pool
+from studies.dispatch_load import load_of
 from studies.dispatch_pools import pools_within
 from studies.dispatch_report import page, picture
 
@@ -54,7 +56,7 @@ def study(**changed: Any) -> DispatchStudy:  # noqa: ANN401 - values of any fiel
         ({"seeds": 0}, "seeds must be >= 1"),
         ({"requests": 99}, "requests must be >= 100"),
         ({"service": "lucky"}, "service must be mean or sampled"),
-        ({"mix": "odd"}, "mix must be among"),
+        ({"first_seed": -1}, r"first_seed must be in \[0, 8998\]"),
         ({"policies": ()}, "policies must not be empty"),
         ({"policies": ("kairos", "kairos")}, "policies must not repeat"),
         ({"policies": ("best",)}, "policies must be among"),
@@ -83,6 +85,47 @@ def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message
 def test_latencies_that_make_no_sense_are_refused(rows: list[str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_latencies(rows, "toy")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        ({"mix": "odd"}, "", "mix must be kairos, ribbon, gaussian or a file"),
+        ({"after": "odd"}, "", "mix_after must be kairos"),
+        ({"arrivals": "odd"}, "", "arrivals must be poisson, bursty or a file"),
+        ({"mix": "FILE"}, "1\ntwo", "mix must be"),
+        ({"mix": "FILE"}, "", "mix must be"),
+        ({"mix": "FILE"}, "1.5", "mix must hold whole numbers >= 1"),
+        ({"mix": "FILE"}, "0", "mix must hold whole numbers >= 1"),
+        ({"arrivals": "FILE"}, "nan", "arrivals must be"),
+        ({"arrivals": "FILE"}, "-1", "gaps_s must be finite and >= 0"),
+    ],
+)
+def test_loads_that_make_no_sense_are_refused(
+    tmp_path: Path, words: dict[str, str], text: str, message: str
+) -> None:
+    (tmp_path / "recorded.txt").write_text(text)
+    path = str(tmp_path / "recorded.txt")
+    with pytest.raises(InvalidInput, match=message):
+        load_of(**{key: path if word == "FILE" else word for key, word in words.items()})  # type: ignore[arg-type] # `at` is not among them
+
+
+def test_a_recorded_load_gives_what_was_recorded_and_changes_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "sizes.txt").write_text("7\n7\n")
+    (tmp_path / "gaps.txt").write_text("1\n3\n")
+    sizes, gaps = str(tmp_path / "sizes.txt"), str(tmp_path / "gaps.txt")
+    load = load_of("gaussian", gaps, after=sizes, at=0.25)
+    rng = np.random.default_rng(5)
+    drawn = load.sizes(100, rng)
+    assert (drawn[25:] == 7).all()
+    assert not (drawn[:25] == 7).all()
+    assert set(load.gaps(4, rng).tolist()) == {0.5, 1.5}  # 1 and 3 over their mean
+    assert load.name == "gaussian then sizes.txt at 0.25, gaps.txt"
+
+
+def test_sizes_beyond_the_measured_ones_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"batch must be in \[1, 1000\].*got 1001"):
+        table().rows(np.array([5, 1001]))
 
 
 def test_every_policy_gets_a_row_per_seed_and_none_beats_the_bound() -> None:
@@ -121,12 +164,18 @@ def test_the_command_writes_the_table(tmp_path: Path) -> None:
     (tmp_path / "latency.csv").write_text("\n".join(lines()) + "\n")
     words = ["--latency", str(tmp_path / "latency.csv"), "--model", "toy", "--qos-ms", "150"]
     words += ["--pool", "1,3", "--pool", "fcfs=2,0", "--policies", "kairos,fcfs", "--seeds", "1"]
+    words += ["--mix", "ribbon", "--arrivals", "bursty", "--seed", "3"]
     words += ["--requests", "500", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["study", "dispatch", *words])
     assert result.exit_code == 0, result.output
     with (tmp_path / "out" / "dispatch.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["policy"], row["pool"]) for row in rows] == [("kairos", "1 3"), ("fcfs", "2 0")]
+    assert [(row["mix"], row["seed"]) for row in rows] == [("ribbon, bursty", "3")] * 2
+    assert " ".join(rows[0]) == (
+        "model service mix policy pool seed allowable_rps late_mean_s late_max_s "
+        "decision_us_p50 decision_us_p99"
+    )
     assert (tmp_path / "out" / "dispatch.html").exists()
 
 

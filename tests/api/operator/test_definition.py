@@ -35,7 +35,7 @@ def test_the_chart_carries_the_definition() -> None:
     assert committed == definition(), f"run: circinus operator --definition > {CHART}"
 
 
-@pytest.mark.parametrize("key", ["$ref", "$defs", "anyOf", "additionalProperties", "title"])
+@pytest.mark.parametrize("key", ["$ref", "$defs", "propertyNames", "uniqueItems", "title"])
 def test_the_spec_has_nothing_that_a_structural_schema_may_not_have(key: str) -> None:
     spec = schema()["properties"]["spec"]
     assert [node for node in nodes(spec) if key in node and "type" in node] == []
@@ -44,7 +44,7 @@ def test_the_spec_has_nothing_that_a_structural_schema_may_not_have(key: str) ->
 def test_every_field_has_a_type_and_every_exclusive_bound_is_a_truth_value() -> None:
     for node in nodes(schema()):
         for field in node.get("properties", {}).values():
-            assert "type" in field or "properties" in node.get("properties", {})
+            assert "type" in field or "x-kubernetes-preserve-unknown-fields" in field
         assert node.get("exclusiveMinimum", True) is True
 
 
@@ -72,3 +72,26 @@ def test_a_choice_of_null_becomes_a_field_that_can_be_left_out() -> None:
         "default": None,
     }
     assert structural(field, {}) == {"type": "number", "minimum": 0, "exclusiveMinimum": True}
+
+
+def test_a_choice_of_types_is_left_to_the_service() -> None:
+    field = {"anyOf": [{"type": "number"}, {"type": "string"}], "description": "A value."}
+    assert structural(field, {}) == {
+        "description": "A value.",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
+def test_a_choice_of_fields_stays_and_maps_and_lists_are_followed() -> None:
+    inner = {"$ref": "#/$defs/Inner"}
+    field = {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": inner, "uniqueItems": True},
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+    }
+    definitions = {"Inner": {"type": "integer", "title": "Inner"}}
+    assert structural(field, definitions) == {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": {"type": "integer", "format": "int64"}},
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+    }

@@ -1,0 +1,146 @@
+"""The chart: what helm makes of it, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.kubernetes.access import DEPLOYER, OPERATOR, Need
+from tests.cluster import programs
+
+CHART = Path("deploy/chart")
+VERSION = "1.36.3"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+pytestmark = pytest.mark.cluster
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        program = programs.find(programs.HELM)
+    except programs.NotBuilt as error:
+        pytest.skip(str(error))
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+
+def rendered(*values: str) -> list[dict[str, Any]]:
+    flags = [word for value in values for word in ("--set", value)]
+    done = helm(
+        "template", "c", str(CHART), "--namespace", "ns", "--kube-version", VERSION, *flags
+    )
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    return next(d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
+
+
+def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def needs(table: tuple[Need, ...]) -> set[tuple[str, str, str]]:
+    return {(need.group, need.resource, verb) for need in table for verb in need.verbs}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("service.port=0", "at '/service/port': minimum: got 0, want 1"),
+        ("deployment.target=moon", "at '/deployment/target'"),
+        ("nope=1", "additional properties 'nope' not allowed"),
+        ("settings.TOKEN=x", "does not match pattern"),
+        ("operator.replicas=0", "at '/operator/replicas'"),
+        ("environment.hostPath=relative", "at '/environment/hostPath'"),
+        ("persistence.size=much", "at '/persistence/size'"),
+    ],
+)
+def test_a_wrong_value_is_named(value: str, told: str) -> None:
+    done = helm("template", "c", str(CHART), "--kube-version", VERSION, "--set", value)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_the_chart_lints_strictly() -> None:
+    done = helm("lint", str(CHART), "--strict")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_value_is_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+    def known(values: Any, part: Any, path: str = "") -> list[str]:  # noqa: ANN401 - JSON trees
+        if not isinstance(values, dict) or "properties" not in part:
+            return []
+        missing = [f"{path}.{name}" for name in values if name not in part["properties"]]
+        for name in values.keys() & part["properties"].keys():
+            missing += known(values[name], part["properties"][name], f"{path}.{name}")
+        return missing
+
+    assert known(VALUES, schema) == []
+
+
+def test_the_operators_role_is_what_it_needs_and_no_more() -> None:
+    assert rights(of_kind(rendered(), "Role", "c-operator")) == needs(OPERATOR)
+
+
+def test_the_services_role_is_what_it_needs_and_no_more() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    assert rights(of_kind(documents, "Role", "c")) == needs(DEPLOYER)
+
+
+def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluster() -> None:
+    documents = rendered()
+    assert [d["metadata"]["name"] for d in documents if d["kind"] == "Role"] == ["c-operator"]
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", ["c", "c-operator"])
+def test_nothing_runs_as_root_or_writes_its_image(name: str) -> None:
+    pod = of_kind(rendered(), "Deployment", name)["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    for container in pod["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_an_infrastructure_document_becomes_the_services_file() -> None:
+    document = "infrastructure.name=lab,infrastructure.tiers[0].name=cloud"
+    documents = rendered(document)
+    config = of_kind(documents, "ConfigMap", "c-infrastructure")
+    assert yaml.safe_load(config["data"]["infrastructure.yaml"]) == {
+        "name": "lab",
+        "tiers": [{"name": "cloud"}],
+    }
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    assert variables["CIRCINUS_INFRASTRUCTURE"] == "/etc/circinus/infrastructure.yaml"
+
+
+def test_the_token_comes_from_the_secret_that_is_named() -> None:
+    documents = rendered("token.existingSecret=mine")
+    assert not [d for d in documents if d["kind"] == "Secret"]
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    source = next(v for v in pod["containers"][0]["env"] if v["name"] == "CIRCINUS_TOKEN")
+    assert source["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "token"}
+
+
+def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
+    from api.settings import Settings
+
+    documents = rendered("deployment.target=kubernetes", "environment.hostPath=/env")
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
+    assert names <= set(Settings.model_fields)

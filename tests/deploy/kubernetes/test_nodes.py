@@ -1,0 +1,76 @@
+"""Machines are the nodes that can be used, tier by tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from deploy.kubernetes.api import Cluster, Object
+from deploy.kubernetes.connection import make_client
+from deploy.kubernetes.nodes import TIER_LABEL, Discovery, is_usable, machines_of
+from pipelines.errors import Unavailable
+
+
+def node(
+    name: str, tier: str | None = "edge", *, ready: str = "True", cordoned: bool = False
+) -> Object:
+    labels = {} if tier is None else {TIER_LABEL: tier}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"unschedulable": True} if cordoned else {},
+        "status": {
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": ready},
+            ],
+            "allocatable": {"cpu": "1500m", "memory": "2Gi"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        node("n", ready="False"),
+        node("n", ready="Unknown"),
+        node("n", cordoned=True),
+        {"metadata": {"name": "n"}},
+        {**node("n"), "metadata": {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+    ],
+    ids=["not ready", "silent", "cordoned", "new", "leaving"],
+)
+def test_a_node_that_takes_no_pods_is_no_machine(lost: Object) -> None:
+    assert not is_usable(lost)
+
+
+def test_machines_are_counted_by_tier_and_strangers_are_not() -> None:
+    nodes = [node("a"), node("b"), node("c", "cloud"), node("d", None), node("e", "moon")]
+    assert machines_of(nodes, ["device", "edge", "cloud"]) == {"device": 0, "edge": 2, "cloud": 1}
+
+
+@pytest.mark.parametrize(("cpu", "count"), [("1500m", 1), ("1501m", 0)])
+def test_a_node_must_have_what_a_machine_needs(cpu: str, count: int) -> None:
+    assert machines_of([node("a")], ["edge"], {"cpu": cpu}) == {"edge": count}
+
+
+def test_a_resource_that_a_node_does_not_have_is_none() -> None:
+    assert machines_of([node("a")], ["edge"], {"nvidia.com/gpu": "1"}) == {"edge": 0}
+
+
+def test_a_change_is_told_once_and_again_until_it_was_taken() -> None:
+    told: list[Mapping[str, int]] = []
+    down = [True]
+
+    def tell(machines: Mapping[str, int]) -> None:
+        told.append(machines)
+        if down[0]:
+            raise Unavailable("locked", retry_after_s=1.0)
+
+    discovery = Discovery(cluster=Cluster(make_client("http://x")), tiers=("edge",), told=tell)
+    discovery.hear({"a": node("a")})
+    down[0] = False
+    discovery.hear({"a": node("a")})
+    discovery.hear({"a": node("a")})
+    discovery.hear({"a": node("a", cordoned=True)})
+    assert told == [{"edge": 1}, {"edge": 1}, {"edge": 0}]

@@ -1,0 +1,35 @@
+"""Quantities against Kubernetes' own examples."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from deploy.kubernetes.quantities import quantity
+from pipelines.errors import InvalidInput
+
+
+@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", "Gi", "1.2.3", "--1", "1KiB"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="quantity must be a number with a suffix"):
+        quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("2", 2),
+        ("500m", Decimal("0.5")),
+        ("0.1", Decimal("0.1")),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("1.5Gi", 1610612736),
+        ("12e6", 12_000_000),
+        ("1E3", 1000),
+        ("1E", 10**18),
+        ("100n", Decimal("1e-7")),
+    ],
+)
+def test_a_quantity_is_its_number(text: str, number: Decimal | int) -> None:
+    assert quantity(text) == number

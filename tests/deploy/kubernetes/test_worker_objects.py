@@ -1,0 +1,111 @@
+"""The objects of an instance: valid names, the worker's own command line, what it may use."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.instances import InstanceKey, InstanceSpec
+from deploy.kubernetes.quantities import quantity
+from deploy.kubernetes.worker_objects import WorkerShape, name_of, worker_objects
+from deploy.shares import Enforcement
+from deploy.workers.options import parse
+from pipelines.configuration import ConfigurationSpace
+from pipelines.infrastructure import Tier
+from tests.deploy.serving import tiny
+
+SHAPE = WorkerShape(namespace="ns", image="worker:1", tls_secret="tls", machine_cpu="2")
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def spec(share: float = 1.0, tier: Tier | None = None) -> InstanceSpec:
+    graph = tiny("echo").graph
+    return InstanceSpec(
+        key=InstanceKey("q-1", "p-1", "cloud", 0),
+        pipeline_reference="digits",
+        operators=graph.operators,
+        configuration=ConfigurationSpace(graph).parse({}),
+        tier=tier or Tier(name="cloud"),
+        share=share,
+    )
+
+
+@given(st.text(), st.text(), st.text(), st.integers(0, 999))
+def test_any_key_has_a_name_that_a_service_may_have(q: str, p: str, tier: str, n: int) -> None:
+    assert DNS_LABEL.fullmatch(name_of(InstanceKey(q, p, tier, n)))
+
+
+def test_unlike_keys_have_unlike_names_and_equal_ones_equal_names() -> None:
+    keys = [InstanceKey(q, "p", t, n) for q in "ab" for t in ("x", "y") for n in range(3)]
+    assert len({name_of(key) for key in keys}) == len(keys)
+    assert worker_objects(spec(), SHAPE) == worker_objects(spec(), SHAPE)
+
+
+def test_the_worker_reads_its_arguments() -> None:
+    tier = Tier(name="cloud", speed_factor=0.5, emulated=True)
+    _, deployment = worker_objects(spec(0.25, tier), SHAPE)
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    options = parse(container["args"])
+    assert options.bind.endswith(f":{container['ports'][0]['containerPort']}")
+    assert options.health is not None
+    assert options.health.endswith(f":{container['readinessProbe']['grpc']['port']}")
+    assert (options.pace.share, options.pace.speed) == (0.25, 0.5)
+    assert options.pace.enforcement is Enforcement.DUTY_CYCLE
+    assert options.tls is not None
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert str(options.tls.key.parent) in mounts
+
+
+@pytest.mark.parametrize(("share", "cpu"), [(1.0, "2000m"), (0.25, "500m"), (0.05, "100m")])
+def test_a_share_of_a_machine_is_requested(share: float, cpu: str) -> None:
+    _, deployment = worker_objects(spec(share), SHAPE)
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["requests"]["cpu"] == cpu
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=20))
+def test_shares_that_fit_on_a_machine_ask_for_no_more_than_it_has(steps: list[int]) -> None:
+    shares: list[int] = []
+    for step in steps:
+        if sum(shares) + step * 5 <= 100:
+            shares.append(step * 5)
+    asked = Decimal(0)
+    for share in shares:
+        _, deployment = worker_objects(spec(round(share / 100, 9)), SHAPE)
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        asked += quantity(container["resources"]["requests"]["cpu"])
+    assert asked <= 2
+
+
+def test_a_worker_runs_without_any_right() -> None:
+    _, deployment = worker_objects(spec(), SHAPE)
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert not pod["automountServiceAccountToken"]
+    own = pod["containers"][0]["securityContext"]
+    assert own["readOnlyRootFilesystem"]
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert not own["allowPrivilegeEscalation"]
+
+
+def test_the_service_finds_exactly_the_pods_of_its_deployment() -> None:
+    service, deployment = worker_objects(spec(), SHAPE)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    assert service["spec"]["clusterIP"] == "None"
+
+
+def test_an_environment_is_mounted_for_reading_only() -> None:
+    shape = WorkerShape(namespace="n", image="i", tls_secret="t", environment=str(Path("/env")))
+    _, deployment = worker_objects(spec(), shape)
+    pod = deployment["spec"]["template"]["spec"]
+    mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "environment")
+    assert mount["readOnly"]
+    volume = next(v for v in pod["volumes"] if v["name"] == "environment")
+    assert volume["hostPath"] == {"path": "/env", "type": "Directory"}

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from decimal import Decimal
+from functools import cache
+
+import jsonschema
+import pytest
+import referencing
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kubernetes_validate.utils import all_versions, schema_contents
+
+from deploy.kubernetes.api import Object
+from deploy.kubernetes.manifests import SERVING, helm_values, render
+from deploy.kubernetes.names import CONTENT, MACHINE, PLAN, QUERY, ROLE, TIER, content_hash
+from deploy.kubernetes.quantities import quantity
+from deploy.kubernetes.scheduled import (
+    DevicePolicy,
+    MachineShape,
+    Pinning,
+    RenderSettings,
+    ScheduledPlan,
+)
+from pipelines.errors import InvalidInput
+from scheduler.problem import Slice
+from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
+
+VERSIONS = all_versions()[-3:]
+DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@cache
+def validator(kind: str, api_version: str, version: str) -> jsonschema.Draft202012Validator:
+    """What kubernetes-validate does, strictly, without reading its schemas for every object."""
+    group, _, number = api_version.rpartition("/")
+    name = "-".join(filter(None, [kind.lower(), group.split(".")[0], number]))
+    folder = f"kubernetes-json-schema/v{version}-local-strict"
+    schema = schema_contents(f"{folder}/{name}.json", version)
+    definitions = schema_contents(f"{folder}/_definitions.json", version)
+    resources = [referencing.Resource.from_contents(each) for each in (schema, definitions)]
+    registry = (resources @ referencing.Registry()).crawl()
+    return jsonschema.Draft202012Validator(schema, registry=registry)
+
+
+def test_the_schemas_refuse_what_they_do_not_know() -> None:
+    found = render(scheduled_chain("q", ["edge"]), RenderSettings())
+    (service,) = of_kind("Service", found.objects)
+    wrong = {**service, "spec": {**service["spec"], "clusterip": "None"}}
+
+    with pytest.raises(jsonschema.ValidationError, match="clusterip"):
+        validator("Service", "v1", VERSIONS[-1]).validate(wrong)
+
+
+def of_kind(kind: str, objects: tuple[Object, ...]) -> list[Object]:
+    return [document for document in objects if document["kind"] == kind]
+
+
+def node_terms(deployment: Object) -> dict[str, list[str]]:
+    affinity = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    return {each["key"]: each["values"] for each in term["matchExpressions"]}
+
+
+def requests(deployment: Object) -> dict[str, Decimal]:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    asked = container["resources"]["requests"]
+    return {
+        name: quantity(value) * deployment["spec"]["replicas"] for name, value in asked.items()
+    }
+
+
+# --- What is refused -----------------------------------------------------------------
+
+
+def test_slices_that_are_not_the_plans_are_refused() -> None:
+    good = scheduled_chain("q", ["edge"], shares={"edge": 0.5})
+
+    with pytest.raises(InvalidInput, match="slices must be those of plan"):
+        ScheduledPlan(
+            query_id="q",
+            pipeline_reference="digits",
+            plan=good.plan,
+            graph=good.graph,
+            infrastructure=good.infrastructure,
+            slices=(Slice("edge", 0, 0.4),),
+        )
+
+
+def test_a_share_that_is_no_whole_gpu_is_refused() -> None:
+    shape = MachineShape(gpus=1, devices=DevicePolicy.WHOLE)
+
+    with pytest.raises(InvalidInput, match="share on edge must be whole GPUs of the 1"):
+        render(scheduled_chain("q", ["edge"], shares={"edge": 0.5}), RenderSettings(machine=shape))
+
+
+def test_a_share_below_one_part_of_a_gpu_is_refused() -> None:
+    shape = MachineShape(gpus=1, devices=DevicePolicy.TIME_SLICED, clients=4)
+
+    with pytest.raises(InvalidInput, match="share on edge must be at least 1/4 of a GPU"):
+        render(scheduled_chain("q", ["edge"], shares={"edge": 0.2}), RenderSettings(machine=shape))
+
+
+def test_gpus_are_needed_for_a_device_policy() -> None:
+    with pytest.raises(InvalidInput, match="gpus must be > 0 with mps, got 0"):
+        MachineShape(devices=DevicePolicy.MPS)
+
+
+# --- What is rendered ----------------------------------------------------------------
+
+
+def test_a_worker_is_bound_to_its_scheduled_machine() -> None:
+    found = render(scheduled_chain("q", ["edge"], machines={"edge": [3]}), RenderSettings())
+    (deployment,) = of_kind("Deployment", found.objects)
+
+    assert node_terms(deployment) == {TIER: ["edge"], MACHINE: ["3"]}
+
+
+def test_a_worker_is_bound_to_its_tier_only_if_so_asked_or_the_tier_is_dedicated() -> None:
+    loose = RenderSettings(pinning=Pinning.TIER)
+    (edge,) = of_kind("Deployment", render(scheduled_chain("q", ["edge"]), loose).objects)
+    (device,) = of_kind(
+        "Deployment", render(scheduled_chain("q", ["device"]), RenderSettings()).objects
+    )
+
+    assert node_terms(edge) == {TIER: ["edge"]}
+    assert node_terms(device) == {TIER: ["device"]}
+
+
+def test_replicas_on_one_machine_are_one_deployment() -> None:
+    scheduled = scheduled_chain(
+        "q", ["edge"], shares={"edge": 0.3}, replicas={"edge": 3}, machines={"edge": [1, 2, 1]}
+    )
+    deployments = of_kind("Deployment", render(scheduled, RenderSettings()).objects)
+
+    assert {node_terms(d)[MACHINE][0]: d["spec"]["replicas"] for d in deployments} == {
+        "1": 2,
+        "2": 1,
+    }
+
+
+def test_requests_and_limits_are_the_share_of_the_machine() -> None:
+    shape = MachineShape(cpu="4", memory="8Gi")
+    scheduled = scheduled_chain("q", ["edge"], shares={"edge": 0.3})
+    (deployment,) = of_kind("Deployment", render(scheduled, RenderSettings(machine=shape)).objects)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+
+    # 0.3 * 4 = 1.2 cores; 0.3 * 8192 Mi = 2457.6 Mi, rounded down.
+    assert container["resources"] == {
+        "requests": {"cpu": "1200m", "memory": "2457Mi"},
+        "limits": {"cpu": "1200m", "memory": "8Gi"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "share", "expected"),
+    [
+        (DevicePolicy.WHOLE, 0.5, {"nvidia.com/gpu": "2"}),
+        (DevicePolicy.TIME_SLICED, 0.3, {"nvidia.com/gpu.shared": "12"}),
+        (DevicePolicy.MPS, 0.3, {"nvidia.com/gpu.shared": "1"}),
+    ],
+)
+def test_gpus_are_asked_for_by_the_policy(
+    policy: DevicePolicy, share: float, expected: dict[str, str]
+) -> None:
+    shape = MachineShape(gpus=4, devices=policy, clients=10)
+    scheduled = scheduled_chain("q", ["edge"], shares={"edge": share})
+    (deployment,) = of_kind("Deployment", render(scheduled, RenderSettings(machine=shape)).objects)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    asked = container["resources"]["requests"]
+
+    assert {k: v for k, v in asked.items() if k.startswith("nvidia")} == expected
+    percent = [each["value"] for each in container.get("env", [])]
+    assert percent == (["30"] if policy is DevicePolicy.MPS else [])
+
+
+def test_a_worker_may_do_nothing_but_serve() -> None:
+    (deployment,) = of_kind(
+        "Deployment", render(scheduled_chain("q", ["edge"]), RenderSettings()).objects
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_only_neighbours_and_the_dispatcher_get_in() -> None:
+    # device -> edge -> cloud: the device's neighbour is the edge alone.
+    found = render(scheduled_chain("q", ["device", "edge", "cloud"]), RenderSettings())
+    policies = of_kind("NetworkPolicy", found.objects)
+    told = {
+        policy["metadata"]["labels"][TIER]: [
+            source["podSelector"]["matchLabels"].get(TIER, "dispatcher")
+            for source in policy["spec"]["ingress"][0]["from"]
+        ]
+        for policy in policies
+    }
+
+    assert told == {
+        "device": ["edge", "dispatcher"],
+        "edge": ["cloud", "device", "dispatcher"],
+        "cloud": ["edge", "dispatcher"],
+    }
+
+
+def test_standby_is_further_replicas_on_any_node_behind_the_same_service() -> None:
+    found = render(scheduled_chain("q", ["edge"]), RenderSettings(standby=2))
+    standby = [
+        d for d in of_kind("Deployment", found.objects) if d["metadata"]["labels"][ROLE] != SERVING
+    ]
+    (service,) = of_kind("Service", found.objects)
+    (deployment,) = standby
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+
+    assert deployment["spec"]["replicas"] == 2
+    assert node_terms(deployment) == {TIER: ["edge"]}
+    assert service["spec"]["selector"].items() <= labels.items()
+
+
+def test_helm_values_hold_the_same_objects() -> None:
+    found = render(scheduled_chain("q", ["edge"]), RenderSettings())
+
+    assert yaml.safe_load(helm_values([found])) == {"manifests": list(found.objects)}
+    assert list(yaml.safe_load_all(found.as_yaml())) == list(found.objects)
+
+
+# --- Of any plan ---------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2))
+def test_objects_of_any_plan_are_valid_unique_and_within_the_grant(
+    scheduled: ScheduledPlan, pinning: Pinning, standby: int
+) -> None:
+    chosen = RenderSettings(pinning=pinning, standby=standby)
+    found = render(scheduled, chosen).objects
+    for document in found:
+        for version in VERSIONS:
+            validator(document["kind"], document["apiVersion"], version).validate(document)
+
+    names = Counter((d["kind"], d["metadata"]["name"]) for d in found)
+    assert set(names.values()) == {1}
+    assert all(DNS_LABEL.fullmatch(name) for _, name in names)
+    for document in found:
+        metadata = document["metadata"]
+        assert metadata["annotations"]["circinus.io/query-id"] == scheduled.query_id
+        assert metadata["annotations"]["circinus.io/plan-id"] == scheduled.plan.id
+        assert {QUERY, PLAN} <= metadata["labels"].keys()
+        assert metadata["annotations"][CONTENT] == hash_without_itself(document)
+    assert_within_grant(scheduled, found, chosen.machine)
+
+
+def hash_without_itself(document: Object) -> str:
+    metadata = document["metadata"]
+    others = {k: v for k, v in metadata["annotations"].items() if k != CONTENT}
+    return content_hash({**document, "metadata": {**metadata, "annotations": others}})
+
+
+def assert_within_grant(
+    scheduled: ScheduledPlan, found: tuple[Object, ...], machine: MachineShape
+) -> None:
+    whole = {"cpu": quantity(machine.cpu), "memory": quantity(machine.memory)}
+    serving = [d for d in of_kind("Deployment", found) if d["metadata"]["labels"][ROLE] == SERVING]
+    for tier in scheduled.plan.deployment.tiers:
+        granted = sum(Decimal(str(s.share)) for s in scheduled.slices if s.tier == tier)
+        mine = [d for d in serving if d["metadata"]["labels"][TIER] == tier]
+        for resource, size in whole.items():
+            assert sum(requests(d)[resource] for d in mine) <= granted * size
+        assert sum(d["spec"]["replicas"] for d in mine) == len(
+            [s for s in scheduled.slices if s.tier == tier]
+        )
+
+
+@given(scheduled_plans(), scheduled_plans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_objects_of_unlike_queries_or_plans_never_share_a_name(
+    one: ScheduledPlan, other: ScheduledPlan
+) -> None:
+    mine, theirs = (
+        {(d["kind"], d["metadata"]["name"]) for d in render(each, RenderSettings()).objects}
+        for each in (one, other)
+    )
+
+    same = (one.query_id, one.plan.id) == (other.query_id, other.plan.id)
+    assert same or mine.isdisjoint(theirs)
+
+
+def test_the_same_plan_is_rendered_the_same() -> None:
+    first, again = (
+        render(scheduled_chain("q", ["device", "edge"]), RenderSettings()) for _ in range(2)
+    )
+
+    assert first == again
