@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    calibrating,
     demonstration,
     doctor,
     history,
@@ -58,6 +59,7 @@ for _group in (
     serving,
     operating,
     preparing,
+    calibrating,
     doctor,
     history,
     study,
