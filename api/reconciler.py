@@ -65,8 +65,8 @@ class Reconciler:
     examples: ExampleSource
     clock: Clock
     every_s: float
-    _scheduled: frozenset[str] | None = field(default=None, init=False)
-    _plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict, init=False)
+    _scheduled: frozenset[tuple[str, int]] | None = field(default=None, init=False)
+    _plans: dict[tuple[str, int], tuple[Plan, ...]] = field(default_factory=dict, init=False)
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
 
@@ -83,7 +83,7 @@ class Reconciler:
     async def tick(self) -> None:
         """Look once; act only if the live queries changed, or a deployment should be retried."""
         live = await asyncio.to_thread(self._survey)
-        ids = frozenset(record.id for record in live)
+        ids = frozenset((record.id, record.replans) for record in live)
         retry = self._retry_at is not None and self.clock.now() >= self._retry_at
         if ids == self._scheduled and not retry:
             return
@@ -121,11 +121,13 @@ class Reconciler:
         return queries, schedule
 
     def _live_query(self, record: QueryRecord) -> LiveQuery:
-        if record.id not in self._plans:  # plans never change once stored
+        key = (record.id, record.replans)
+        if key not in self._plans:  # plans change by replanning alone
             stored = self.store.plans(record.id)
-            self._plans[record.id] = tuple(from_document(Plan, entry.plan) for entry in stored)
+            self._plans = {k: plans for k, plans in self._plans.items() if k[0] != record.id}
+            self._plans[key] = tuple(from_document(Plan, entry.plan) for entry in stored)
         weight = record.spec.get("weight", 1.0)
-        return LiveQuery(id=record.id, weight=float(str(weight)), plans=self._plans[record.id])
+        return LiveQuery(id=record.id, weight=float(str(weight)), plans=self._plans[key])
 
     async def _deploy(self, queries: list[LiveQuery], schedule: Schedule) -> None:
         chosen = chosen_plans(queries, schedule)
@@ -135,7 +137,8 @@ class Reconciler:
             query_id: await asyncio.to_thread(self._desired, plan)
             for query_id, plan in chosen.items()
         }
-        self._plans = {query.id: query.plans for query in queries}
+        live = {query.id for query in queries}
+        self._plans = {key: plans for key, plans in self._plans.items() if key[0] in live}
         await self.deployer.apply(desired)
         statuses = {query_id: self._status(query_id) for query_id in chosen}
         await asyncio.to_thread(self._mark_deployed, chosen, statuses)

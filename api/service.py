@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from api.bootstrap import Parts, make_deployer, make_parts
 from api.documents import from_document
+from api.drift_watch import DriftWatch
 from api.reconciler import Reconciler
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
 from api.services.knowledge import Knowledge
+from api.services.replanning import Replanner
 from api.services.requests import Requests
 from api.services.submission import Intake
 from api.settings import Settings, pin_numeric_threads
@@ -32,6 +34,7 @@ class Service:
         requests: Sends calls to deployments.
         deployer: Runs deployments.
         knowledge: Answers from measurements.
+        replanner: Finds other plans.
     """
 
     parts: Parts
@@ -39,6 +42,7 @@ class Service:
     requests: Requests
     deployer: Deployer
     knowledge: Knowledge
+    replanner: Replanner
 
     def schedule(self) -> Schedule | None:
         """Give the schedule in force; None before the first."""
@@ -71,8 +75,31 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
     knowledge = Knowledge(
         store=parts.store, source=parts.measurements, infrastructure=parts.infrastructure
     )
+    replanner = Replanner(
+        store=parts.store,
+        catalogue=parts.catalogue,
+        examples=examples,
+        knowledge=knowledge,
+        infrastructure=parts.infrastructure,
+        clock=parts.clock,
+    )
     return Service(
-        parts=parts, intake=intake, requests=requests, deployer=deployer, knowledge=knowledge
+        parts=parts,
+        intake=intake,
+        requests=requests,
+        deployer=deployer,
+        knowledge=knowledge,
+        replanner=replanner,
+    )
+
+
+def drift_watch(service: Service) -> DriftWatch:
+    """Give what watches the deployments of a service."""
+    return DriftWatch(
+        store=service.parts.store,
+        windows=service.requests.windows,
+        replanner=service.replanner,
+        every_s=service.parts.settings.drift_s,
     )
 
 
@@ -88,13 +115,16 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     now = parts.clock.timestamp()
     parts.store.requeue_silent(since=now, at=now)
     supervisor.start()
-    loop = asyncio.create_task(_reconciler(parts, service, deployer).run())
+    loops = [
+        asyncio.create_task(_reconciler(parts, service, deployer).run()),
+        asyncio.create_task(drift_watch(service).run()),
+    ]
     try:
         yield service
     finally:
-        loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
         parts.store.close()

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        drift_s: Seconds between two looks at whether deployed plans still give what they were
+            planned for.
         outputs: Folder in which outputs of operators are kept for later queries and restarts;
             None: they are kept in memory, while a query is planned. Whoever changes an operator
             changes its version, or finds its old outputs here.
@@ -89,6 +91,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    drift_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
