@@ -12,6 +12,7 @@ from api.schemas.bill import BillView, bill_view
 from api.schemas.deployments import DeploymentView
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
+from api.schemas.schedule import DisplacedView
 from pipelines.infrastructure import Infrastructure
 from pipelines.slo import Slo
 from planner.result import PlanningResult, Progress, Shortfall
@@ -95,6 +96,8 @@ class QueryView(View):
     """With which it was submitted; none: without."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
+    displaced: list[DisplacedView] = Field(default_factory=list)
+    """Where it had to make way, or others for it, the latest first; empty in lists."""
 
 
 class QueryPage(View):

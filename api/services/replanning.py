@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 from api.documents import from_document, to_document
 from api.services.catalogue import Catalogue, offered
@@ -21,6 +22,25 @@ from planner.drift import Drift, as_observed
 from planner.replanning import result_of
 
 
+class Replanned:
+    """Queries whose plans were replaced since anybody asked. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._lock = Lock()
+
+    def note(self, query_id: str) -> None:
+        """Take in that a query has other plans."""
+        with self._lock:
+            self._ids.add(query_id)
+
+    def take(self) -> frozenset[str]:
+        """Give them, once."""
+        with self._lock:
+            found, self._ids = frozenset(self._ids), set()
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replanner:
     """Replans queries. Safe to share between threads.
@@ -32,6 +52,7 @@ class Replanner:
         knowledge: What was measured.
         infrastructure: Planned for.
         clock: Says when.
+        replanned: Is told of every query whose plans were replaced.
     """
 
     store: Store
@@ -40,6 +61,7 @@ class Replanner:
     knowledge: Knowledge
     infrastructure: Infrastructure
     clock: Clock
+    replanned: Replanned = field(default_factory=Replanned)
 
     def for_change(
         self, record: QueryRecord, query: Query, change: Circumstances, data: KnownData | None
@@ -128,6 +150,7 @@ class Replanner:
         if not self.store.replan(replan):
             rule = "must be planned and not retired to be planned again"
             raise Conflict("phase", rule, record.phase.value)
+        self.replanned.note(record.id)
 
 
 @dataclass(frozen=True, slots=True)

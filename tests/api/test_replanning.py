@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from api.app import application_of
-from api.bootstrap import PlanningParts
 from api.phases import LIVE, Phase
 from api.planning_worker import plan_next
 from api.service import Service, drift_watch, make_service
@@ -19,8 +19,7 @@ from api.store.engine import connect
 from api.store.journal import measurement_counts
 from api.store.records import Move, NewQuery
 from deploy.dispatcher import RequestResult
-from pipelines.clock import ManualClock
-from tests.api.fakes import INFRASTRUCTURE, PIPELINE, SPEC, FakeCatalogue, FakeDeployer, parts
+from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 
 
 class World:
@@ -28,6 +27,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.parts = parts(folder, {})
+        self.planning = replace(planning_parts(folder), store=self.parts.store)
         self.url = f"sqlite:///{folder / 'store.sqlite3'}"
         self.service: Service = make_service(self.parts, FakeDeployer())
         self.client = TestClient(application_of(self.service), base_url="http://127.0.0.1")
@@ -38,14 +38,7 @@ class World:
         )
 
     def plan(self) -> None:
-        planning = PlanningParts(
-            infrastructure=INFRASTRUCTURE,
-            catalogue=FakeCatalogue({"add": PIPELINE}),
-            store=self.parts.store,
-            clock=ManualClock(),
-            database_url=self.url,
-        )
-        assert plan_next(planning, "w")
+        assert plan_next(self.planning, "w")
 
     def serve(self) -> str:
         move = Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0)
@@ -151,14 +144,7 @@ def test_other_data_is_measured_anew_with_the_old_as_history(world: World) -> No
     record = world.parts.store.query("q-1")
     assert record.phase is Phase.WAITING, record.message
     assert record.spec["data"] == {"examples": 12, "seed": 5}
-    planning = PlanningParts(
-        infrastructure=INFRASTRUCTURE,
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=world.parts.store,
-        clock=ManualClock(),
-        database_url=world.url,
-    )
-    kept = planning.remembered(PIPELINE).earlier()
+    kept = world.planning.remembered(PIPELINE).earlier()
     assert len({one.query for one in kept}) == 2  # the same query on two sets of data
 
 
