@@ -9,6 +9,7 @@ import typer
 
 from api.cli import (
     demonstration,
+    deploying,
     doctor,
     history,
     operating,
@@ -57,6 +58,7 @@ for _group in (
     questions,
     serving,
     operating,
+    deploying,
     preparing,
     doctor,
     history,

@@ -374,7 +374,8 @@ def test_three_hundred_deployments_within_a_minute_and_as_many_calls_to_reconcil
 
     load = os.getloadavg()[0]
     logging.getLogger(__name__).info(
-        "deployments=300 objects=%d wall_s=%.1f own_cpu_s=%.1f server_cpu_s=%.1f load=%.1f reconcile_calls=%d",
+        "deployments=300 objects=%d wall_s=%.1f own_cpu_s=%.1f server_cpu_s=%.1f load=%.1f "
+        "reconcile_calls=%d",
         len(kinds),
         wall,
         cpu,
