@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    calibrating,
     demonstration,
     deploying,
     doctor,
@@ -60,6 +61,7 @@ for _group in (
     operating,
     deploying,
     preparing,
+    calibrating,
     doctor,
     history,
     study,
