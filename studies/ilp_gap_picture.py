@@ -61,9 +61,7 @@ def _distance(line: Line) -> float:
     return 100 * abs(1 - line.mean)
 
 
-def _panel(
-    lines: Sequence[Line], title: str, value: Callable[[Line], float], least: float
-) -> str:
+def _panel(lines: Sequence[Line], title: str, value: Callable[[Line], float], least: float) -> str:
     """Draw one panel; values below `least` are drawn there, those that are none are left out."""
     points = [
         (line.policy, line.queries, max(value(line), least))
