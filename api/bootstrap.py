@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +14,8 @@ import numpy as np
 from api.executor_choice import ExecutorChoice, Kind
 from api.fingerprints import pipeline_fingerprint
 from api.query_file import read_infrastructure
+from api.quotas import read_quotas
+from api.services.capacity import Capacity
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.services.knowledge import Examples, Measurements, MeasurementSource
@@ -24,6 +26,8 @@ from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
 from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
+from api.store.schedule_sql import SqlScheduleStore
+from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.cgroups import available
@@ -53,9 +57,10 @@ from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
+from scheduler.ageing import Ageing
 from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
+from scheduler.priced import Migration, Priced
+from scheduler.rolling import Upkeep
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
@@ -321,7 +326,9 @@ class Parts:
         catalogue: Pipelines offered.
         store: Of queries; its tables exist.
         clock: Of everything.
-        policy: Chooses the schedule.
+        schedules: The store of schedules, in the same database.
+        upkeep: How schedules are made.
+        quotas: Of tenants.
         measurements: Of queries.
     """
 
@@ -330,8 +337,10 @@ class Parts:
     catalogue: Catalogue
     store: Store
     clock: Clock
-    policy: SchedulingPolicy
+    schedules: ScheduleStore
+    upkeep: Upkeep
     measurements: MeasurementSource
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -348,8 +357,23 @@ def make_parts(settings: Settings) -> Parts:
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
         store=SqlStore(engine),
         clock=SystemClock(),
-        policy=Priced(),
+        schedules=SqlScheduleStore(engine),
+        upkeep=_upkeep(settings),
+        quotas=read_quotas(settings.quotas),
         measurements=JournalledMeasurements(settings.database_url),
+    )
+
+
+def _upkeep(settings: Settings) -> Upkeep:
+    price = settings.migration_price
+    return Upkeep(
+        policy=Priced(migration=None if price is None else Migration(price=price)),
+        ageing=Ageing(
+            growth_s=settings.ageing_growth_s,
+            limit_s=settings.ageing_limit_s,
+            turn_s=settings.ageing_turn_s,
+        ),
+        every_s=settings.reschedule_s,
     )
 
 
@@ -424,7 +448,7 @@ class PlanningParts:
     """What a planning worker is made of.
 
     Attributes:
-        infrastructure: Planned for.
+        capacity: Machines planned for.
         catalogue: Pipelines offered.
         store: Of queries.
         clock: Of everything.
@@ -434,7 +458,7 @@ class PlanningParts:
         logs: Folder for the logs of deployed workers.
     """
 
-    infrastructure: Infrastructure
+    capacity: Capacity
     catalogue: Catalogue
     store: Store
     clock: Clock
@@ -466,11 +490,14 @@ def make_planning_parts(settings: Settings) -> PlanningParts:
     """
     import_module("planner.search")
     folder = settings.outputs
+    engine = connect(settings.database_url)
+    clock = SystemClock()
+    stated = read_infrastructure(settings.infrastructure)
     return PlanningParts(
-        infrastructure=read_infrastructure(settings.infrastructure),
+        capacity=Capacity(stated=stated, store=SqlScheduleStore(engine), clock=clock),
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=SqlStore(connect(settings.database_url)),
-        clock=SystemClock(),
+        store=SqlStore(engine),
+        clock=clock,
         database_url=settings.database_url,
         outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
         executor=settings.executor_choice,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from api.schemas import (
     DeploymentView,
@@ -35,6 +35,10 @@ _RETRY_AFTER_S = 1.0
 _BROKEN_RULES = frozenset({400, 413, 415, 422})
 
 Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class _Document(RootModel[dict[str, object]]):
+    """An answer without a schema of its own."""
 
 
 class Refused(CircinusError):
@@ -113,6 +117,7 @@ class Client:
         limit: int = PAGE_SIZE,
         cursor: str | None = None,
         phase: str | None = None,
+        tenant: str | None = None,
         key_prefix: str | None = None,
     ) -> QueryPage:
         """Give a page of queries, newest first."""
@@ -120,20 +125,27 @@ class Client:
             "limit": str(limit),
             "cursor": cursor,
             "phase": phase,
+            "tenant": tenant,
             "key_prefix": key_prefix,
         }
         parameters = {name: value for name, value in chosen.items() if value is not None}
         return self._ask(QueryPage, "GET", "/v1/queries", params=parameters)
 
     def all_queries(
-        self, *, phase: str | None = None, key_prefix: str | None = None
+        self,
+        *,
+        phase: str | None = None,
+        tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> Iterator[QueryView]:
         """Give every query, newest first, page after page."""
-        page = self.queries(phase=phase, key_prefix=key_prefix)
-        yield from page.items
-        while page.next_cursor is not None:
-            page = self.queries(cursor=page.next_cursor, phase=phase, key_prefix=key_prefix)
+        cursor: str | None = None
+        while True:
+            page = self.queries(cursor=cursor, phase=phase, tenant=tenant, key_prefix=key_prefix)
             yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def cancel(self, query_id: str) -> QueryView:
         """Give the query after asking to stop planning it."""
@@ -161,6 +173,10 @@ class Client:
         """Give the schedule."""
         return self._get(ScheduleView, "/v1/schedule")
 
+    def problem(self) -> dict[str, object]:
+        """Give the scheduling problem as it stands, in the form that studies read."""
+        return self._get(_Document, "/v1/schedule/problem").root
+
     def deployment(self, query_id: str) -> DeploymentView:
         """Give the deployment of a query."""
         return self._get(DeploymentView, f"/v1/queries/{_part(query_id)}/deployment")
@@ -182,6 +198,11 @@ class Client:
     def infrastructure(self) -> InfrastructureView:
         """Give the infrastructure that the service plans for."""
         return self._get(InfrastructureView, "/v1/infrastructure")
+
+    def set_machines(self, machines: Mapping[str, int | None]) -> InfrastructureView:
+        """Give the infrastructure after machines of tiers came or went; None: as stated."""
+        body = {"machines": dict(machines)}
+        return self._ask(InfrastructureView, "PATCH", "/v1/infrastructure", json=body)
 
     def _get(self, answer: type[Answer], path: str) -> Answer:
         return self._ask(answer, "GET", path)

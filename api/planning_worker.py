@@ -152,7 +152,7 @@ def _planned(
         history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
     )
     reference = parts.catalogue.reference(request.pipeline)
-    tiers = parts.infrastructure
+    tiers = parts.capacity.planned_for()
     with opened_executor(parts.executor, reference, pipeline, tiers, parts.logs) as executor:
         result = plan_offline(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
     memory.remember(record.id, query.slo, result)

@@ -1,55 +1,44 @@
-"""Makes what runs follow what is planned: schedules the live queries and deploys the schedule.
+"""Makes what runs follow the schedule.
 
-A loop of its own in the service. Every step can be repeated: after a restart it
-starts from the stored schedule and deploys it again.
+A loop of its own in the service, beside the one that makes schedules: starting a plan takes
+seconds, and nobody's machines wait for that. After a restart it deploys the schedule again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from api.documents import from_document, to_document
-from api.event_log import event, trouble
+from api.event_log import trouble
 from api.phases import LIVE, Phase
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
-from api.services.listing import all_in
-from api.services.retirement import retire_expired
-from api.services.scheduling import LiveQuery, chosen_plans, problem_of
-from api.store.records import Move, QueryRecord
+from api.services.scheduling import Target
+from api.store.records import Move
 from api.store.store import Store
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentPhase, DeploymentStatus
 from pipelines.clock import Clock
-from pipelines.errors import CircinusError, InvalidInput
-from pipelines.infrastructure import Infrastructure
+from pipelines.errors import InvalidInput
 from pipelines.plan import Plan
-from scheduler.displacement import displacements
-from scheduler.policy import SchedulingPolicy
-from scheduler.problem import Schedule, validate
 
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
+_DEPLOYED = frozenset({Phase.DEPLOYING, Phase.SERVING})
 
 _LOG = logging.getLogger(__name__)
 
 
-class WrongSchedule(CircinusError):
-    """A policy gave a schedule that breaks rules; the one in force stays."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """Keeps schedule and deployments up to date. Used within one event loop.
+    """Keeps deployments up to date. Used within one event loop.
 
     Attributes:
         store: With the queries.
-        infrastructure: Scheduled on.
-        policy: Chooses the schedule.
+        target: Gives what should run; None: that is not known yet.
         deployer: Runs it.
         catalogue: With the pipelines.
         examples: To warm deployments up with.
@@ -58,15 +47,14 @@ class Reconciler:
     """
 
     store: Store
-    infrastructure: Infrastructure
-    policy: SchedulingPolicy
+    target: Callable[[], Target | None]
     deployer: Deployer
     catalogue: Catalogue
     examples: ExampleSource
     clock: Clock
     every_s: float
-    _scheduled: frozenset[str] | None = field(default=None, init=False)
-    _plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict, init=False)
+    _applied: Target | None = field(default=None, init=False)
+    _marked: set[str] = field(default_factory=set, init=False)
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
 
@@ -81,66 +69,30 @@ class Reconciler:
             await asyncio.sleep(self.every_s)
 
     async def tick(self) -> None:
-        """Look once; act only if the live queries changed, or a deployment should be retried."""
-        live = await asyncio.to_thread(self._survey)
-        ids = frozenset(record.id for record in live)
+        """Look once; act only if the target changed, or a deployment should be retried."""
+        target = self.target()
         retry = self._retry_at is not None and self.clock.now() >= self._retry_at
-        if ids == self._scheduled and not retry:
+        if target is None or (target is self._applied and not retry):
             return
-        queries, schedule = await asyncio.to_thread(self._schedule, live)
-        self._scheduled, self._retry_at = ids, None
-        await self._deploy(queries, schedule)
+        self._applied, self._retry_at = target, None
+        await self._deploy(target)
 
-    def _survey(self) -> list[QueryRecord]:
-        live = list(all_in(self.store, LIVE))
-        expired = retire_expired(self.store, live, now=self.clock.timestamp())
-        for query_id in expired:
-            event(_LOG, "query.expired", query_id=query_id)
-        return [record for record in reversed(live) if record.id not in expired]
-
-    def _schedule(self, live: Iterable[QueryRecord]) -> tuple[list[LiveQuery], Schedule]:
-        queries = [self._live_query(record) for record in live]
-        stored = self.store.schedule()
-        running = None if stored is None else from_document(Schedule, stored)
-        problem = problem_of(queries, self.infrastructure, running)
-        schedule = self.policy.schedule(problem)
-        violations = validate(problem, schedule)
-        if violations:
-            raise WrongSchedule(" ".join(violations))
-        now = self.clock.timestamp()
-        self.store.set_schedule(to_document(schedule), at=now)
-        event(
-            _LOG,
-            "schedule.made",
-            admitted=[assignment.query_id for assignment in schedule.assignments],
-            waiting=list(schedule.waiting),
-            displaced=[found.words for found in displacements(problem, schedule)],
-        )
-        for query_id, reason in schedule.waiting.items():
-            self._move(query_id, LIVE, Phase.WAITING, reason)
-        return queries, schedule
-
-    def _live_query(self, record: QueryRecord) -> LiveQuery:
-        if record.id not in self._plans:  # plans never change once stored
-            stored = self.store.plans(record.id)
-            self._plans[record.id] = tuple(from_document(Plan, entry.plan) for entry in stored)
-        weight = record.spec.get("weight", 1.0)
-        return LiveQuery(id=record.id, weight=float(str(weight)), plans=self._plans[record.id])
-
-    async def _deploy(self, queries: list[LiveQuery], schedule: Schedule) -> None:
-        chosen = chosen_plans(queries, schedule)
-        starting = {q: p for q, p in chosen.items() if not _serves(self._status(q), p)}
-        await asyncio.to_thread(self._mark_deploying, starting)
+    async def _deploy(self, target: Target) -> None:
+        starting = {q: p for q, p in target.plans.items() if not _serves(self._status(q), p)}
+        await asyncio.to_thread(self._mark_phases, target, starting)
         desired = {
             query_id: await asyncio.to_thread(self._desired, plan)
-            for query_id, plan in chosen.items()
+            for query_id, plan in target.plans.items()
         }
-        self._plans = {query.id: query.plans for query in queries}
         await self.deployer.apply(desired)
-        statuses = {query_id: self._status(query_id) for query_id in chosen}
-        await asyncio.to_thread(self._mark_deployed, chosen, statuses)
+        statuses = {query_id: self._status(query_id) for query_id in target.plans}
+        await asyncio.to_thread(self._mark_deployed, target.plans, statuses)
 
-    def _mark_deploying(self, starting: Mapping[str, Plan]) -> None:
+    def _mark_phases(self, target: Target, starting: Mapping[str, Plan]) -> None:
+        # Whoever was marked under an older target after it had lost its machines waits after all.
+        for query_id in sorted(self._marked & target.waiting.keys()):
+            self._move(query_id, _DEPLOYED, Phase.WAITING, target.waiting[query_id])
+        self._marked = set(target.plans)
         for query_id, plan in starting.items():
             self._move(query_id, LIVE, Phase.DEPLOYING, f"starting plan {plan.id}")
 
@@ -159,7 +111,10 @@ class Reconciler:
         self, chosen: Mapping[str, Plan], statuses: Mapping[str, DeploymentStatus | None]
     ) -> None:
         failed = False
+        latest = self.target()
         for query_id, plan in chosen.items():
+            if latest is not None and query_id not in latest.plans:
+                continue  # it lost its machines meanwhile
             status = statuses[query_id]
             if _serves(status, plan):
                 self._move(query_id, LIVE, Phase.SERVING, "")

@@ -8,18 +8,21 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from api.bootstrap import Parts, make_deployer, make_parts
-from api.documents import from_document
 from api.reconciler import Reconciler
+from api.rescheduler import Rescheduler
+from api.services.capacity import Capacity
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
+from api.services.in_force import ScheduleInForce
 from api.services.knowledge import Knowledge
+from api.services.preview import Assessment, WhatIf, assess, live_problem, preview
 from api.services.requests import Requests
 from api.services.submission import Intake
 from api.settings import Settings, pin_numeric_threads
 from api.supervisor import Supervisor, spawn_with
 from deploy.orchestrator import DeploymentStatus
 from pipelines.errors import InvalidInput
-from scheduler.problem import Schedule
+from scheduler.problem import Problem, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Service:
         intake: Takes queries in.
         requests: Sends calls to deployments.
         deployer: Runs deployments.
+        capacity: The machines there are.
+        in_force: The schedule.
         knowledge: Answers from measurements.
     """
 
@@ -38,12 +43,33 @@ class Service:
     intake: Intake
     requests: Requests
     deployer: Deployer
+    capacity: Capacity
+    in_force: ScheduleInForce
     knowledge: Knowledge
 
-    def schedule(self) -> Schedule | None:
-        """Give the schedule in force; None before the first."""
-        stored = self.parts.store.schedule()
-        return None if stored is None else from_document(Schedule, stored)
+    def schedule(self) -> Schedule:
+        """Give the schedule in force; an empty one before the first."""
+        return self.in_force.read()[1].schedule
+
+    def problem(self) -> Problem:
+        """Give the scheduling problem as it stands."""
+        parts = self.parts
+        _, in_force = self.in_force.read()
+        return live_problem(parts.store, in_force, self.capacity.now(), parts.quotas)
+
+    def assess(self, schedule: Schedule) -> Assessment:
+        """Give how good a schedule is for the live queries."""
+        return assess(self.problem(), schedule)
+
+    def preview(self, change: WhatIf) -> tuple[Schedule, Assessment]:
+        """Give the schedule that a change would lead to, and how good it is.
+
+        Raises:
+            InvalidInput: See `api.services.preview.preview`.
+        """
+        _, in_force = self.in_force.read()
+        now = self.parts.clock.timestamp()
+        return preview(self.problem(), in_force, self.parts.upkeep, change, now=now)
 
     def status(self, query_id: str) -> DeploymentStatus | None:
         """Give how a query's deployment fares; None: it has none."""
@@ -72,7 +98,13 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
         store=parts.store, source=parts.measurements, infrastructure=parts.infrastructure
     )
     return Service(
-        parts=parts, intake=intake, requests=requests, deployer=deployer, knowledge=knowledge
+        parts=parts,
+        intake=intake,
+        requests=requests,
+        deployer=deployer,
+        capacity=Capacity(stated=parts.infrastructure, store=parts.schedules, clock=parts.clock),
+        in_force=ScheduleInForce(parts.schedules),
+        knowledge=knowledge,
     )
 
 
@@ -88,13 +120,15 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     now = parts.clock.timestamp()
     parts.store.requeue_silent(since=now, at=now)
     supervisor.start()
-    loop = asyncio.create_task(_reconciler(parts, service, deployer).run())
+    rescheduler = _rescheduler(parts, service)
+    reconciler = _reconciler(parts, service, rescheduler)
+    loops = [asyncio.create_task(loop.run()) for loop in (rescheduler, reconciler)]
     try:
         yield service
     finally:
-        loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
         parts.store.close()
@@ -112,12 +146,23 @@ def _supervisor(parts: Parts) -> Supervisor:
     )
 
 
-def _reconciler(parts: Parts, service: Service, deployer: Deployer) -> Reconciler:
+def _rescheduler(parts: Parts, service: Service) -> Rescheduler:
+    return Rescheduler(
+        store=parts.store,
+        in_force=service.in_force,
+        capacity=service.capacity,
+        upkeep=parts.upkeep,
+        quotas=parts.quotas,
+        clock=parts.clock,
+        every_s=parts.settings.reconcile_s,
+    )
+
+
+def _reconciler(parts: Parts, service: Service, rescheduler: Rescheduler) -> Reconciler:
     return Reconciler(
         store=parts.store,
-        infrastructure=parts.infrastructure,
-        policy=parts.policy,
-        deployer=deployer,
+        target=lambda: rescheduler.target,
+        deployer=service.deployer,
         catalogue=parts.catalogue,
         examples=service.requests.examples,
         clock=parts.clock,

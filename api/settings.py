@@ -48,6 +48,16 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        quotas: The largest part of each shared tier that a tenant's queries may hold together:
+            `acme=0.5,lab=0.25`, or the path of a YAML file of `tenant: part`. A tenant that is not
+            named may hold everything.
+        ageing_growth_s: Seconds of waiting that add a query's weight once more.
+        ageing_limit_s: Seconds of waiting after which a query may take the place of any other.
+        ageing_turn_s: Seconds that it keeps that place against others who waited too long.
+        reschedule_s: Seconds between two whole schedules while somebody has a claim to machines
+            that others hold.
+        migration_price: What moving a running query must win, in parts of its benefit; None:
+            what runs is never moved for the sake of a better schedule.
         outputs: Folder in which outputs of operators are kept for later queries and restarts;
             None: they are kept in memory, while a query is planned. Whoever changes an operator
             changes its version, or finds its old outputs here.
@@ -89,6 +99,12 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    quotas: str = ""
+    ageing_growth_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
+    ageing_turn_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
+    reschedule_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
     worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")

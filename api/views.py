@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from api.documents import from_document
+from api.phases import Phase
+from api.schedule_views import displaced_view, time_of
 from api.schemas import (
-    AssignmentView,
     DeploymentView,
     InstanceView,
-    MachineShare,
     ObservedView,
     PlanView,
     ProgressView,
     QueryRequest,
     QueryView,
-    ScheduleView,
     ShortfallView,
-    TierUse,
-    WaitingView,
     finished_view,
     plan_view,
     progress_view,
@@ -26,10 +23,11 @@ from api.schemas import (
     to_query,
 )
 from api.store.records import QueryRecord, StoredPlan
+from api.store.schedule_store import DisplacedRecord
 from deploy.monitor import Observed
 from deploy.orchestrator import DeploymentStatus
 from deploy.supervisor import InstanceStatus
-from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.slo import Slo
 from planner.result import PlanningResult, Progress
@@ -50,31 +48,40 @@ def stored_plan_view(
 
 
 def query_view(
-    record: QueryRecord, infrastructure: Infrastructure, schedule: Schedule | None
+    record: QueryRecord,
+    infrastructure: Infrastructure,
+    schedule: Schedule,
+    displaced: Sequence[DisplacedRecord] = (),
 ) -> QueryView:
-    """Give a query; the schedule in force tells which plan was chosen."""
+    """Give a query.
+
+    Args:
+        record: As stored.
+        infrastructure: Planned for.
+        schedule: In force: tells which plan was chosen, or why the query waits.
+        displaced: Where it had to make way, or others for it.
+    """
     request = request_of(record)
     slo = to_query(request).slo
     result = None if record.result is None else from_document(PlanningResult, record.result)
-    chosen = None if schedule is None else schedule.by_query.get(record.id)
+    chosen = next((a for a in schedule.assignments if a.query_id == record.id), None)
+    waits = record.phase is Phase.WAITING
+    why = schedule.waiting.get(record.id) if waits else None
     return QueryView(
         id=record.id,
         request=request,
         phase=record.phase,
-        submitted_at=_time(record.history[0].at),
-        updated_at=_time(record.history[-1].at),
+        submitted_at=time_of(record.history[0].at),
+        updated_at=time_of(record.history[-1].at),
         progress=_progress(record, result, slo, infrastructure),
         outcome=None if result is None else result.outcome.value,
         stopped_because=None if result is None else result.stopped_because,
         shortfall=_shortfall(result, slo, infrastructure),
         plan_id=None if chosen is None else chosen.plan_id,
-        message=record.message or None,
+        message=why or record.message or None,
+        displaced=[displaced_view(entry) for entry in displaced],
         idempotency_key=record.idempotency_key,
     )
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _progress(
@@ -93,47 +100,6 @@ def _shortfall(
     if result is None or result.shortfall is None:
         return None
     return shortfall_view(result.shortfall, slo, infrastructure)
-
-
-def schedule_view(schedule: Schedule | None, infrastructure: Infrastructure) -> ScheduleView:
-    """Give the schedule in force; an empty one before the first."""
-    if schedule is None:
-        schedule = Schedule(assignments=(), waiting={}, utilisation={})
-    return ScheduleView(
-        assignments=[
-            AssignmentView(
-                query_id=assignment.query_id,
-                plan_id=assignment.plan_id,
-                machines=[
-                    MachineShare(tier=tier, machine=machine, share=share)
-                    for tier, machine, share in assignment.machines
-                ],
-            )
-            for assignment in schedule.assignments
-        ],
-        waiting=[
-            WaitingView(query_id=query_id, reason=reason)
-            for query_id, reason in schedule.waiting.items()
-        ],
-        tiers=[_tier_use(tier, schedule) for tier in infrastructure.tiers],
-    )
-
-
-def _tier_use(tier: Tier, schedule: Schedule) -> TierUse:
-    shares = [
-        share
-        for assignment in schedule.assignments
-        for name, _, share in assignment.machines
-        if name == tier.name
-    ]
-    return TierUse(
-        tier=tier.name,
-        machines=tier.machines,
-        used=round(sum(shares), 6),
-        utilisation=schedule.utilisation.get(tier.name, 0.0),
-        dedicated=tier.dedicated,
-        emulated=tier.emulated,
-    )
 
 
 def deployment_view(

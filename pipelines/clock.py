@@ -38,6 +38,23 @@ class SystemClock:
             time.sleep(seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessorClock:
+    """Processor time of this process: what work costs, however busy the machine is."""
+
+    def now(self) -> float:
+        """Give the seconds that this process has computed, in all its threads."""
+        return time.process_time()
+
+    def timestamp(self) -> float:
+        """Give seconds since the Unix epoch, UTC."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread for `seconds` of the machine's time, in which it computes nothing."""
+        SystemClock().sleep(seconds)
+
+
 @dataclass(slots=True)
 class ManualClock:
     """Time that moves only when told to: for replays and tests."""

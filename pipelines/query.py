@@ -39,6 +39,9 @@ class PlanningLimits:
             )
 
 
+HIGHEST_PRIORITY = 9
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A pipeline on some data with objectives; the data itself is named by the caller's side.
@@ -48,6 +51,9 @@ class Query:
         slo: What must hold.
         request_rate_per_s: Expected requests per second, `> 0`; None: one request at a time.
         weight: Benefit of serving the query, `> 0`.
+        priority: From 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower
+            priority together, and takes their place.
+        tenant: Whose query it is, a name; what quotas count by. Empty: nobody's.
         duration_s: How long to serve it, `> 0`; None: until undeployed.
         limits: What planning may spend.
         seed: Of every random choice on the query's way, `>= 0`.
@@ -59,6 +65,8 @@ class Query:
     slo: Slo
     request_rate_per_s: float | None = None
     weight: float = 1.0
+    priority: int = 0
+    tenant: str = ""
     duration_s: float | None = None
     limits: PlanningLimits = field(default_factory=PlanningLimits)
     seed: int = 0
@@ -68,6 +76,11 @@ class Query:
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
         checks.positive("weight", self.weight)
+        fits = 0 <= self.priority <= HIGHEST_PRIORITY
+        rule = f"must be from 0 to {HIGHEST_PRIORITY}"
+        checks.require(fits, "priority", rule, self.priority)
+        if self.tenant:
+            checks.name("tenant", self.tenant)
         checks.require(self.seed >= 0, "seed", "must be >= 0", self.seed)
         if self.request_rate_per_s is not None:
             checks.positive("request_rate_per_s", self.request_rate_per_s)

@@ -48,6 +48,8 @@ class Shortfall:
         sentence: All this in words.
         relaxations: SLO -> the value nearest to the one asked for that a measured plan would
             have met, the other SLOs kept. An SLO is missing when relaxing it alone helps none.
+        sure_relaxations: The same with the confidence of the estimates: a bound at the estimate
+            itself may well be missed.
         evidence: What it rests on, in words.
     """
 
@@ -56,6 +58,7 @@ class Shortfall:
     sentence: str
     relaxations: Mapping[str, float]
     evidence: str
+    sure_relaxations: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

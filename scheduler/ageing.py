@@ -50,6 +50,10 @@ class Ageing:
         checks.non_negative("limit_s", self.limit_s)
         checks.non_negative("turn_s", self.turn_s)
 
+    def growth(self, waited_s: float) -> float:
+        """Give what the weight of a query that waits is multiplied by."""
+        return 1 + waited_s / self.growth_s
+
     def longest_wait_s(self, queries: int, interval_s: float) -> float:
         """Give the bound on waiting among so many live queries; see the module."""
         return self.limit_s + queries * (self.turn_s + interval_s)
@@ -110,7 +114,7 @@ def aged(problem: Problem, standings: Mapping[str, Standing], ageing: Ageing) ->
             candidates.append(replace(c, priority=top))
         elif c.query_id in standings and c.query_id not in problem.running:
             waited = standings[c.query_id].since_s
-            candidates.append(replace(c, weight=c.weight * (1 + waited / ageing.growth_s)))
+            candidates.append(replace(c, weight=c.weight * ageing.growth(waited)))
         else:
             candidates.append(c)
     return replace(way, candidates=tuple(candidates))

@@ -11,7 +11,7 @@ either served or waits; nobody is lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,8 +61,20 @@ class _Ready:
 class LiveSchedule:
     """Live queries, where they run, and who waits."""
 
-    def __init__(self, problem: Problem, schedule: Schedule) -> None:
-        """Start from a problem and a valid schedule of it; prices are worked out once."""
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        growth: Callable[[str], float] = lambda query_id: 1.0,
+    ) -> None:
+        """Start from a problem and a valid schedule of it; prices are worked out once.
+
+        Args:
+            problem: All live queries, and the machines.
+            schedule: Who runs where.
+            growth: What a waiting query's weight is multiplied by when room comes free.
+        """
+        self._growth = growth
         self._problem = replace(problem, candidates=(), running={})
         self._shared = [t for t in problem.tiers if not t.dedicated]
         self._own = [t for t in problem.tiers if t.dedicated]
@@ -154,6 +166,23 @@ class LiveSchedule:
         admitted = {a.query_id: a for a in (*moved, *filled)}
         evicted = tuple(q for q in homeless if q not in admitted)
         return Change(admitted=tuple(admitted.values()), evicted=evicted)
+
+    @property
+    def least_priority_served(self) -> int | None:
+        """The lowest priority of those that run on shared machines; None: nobody does."""
+        shared = {tier.name for tier in self._shared}
+        return min(
+            (
+                self.priority(q)
+                for q, assignment in self._served.items()
+                if any(s.tier in shared for s in assignment.machines)
+            ),
+            default=None,
+        )
+
+    def priority(self, query_id: str) -> int:
+        """Give the priority of a live query."""
+        return self._ready[query_id].candidate.priority
 
     def problem(self) -> Problem:
         """Give the problem as it stands: what a full reschedule is asked."""
@@ -271,7 +300,7 @@ class LiveSchedule:
 
         def rank(query: str) -> tuple[int, float, str]:
             ready = self._ready[query]
-            return -ready.candidate.priority, -ready.rate, query
+            return -ready.candidate.priority, -ready.rate * self._growth(query), query
 
         return sorted(found, key=rank)
 

@@ -43,35 +43,48 @@ def reasons(problem: Problem, assignments: Sequence[Assignment]) -> dict[str, st
 def _reason(
     problem: Problem, candidate: Candidate, packing: Packing, held: Mapping[tuple[str, str], int]
 ) -> str:
-    why = _over_quota(problem, candidate, packing, held) or why_waiting(
-        candidate, packing, problem.tiers
-    )
+    why = _why(problem, candidate, packing, held)
     before = problem.running.get(candidate.query_id)
     return why if before is None else f"Its plan {before.plan_id} lost its machines. {why}"
 
 
-def _over_quota(
+def _why(
     problem: Problem, candidate: Candidate, packing: Packing, held: Mapping[tuple[str, str], int]
+) -> str:
+    """Tell of the quota where only that is in the way, of machines else; of both if both are."""
+    beyond = [_beyond_quota(problem, candidate.tenant, plan, held) for plan in candidate.plans]
+    for plan, words in zip(candidate.plans, beyond, strict=True):
+        if words is not None and not packing.missing(plan.demand):
+            return words
+    why = why_waiting(candidate, packing, problem.tiers)
+    return f"{why} Besides: {beyond[0]}" if all(beyond) else why
+
+
+def _beyond_quota(
+    problem: Problem, tenant: str, plan: PlanOption, held: Mapping[tuple[str, str], int]
 ) -> str | None:
-    """Give the words when a plan would find room and only the quota is in its way."""
-    tenant = candidate.tenant
+    """Give what of a plan is above its tenant's quota, in words; None when nothing is."""
     if tenant not in problem.quotas:
         return None
-    for plan in candidate.plans:
-        if packing.missing(plan.demand):
-            continue
-        for tier in problem.tiers:
-            needs = aggregate_parts(plan.demand, (tier.name,))
-            most = quota_parts(problem, tenant, tier)
-            over = held.get((tenant, tier.name), 0) + needs - most
-            if needs and over > 0 and not tier.dedicated:
-                return (
-                    f"Its plan {plan.plan_id} needs {needs / PARTS:g} machines of {tier.name}, "
-                    f"but tenant {tenant} may hold {most / PARTS:g} and would hold "
-                    f"{over / PARTS:g} more. What would let it in: another query of {tenant} "
-                    f"giving back {over / PARTS:g} of {tier.name}, or a larger quota."
-                )
+    for tier in problem.tiers:
+        needs = aggregate_parts(plan.demand, (tier.name,))
+        most = quota_parts(problem, tenant, tier)
+        over = held.get((tenant, tier.name), 0) + needs - most
+        if needs and over > 0 and not tier.dedicated:
+            way = _way_within(tenant, needs, most, over)
+            return (
+                f"Its plan {plan.plan_id} needs {needs / PARTS:g} machines of {tier.name}, "
+                f"but tenant {tenant} may hold {most / PARTS:g} and would hold "
+                f"{over / PARTS:g} more. What would let it in: {way} "
+                f"of {tier.name}, or a larger quota."
+            )
     return None
+
+
+def _way_within(tenant: str, needs: int, most: int, over: int) -> str:
+    if needs > most:
+        return "more machines"
+    return f"another query of {tenant} giving back {over / PARTS:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from math import inf, isfinite, nan
 from pathlib import Path
 
 from pipelines import checks
-from pipelines.clock import Clock, SystemClock
+from pipelines.clock import Clock
 from pipelines.infrastructure import Tier
 from scheduler.baselines.fcfs import Fcfs
 from scheduler.baselines.local_best import LocalBest
@@ -30,9 +30,10 @@ from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Priced
 from scheduler.prices import dual_prices
 from scheduler.problem import Problem, Schedule, validate
+from scheduler.problem_form import schedule_to_dict
 from scheduler.rental import Rental, rented_usd_per_hour
 from studies import ilp_gap_report
-from studies.problem_file import schedule_to_dict
+from studies.stopwatch import Reading, Stopwatch
 
 ILP = "ilp"
 POLICIES = ("greedy", "priced", "fcfs", "local-best", ILP)
@@ -72,7 +73,8 @@ class Row:
         cost: Dollars per hour of all machines that hold anything, as whole machines.
         bound: No schedule is better: the integer program's, or that of the linear relaxation.
         proven: Whether the bound is the optimum.
-        seconds: The policy took.
+        seconds: The policy took, of the machine's time.
+        cpu_seconds: Of the processor's, in this process: CBC runs in another.
     """
 
     queries: int
@@ -87,6 +89,7 @@ class Row:
     bound: float
     proven: bool
     seconds: float
+    cpu_seconds: float
 
     @property
     def ratio(self) -> float:
@@ -129,7 +132,8 @@ class Draw:
         queries: Sizes; for each of them one problem per seed.
         plans: Of a query.
         tiers: With their machines.
-        seeds: 0 up to this.
+        seeds: How many.
+        first_seed: The first of them, `>= 0`.
         largest: Share of the largest item.
         weights: How queries differ in weight.
         load: If given, machines are set so that the least that all queries could ask for is this
@@ -140,6 +144,7 @@ class Draw:
     plans: int
     tiers: tuple[Tier, ...]
     seeds: int = 1
+    first_seed: int = 0
     largest: float = 1.0
     weights: Weights = Weights.UNLIKE
     load: float | None = None
@@ -149,6 +154,7 @@ class Draw:
             checks.require(queries >= 1, "queries", "must be >= 1", queries)
         checks.positive("plans", self.plans)
         checks.positive("seeds", self.seeds)
+        checks.non_negative("first_seed", self.first_seed)
         if self.load is not None:
             checks.positive("load", self.load)
 
@@ -160,7 +166,7 @@ def cases(draw: Draw, objective: Objective) -> tuple[Case, ...]:
     """
     found = []
     for queries in draw.queries:
-        for seed in range(draw.seeds):
+        for seed in range(draw.first_seed, draw.first_seed + draw.seeds):
             recipe = Recipe(
                 queries=queries,
                 plans=draw.plans,
@@ -202,28 +208,31 @@ def run(
     out: Path,
     *,
     schedule_out: Path | None = None,
-    clock: Clock | None = None,
+    stopwatch: Stopwatch | None = None,
     observer: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
     """Run the policies; write `ilp.csv`, `ilp.svg` and `ilp.html` into a folder.
+
+    The time limits of `greedy` to `local-best` count processor seconds here, so that what they
+    reach does not depend on what else the machine does.
 
     Args:
         problems: To run on.
         question: What is compared.
         out: Folder; made if needed. What is there of an earlier run is replaced.
         schedule_out: File that gets what each policy chose, as JSON.
-        clock: Of the seconds told; None: the system's.
+        stopwatch: Of the seconds told; None: the system's.
         observer: Gets each row as soon as it is there.
 
     Raises:
         ArithmeticError: If a policy gave an invalid schedule.
     """
-    clock = SystemClock() if clock is None else clock
+    stopwatch = Stopwatch() if stopwatch is None else stopwatch
     rows: list[Row] = []
     chosen: list[Mapping[str, object]] = []
     out.mkdir(parents=True, exist_ok=True)
     for case in problems:
-        for row, schedule in _compare(case, question, clock):
+        for row, schedule in _compare(case, question, stopwatch):
             rows.append(row)
             observer(row)
             about = {"case": case.name, "policy": row.policy, "objective": row.objective}
@@ -235,11 +244,11 @@ def run(
     return tuple(rows)
 
 
-def _compare(case: Case, question: Question, clock: Clock) -> list[tuple[Row, Schedule]]:
+def _compare(case: Case, question: Question, stopwatch: Stopwatch) -> list[tuple[Row, Schedule]]:
     bound, proven = relaxed_bound(case.problem, question.objective), False
     found: list[tuple[Row, Schedule]] = []
     for name in question.policies:
-        started = clock.now()
+        started = stopwatch.read()
         if name == ILP:
             ilp = Ilp(objective=question.objective, time_limit_s=question.time_limit_s)
             solved = ilp.solve(case.problem)
@@ -248,18 +257,19 @@ def _compare(case: Case, question: Question, clock: Clock) -> list[tuple[Row, Sc
                 limited = question.objective is Objective.GOODPUT
                 bound = min(bound, solved.bound) if limited else max(bound, solved.bound)
         else:
-            schedule = policy_of(name, question.objective).schedule(case.problem)
-        found.append((_row(case, question, name, schedule, clock.now() - started), schedule))
+            schedule = policy_of(name, question.objective, stopwatch.cpu).schedule(case.problem)
+        took = stopwatch.read().since(started)
+        found.append((_row(case, question, name, schedule, took), schedule))
     return [(replace(row, bound=bound, proven=proven), schedule) for row, schedule in found]
 
 
-def policy_of(name: str, objective: Objective) -> SchedulingPolicy:
-    """Give the policy of a name in its form for an objective."""
+def policy_of(name: str, objective: Objective, clock: Clock) -> SchedulingPolicy:
+    """Give the policy of a name in its form for an objective; `clock` counts its time limit."""
     money = objective is Objective.COST
     ranking = Ranking.MONEY if money else Ranking.DEMAND
     made: dict[str, SchedulingPolicy] = {
         "greedy": Greedy(ranking=ranking),
-        "priced": Rental() if money else Priced(),
+        "priced": Rental(clock=clock) if money else Priced(clock=clock),
         "fcfs": Fcfs(),
         "local-best": LocalBest(ranking=ranking),
     }
@@ -278,7 +288,7 @@ def relaxed_bound(problem: Problem, objective: Objective) -> float:
     return float(least.sum())
 
 
-def _row(case: Case, question: Question, policy: str, schedule: Schedule, seconds: float) -> Row:
+def _row(case: Case, question: Question, policy: str, schedule: Schedule, took: Reading) -> Row:
     wrong = validate(case.problem, schedule)
     if wrong:
         raise ArithmeticError(f"{policy} on {case.name}: {wrong[0]}")
@@ -295,13 +305,14 @@ def _row(case: Case, question: Question, policy: str, schedule: Schedule, second
         cost=rented_usd_per_hour(case.problem.tiers, schedule),
         bound=nan,
         proven=False,
-        seconds=seconds,
+        seconds=took.wall_s,
+        cpu_seconds=took.cpu_s,
     )
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Write one line per row, under the names of `Row`."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, [field.name for field in fields(Row)])
+        table = csv.DictWriter(file, [column.name for column in fields(Row)])
         table.writeheader()
         table.writerows(asdict(row) for row in rows)

@@ -18,7 +18,7 @@ from api.cli.options import DEFAULT_URL, QueryFile, QueryId, Token, Url, connect
 from api.cli.screen import Screen
 from api.client import Client, Refused
 from api.phases import UNFINISHED, Phase
-from api.query_file import read_query
+from api.query_file import query_of, read_document
 from api.rendering import formats
 from api.rendering.live import Follow
 from api.rendering.tables import plans_table, progress_line, queries_table, query_text
@@ -56,11 +56,19 @@ def submit(
         typer.Option("--key", help="Idempotency key: the same key submits once.", metavar="TEXT"),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow it until it is served.")] = False,
+    priority: Annotated[
+        int | None, typer.Option("--priority", help="Instead of the file's, 0 to 9.")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Whose it is, instead of the file's.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
 ) -> None:
     """Submit a query to the service; prints its id."""
-    request = read_query(file)
+    told = {"priority": priority, "tenant": tenant}
+    given = {name: value for name, value in told.items() if value is not None}
+    request = query_of({**read_document(file), **given})
     for line in formats.defaults(request):
         screen.note(line)
     with connect(url, token) as client:
@@ -82,6 +90,9 @@ def status(
     phase: Annotated[
         Phase | None, typer.Option("--phase", help="List only queries in this phase.")
     ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="List only queries of this tenant.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
 ) -> None:
@@ -96,9 +107,11 @@ def status(
             return
         if watch:
             raise InvalidInput.of("--watch", "must come with the id of a query", None)
-        found = list(client.all_queries(phase=phase))
+        found = list(client.all_queries(phase=phase, tenant=tenant))
     if phase is not None:
         screen.note(f"only queries in phase {phase.value}")
+    if tenant is not None:
+        screen.note(f"only queries of tenant {tenant}")
     items = [query.model_dump(mode="json") for query in found]
     screen.show(queries_table(found), document={"items": items})
 
@@ -122,7 +135,13 @@ def plans(screen: Screen, query_id: QueryId, url: Url = DEFAULT_URL, token: Toke
 
 def export(
     screen: Screen,
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="Id of a query or plan.")],
+    identifier: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Id of a query or plan.")
+    ] = None,
+    problem: Annotated[
+        bool,
+        typer.Option("--problem", help="Write the scheduling problem, for `circinus study ilp`."),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write here instead of stdout; must be new.")
     ] = None,
@@ -132,10 +151,12 @@ def export(
     url: Url = DEFAULT_URL,
     token: Token = None,
 ) -> None:
-    """Write a query with its plans, or one plan, as YAML or JSON."""
+    """Write a query with its plans, or one plan, as YAML or JSON; or the problem, as JSON."""
+    if problem == (identifier is not None):
+        raise InvalidInput.of("ID", "must be given, or --problem instead of it", identifier)
     with connect(url, token) as client:
-        document = _exported(client, identifier)
-    as_json = screen.as_json or form == "json"
+        document = client.problem() if identifier is None else _exported(client, identifier)
+    as_json = screen.as_json or form == "json" or problem
     if out is None:
         text = _written(document, as_json=as_json)
         typer.echo(text, nl=False)

@@ -13,7 +13,7 @@ from api.cli.command import command
 from api.cli.options import DEFAULT_URL, QueryId, Token, Url, connect
 from api.cli.screen import Screen
 from api.rendering import formats
-from api.rendering.tables import schedule_table
+from api.rendering.tables import schedule_table, tiers_table
 from api.schemas import RequestBody, RequestReply, faults_of
 from pipelines.errors import InvalidInput
 
@@ -21,6 +21,7 @@ from pipelines.errors import InvalidInput
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     command(app, "schedule")(schedule)
+    command(app, "capacity")(capacity)
     command(app, "request")(request)
     command(app, "undeploy")(undeploy)
 
@@ -30,6 +31,22 @@ def schedule(screen: Screen, url: Url = DEFAULT_URL, token: Token = None) -> Non
     with connect(url, token) as client:
         found = client.schedule()
     screen.show(schedule_table(found), document=found)
+
+
+def capacity(
+    screen: Screen,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TIER=N]...", help="Machines of a tier; TIER=stated undoes it."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+) -> None:
+    """Show the machines of every tier, or let some come or go."""
+    machines = _machines(changes or [])
+    with connect(url, token) as client:
+        found = client.set_machines(machines) if machines else client.infrastructure()
+    screen.show(tiers_table(found), document=found)
 
 
 def request(
@@ -71,6 +88,18 @@ def undeploy(
     with connect(url, token) as client:
         query = client.undeploy(query_id)
     screen.show(f"{query.id}: {query.phase.value}", document=query)
+
+
+def _machines(changes: list[str]) -> dict[str, int | None]:
+    machines: dict[str, int | None] = {}
+    for change in changes:
+        tier, _, number = change.partition("=")
+        asked = number == "stated" or (number.isascii() and number.isdecimal())
+        if not asked or tier in machines:
+            rule = "must be TIER=N or TIER=stated, each tier once"
+            raise InvalidInput.of("TIER=N", rule, change)
+        machines[tier] = None if number == "stated" else int(number[:12])
+    return machines
 
 
 def _input(text: str) -> object:

@@ -42,6 +42,9 @@ def ilp(
         str, typer.Option("--tiers", help="Preset or YAML file with the tiers.")
     ] = "four-tier",
     seeds: Annotated[int, typer.Option("--seeds", help="Problems of each size.", min=1)] = 3,
+    first_seed: Annotated[
+        int, typer.Option("--first-seed", help="The first of their seeds.", min=0)
+    ] = 0,
     policies: Annotated[
         str, typer.Option("--policies", help=f"By commas, among {', '.join(POLICIES)}.")
     ] = ",".join(POLICIES),
@@ -82,6 +85,7 @@ def ilp(
             plans=plans,
             tiers=read_infrastructure(tiers).tiers,
             seeds=seeds,
+            first_seed=first_seed,
             largest=largest,
             weights=weights,
             load=load,

@@ -13,6 +13,7 @@ from api.phases import Phase
 from api.rendering import formats
 from api.schemas import (
     DeploymentView,
+    DisplacedView,
     InfrastructureView,
     PlanView,
     ProgressView,
@@ -107,14 +108,20 @@ def shortfall_text(shortfall: ShortfallView) -> RenderableType:
 
 def queries_table(queries: Iterable[QueryView]) -> RenderableType:
     """Give queries, newest first."""
-    made = table("Queries", "query", "pipeline", "phase", "objectives", "submitted (UTC)")
+    queries = list(queries)
+    owned = any(query.request.tenant or query.request.priority for query in queries)
+    more = ("tenant", "priority") if owned else ()
+    columns = ("query", "pipeline", "phase", "objectives", "submitted (UTC)", *more)
+    made = table("Queries", *columns, right=[6])
     for query in queries:
+        whose = (Text(query.request.tenant), str(query.request.priority)) if owned else ()
         made.add_row(
             Text(query.id),
             Text(query.request.pipeline),
             phase_text(query.phase),
             formats.objectives(query.request),
             query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
+            *whose,
         )
     return made if made.row_count else Text("No queries.")
 
@@ -133,6 +140,8 @@ def query_text(query: QueryView) -> RenderableType:
     rows.add_row("objectives", formats.objectives(query.request))
     rows.add_row("submitted", query.submitted_at.strftime("%Y-%m-%d %H:%M:%S UTC"))
     told = [
+        ("tenant", query.request.tenant),
+        ("priority", str(query.request.priority or "")),
         ("outcome", query.outcome),
         ("stopped because", query.stopped_because),
         ("plan", query.plan_id),
@@ -143,6 +152,8 @@ def query_text(query: QueryView) -> RenderableType:
             rows.add_row(name, Text(value))
     if query.progress is not None:
         rows.add_row("progress", Text(progress_line(query)))
+    for line in displaced_lines(query.displaced):
+        rows.add_row("displaced", Text(line))
     parts: list[RenderableType] = [rows]
     if query.shortfall is not None:
         parts.append(shortfall_text(query.shortfall))
@@ -241,7 +252,26 @@ def schedule_table(
     parts: list[RenderableType] = [admitted if admitted.row_count else Text("Nothing scheduled.")]
     if waiting.row_count:
         parts.append(waiting)
-    return Group(*parts, tiers)
+    notes = [Text(f"  {line}") for line in _quality(schedule)]
+    return Group(*parts, tiers, *notes, *map(Text, displaced_lines(schedule.displaced)))
+
+
+def _quality(schedule: ScheduleView) -> list[str]:
+    if schedule.goodput is None or schedule.bound is None or schedule.gap is None:
+        return []
+    return [
+        f"Goodput {schedule.goodput:g}; no schedule reaches more than {schedule.bound:.6g}, "
+        f"so at most {schedule.gap:.1%} is missing."
+    ]
+
+
+def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
+    """Give who had to make way for whom, and when."""
+    return [
+        f"{'' if entry.at is None else entry.at.strftime('%Y-%m-%d %H:%M:%S UTC: ')}"
+        f"{entry.sentence}"
+        for entry in displaced
+    ]
 
 
 def deployment_table(deployment: DeploymentView) -> RenderableType:

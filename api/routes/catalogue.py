@@ -10,6 +10,7 @@ from api.routes.service import ServiceOf
 from api.schemas import (
     HealthView,
     InfrastructureView,
+    MachinesBody,
     PipelineList,
     infrastructure_view,
     pipeline_view,
@@ -29,14 +30,20 @@ def pipelines(service: ServiceOf) -> PipelineList:
 
 @router.get("/v1/infrastructure")
 def infrastructure(service: ServiceOf) -> InfrastructureView:
-    """Give the tiers, machines and links that the service plans for."""
-    return infrastructure_view(service.parts.infrastructure)
+    """Give the tiers, machines and links as they are now."""
+    return infrastructure_view(service.capacity.now())
+
+
+@router.patch("/v1/infrastructure")
+def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
+    """Let machines of tiers come or go; the schedule follows within a moment."""
+    return infrastructure_view(service.capacity.set_machines(body.machines))
 
 
 @router.get("/healthz")
 def health(service: ServiceOf) -> HealthView:
     """Give whether the service is up. Needs no token."""
-    service.parts.store.schedule()  # raises when the database is gone
+    service.parts.schedules.revision()  # raises when the database is gone
     return HealthView(version=service_version())
 
 

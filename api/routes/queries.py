@@ -11,6 +11,7 @@ from api.routes.service import ServiceOf
 from api.schemas import QueryPage, QueryRequest, QueryView, to_query
 from api.services.listing import LARGEST_PAGE, page_of
 from api.services.submission import Submission
+from api.shown_schedule import LATEST
 from api.views import query_view
 
 router = APIRouter(prefix="/v1/queries", tags=["queries"])
@@ -35,11 +36,17 @@ def page(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     phase: Phase | None = None,
+    tenant: Annotated[str | None, Query(max_length=63)] = None,
     key_prefix: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
 ) -> QueryPage:
     """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
     found = page_of(
-        service.parts.store, limit=limit, cursor=cursor, phase=phase, key_prefix=key_prefix
+        service.parts.store,
+        limit=limit,
+        cursor=cursor,
+        phase=phase,
+        tenant=tenant,
+        key_prefix=key_prefix,
     )
     infrastructure, schedule = service.parts.infrastructure, service.schedule()
     items = [query_view(record, infrastructure, schedule) for record in found.records]
@@ -48,9 +55,11 @@ def page(
 
 @router.get("/{query_id}")
 def query(query_id: str, service: ServiceOf) -> QueryView:
-    """Give a query: its phase, best plan so far, spend."""
-    record = service.parts.store.query(query_id)
-    return query_view(record, service.parts.infrastructure, service.schedule())
+    """Give a query: its phase, best plan so far, spend; who made way for whom."""
+    parts = service.parts
+    record = parts.store.query(query_id)
+    displaced = parts.schedules.displaced(limit=LATEST, query_id=query_id)
+    return query_view(record, parts.infrastructure, service.schedule(), displaced)
 
 
 @router.post("/{query_id}:cancel")
@@ -69,4 +78,5 @@ def _submission(request: QueryRequest, idempotency_key: str | None) -> Submissio
         spec=request.model_dump(mode="json", exclude_none=True),
         local_paths={field: path for field, path in paths.items() if path is not None},
         idempotency_key=idempotency_key,
+        tenant=request.tenant,
     )

@@ -7,12 +7,14 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Request
 
 from api.service import Service
+from api.shown_schedule import ShownSchedule
 from pipelines.errors import Unavailable
 
 
 def provide(app: FastAPI, service: Service) -> None:
     """Let the handlers of an application use a service."""
     app.state.service = service
+    app.state.schedule = ShownSchedule(service)
 
 
 def _service_of(request: Request) -> Service:
@@ -23,3 +25,12 @@ def _service_of(request: Request) -> Service:
 
 
 ServiceOf = Annotated[Service, Depends(_service_of)]
+
+
+def _schedule_of(request: Request, _service: ServiceOf) -> ShownSchedule:
+    shown: ShownSchedule = request.app.state.schedule
+    return shown
+
+
+ScheduleOf = Annotated[ShownSchedule, Depends(_schedule_of)]
+"""The schedule in force, rendered."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from api.schemas.base import View
+from api.schemas.base import Input, View
 from pipelines.configuration import ConfigurationSpace
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure
@@ -63,7 +65,7 @@ class TierView(View):
     name: str
     """Unique within the infrastructure."""
     machines: int
-    """How many there are; of a dedicated tier, that each query has."""
+    """How many there are now; of a dedicated tier, that each query has."""
     price_usd_per_hour: float
     """Of one whole machine."""
     speed_factor: float
@@ -87,6 +89,13 @@ class LinkView(View):
     """Seconds until the first byte arrives."""
     emulated: bool
     """Whether the time is put on by waiting."""
+
+
+class MachinesBody(Input):
+    """Machines that come or go."""
+
+    machines: Annotated[dict[str, int | None], Field(min_length=1, max_length=1000)]
+    """Shared tier -> how many it has from now on; none: as many as the infrastructure states."""
 
 
 class InfrastructureView(View):

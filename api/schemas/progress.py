@@ -12,6 +12,7 @@ from api.schemas.bill import BillView, bill_view
 from api.schemas.deployments import DeploymentView
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
+from api.schemas.schedule import DisplacedView
 from pipelines.infrastructure import Infrastructure
 from pipelines.slo import Slo
 from planner.result import PlanningResult, Progress, Shortfall
@@ -60,6 +61,8 @@ class ShortfallView(View):
     """The same in words."""
     relaxations: dict[str, float] = Field(default_factory=dict)
     """SLO -> the nearest bound that a measured plan would have met, the others as they are."""
+    sure_relaxations: dict[str, float] = Field(default_factory=dict)
+    """The same with the confidence of the estimates."""
     evidence: str | None = None
     """What the answer rests on."""
 
@@ -93,6 +96,8 @@ class QueryView(View):
     """With which it was submitted; none: without."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
+    displaced: list[DisplacedView] = Field(default_factory=list)
+    """Where it had to make way, or others for it, the latest first; empty in lists."""
 
 
 class QueryPage(View):
@@ -151,5 +156,6 @@ def shortfall_view(
         closest=None if closest is None else plan_view(closest, slo, infrastructure),
         sentence=shortfall.sentence,
         relaxations=dict(shortfall.relaxations),
+        sure_relaxations=dict(shortfall.sure_relaxations),
         evidence=shortfall.evidence,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from api.schemas.base import Input
 from api.schemas.restrictions import (
@@ -14,9 +14,10 @@ from api.schemas.restrictions import (
     to_device,
     to_restrictions,
 )
+from pipelines import checks
 from pipelines.dataset import LARGEST_DATASET
 from pipelines.errors import Fault, InvalidInput
-from pipelines.query import PlanningLimits, Query
+from pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
 from pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
 
 LARGEST_SEED = 2**63 - 1
@@ -27,6 +28,17 @@ LONGEST_TEXT = 4096
 
 _PIPELINE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}(:[A-Za-z_][A-Za-z0-9_.]{0,126})?")
 
+Weight = Annotated[float, Field(gt=0)]
+Priority = Annotated[int, Field(ge=0, le=HIGHEST_PRIORITY)]
+
+
+def _tenant(value: str) -> str:
+    if value:
+        checks.name("", value)
+    return value
+
+
+Tenant = Annotated[str, AfterValidator(_tenant)]
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
@@ -129,8 +141,12 @@ class QueryRequest(Input):
     """What must hold."""
     request_rate_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
     """Expected requests per second; left out: one request at a time."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Weight = 1.0
     """Benefit of serving the query, relative to others."""
+    priority: Priority = 0
+    """Goes before any number of queries of lower priority, and takes their place."""
+    tenant: Tenant = ""
+    """Whose query it is: a name that the service's quotas count by; left out: nobody's."""
     duration_s: PositiveSeconds | None = None
     """Seconds to serve it; left out: until it is undeployed."""
     limits: LimitsRequest = Field(default_factory=LimitsRequest)
@@ -176,6 +192,8 @@ def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
         slo=_slo(request.slo),
         request_rate_per_s=request.request_rate_per_s,
         weight=request.weight,
+        priority=request.priority,
+        tenant=request.tenant,
         duration_s=request.duration_s,
         limits=PlanningLimits(**request.limits.model_dump()),
         seed=request.seed,

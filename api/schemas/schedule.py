@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from api.schemas.base import Input, View
+from api.schemas.query import Priority, Tenant, Weight
 
 
 class MachineShare(View):
@@ -29,6 +30,8 @@ class AssignmentView(View):
     """With which plan."""
     machines: list[MachineShare]
     """On which machines."""
+    since: AwareDatetime | None = None
+    """Since when it is served, UTC."""
 
 
 class WaitingView(View):
@@ -37,7 +40,24 @@ class WaitingView(View):
     query_id: str
     """Which query."""
     reason: str
-    """Why, in words."""
+    """Why, and what would let it in, in words."""
+    since: AwareDatetime | None = None
+    """Since when it waits, UTC."""
+
+
+class DisplacedView(View):
+    """A query that had to make way."""
+
+    query_id: str
+    """Who ran."""
+    by: str | None
+    """Who came onto its machines; none: its machines or its plan are gone."""
+    moved: bool
+    """Whether it is served all the same, elsewhere or with another plan."""
+    sentence: str
+    """The same in words."""
+    at: AwareDatetime | None = None
+    """When, UTC; none in a preview."""
 
 
 class TierUse(View):
@@ -67,13 +87,18 @@ class ScheduleView(View):
     tiers: list[TierUse]
     """Every tier of the infrastructure."""
     goodput: float | None = None
-    """Sum of the weights of the live queries that are served."""
+    """The objective: sum of the weights of the live queries that are served, scaled where
+    priorities differ, so that one query outweighs all of lower priority."""
     bound: float | None = None
     """No schedule on these machines serves more weight (linear relaxation)."""
     gap: float | None = None
     """Part of the bound that is not reached, in [0, 1]; the optimum may be nearer."""
-    displaced: list[str] = Field(default_factory=list)
-    """Live queries that ran and would be stopped or moved, and for whom."""
+    displaced: list[DisplacedView] = Field(default_factory=list)
+    """Who had to make way lately, the latest first; in a preview, who would."""
+    revision: int | None = None
+    """Counts schedules; none in a preview."""
+    made_at: AwareDatetime | None = None
+    """When it was made, UTC; none in a preview and before the first."""
 
 
 class DemandInput(Input):
@@ -103,8 +128,12 @@ class ArrivalInput(Input):
     """Unlike those of the live queries."""
     plans: Annotated[list[PlanInput], Field(min_length=1, max_length=1000)]
     """Any of them would do."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Weight = 1.0
     """Benefit of serving it."""
+    priority: Priority = 0
+    """Goes before any number of queries of lower priority."""
+    tenant: Tenant = ""
+    """Whose it is; quotas count by it."""
 
 
 class PreviewBody(Input):
@@ -116,3 +145,5 @@ class PreviewBody(Input):
     """Live queries that would be gone."""
     arriving: list[ArrivalInput] = Field(default_factory=list, max_length=1000)
     """Queries that would come."""
+    quotas: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    """Tenant -> largest part of each shared tier, instead of its quota."""

@@ -36,6 +36,7 @@ def page_of(
     limit: int,
     cursor: str | None,
     phase: Phase | None,
+    tenant: str | None = None,
     key_prefix: str | None = None,
 ) -> Page:
     """Give a page of queries.
@@ -45,6 +46,7 @@ def page_of(
         limit: Most to give, from 1 to `LARGEST_PAGE`.
         cursor: Of the page before; None: from the newest.
         phase: Only those in it; None: any.
+        tenant: Only this one's queries; None: anybody's.
         key_prefix: Only those whose idempotency key begins so; None: any.
 
     Raises:
@@ -53,7 +55,9 @@ def page_of(
     before = None if cursor is None else _decoded(cursor)
     phases = None if phase is None else frozenset({phase})
     # One more than asked for tells whether there is a page after this one.
-    records = store.queries(limit=limit + 1, before=before, phases=phases, key_prefix=key_prefix)
+    records = store.queries(
+        limit=limit + 1, before=before, phases=phases, tenant=tenant, key_prefix=key_prefix
+    )
     more = len(records) > limit
     shown = records[:limit]
     return Page(records=shown, next_cursor=_encoded(shown[-1].serial) if more else None)

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from api.documents import from_document
 from api.phases import LIVE
-from api.services.listing import all_in
+from api.services.in_force import InForce
 from api.services.scheduling import LiveQuery, problem_of
-from api.store.records import QueryRecord
 from api.store.store import Store
 from pipelines import checks
 from pipelines.infrastructure import Infrastructure
-from pipelines.plan import Plan
 from scheduler.compiled import Compiled, benefits
-from scheduler.displacement import displacements
-from scheduler.policy import SchedulingPolicy
+from scheduler.displacement import Displacement, displacements
 from scheduler.prices import dual_prices
 from scheduler.problem import Candidate, Problem, Schedule
+from scheduler.rolling import Times, Upkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +23,15 @@ class Assessment:
     """How good a schedule is.
 
     Attributes:
-        goodput: Sum of the weights of the live queries that it serves.
+        goodput: Sum of the benefits of the live queries that it serves: their weights, where all
+            have the same priority.
         bound: No schedule on these machines serves more (linear relaxation).
-        displaced: Live queries that ran and are stopped or moved, and for whom, as sentences.
+        displaced: Live queries that ran and are stopped or moved, and for whom.
     """
 
     goodput: float
     bound: float
-    displaced: tuple[str, ...] = ()
+    displaced: tuple[Displacement, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -49,25 +47,21 @@ class WhatIf:
         machines: Tier -> number of machines instead of those there are.
         leaving: Live queries that would be gone.
         arriving: Queries that would come, with their plans.
+        quotas: Tenant -> part of each shared tier, instead of the tenant's quota.
     """
 
     machines: Mapping[str, int] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     arriving: tuple[Candidate, ...] = ()
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
 
-def live_problem(store: Store, infrastructure: Infrastructure) -> Problem:
+def live_problem(
+    store: Store, in_force: InForce, infrastructure: Infrastructure, quotas: Mapping[str, float]
+) -> Problem:
     """Give the scheduling problem as it stands, oldest query first."""
-    stored = store.schedule()
-    running = None if stored is None else from_document(Schedule, stored)
-    records = reversed(list(all_in(store, LIVE)))
-    return problem_of([_live(store, record) for record in records], infrastructure, running)
-
-
-def _live(store: Store, record: QueryRecord) -> LiveQuery:
-    plans = tuple(from_document(Plan, entry.plan) for entry in store.plans(record.id))
-    weight = float(str(record.spec.get("weight", 1.0)))
-    return LiveQuery(id=record.id, weight=weight, plans=plans)
+    live = [LiveQuery.of(store.query(q), store.plans(q)) for q in store.ids(LIVE)]
+    return problem_of(live, infrastructure, in_force.schedule.by_query, quotas)
 
 
 def assess(problem: Problem, schedule: Schedule) -> Assessment:
@@ -76,12 +70,12 @@ def assess(problem: Problem, schedule: Schedule) -> Assessment:
     return Assessment(
         goodput=sum(worth.get(query, 0.0) for query in schedule.by_query),
         bound=dual_prices(Compiled.of(problem).arrays).bound,
-        displaced=tuple(found.words for found in displacements(problem, schedule)),
+        displaced=displacements(problem, schedule),
     )
 
 
 def preview(
-    problem: Problem, policy: SchedulingPolicy, change: WhatIf
+    problem: Problem, in_force: InForce, upkeep: Upkeep, change: WhatIf, *, now: float
 ) -> tuple[Schedule, Assessment]:
     """Give the schedule that a change would lead to, and how good it is.
 
@@ -90,7 +84,9 @@ def preview(
             query has the id of a live one.
     """
     changed = _changed(problem, change)
-    schedule = policy.schedule(changed)
+    times = Times(since=in_force.since, overdue=frozenset(in_force.overdue))
+    queries = [candidate.query_id for candidate in changed.candidates]
+    schedule = upkeep.whole(changed, times.standings(queries, now))
     return schedule, assess(changed, schedule)
 
 
@@ -111,4 +107,6 @@ def _changed(problem: Problem, change: WhatIf) -> Problem:
             *(c for c in problem.candidates if c.query_id not in change.leaving),
             *change.arriving,
         ),
+        running={q: a for q, a in problem.running.items() if q not in change.leaving},
+        quotas={**problem.quotas, **change.quotas},
     )

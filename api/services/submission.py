@@ -41,6 +41,7 @@ class Submission:
         spec: The whole request as a document, defaults filled in.
         local_paths: Fields that name files of the client's machine; a service reads none.
         idempotency_key: Of the client's choice; None: every submission is a new query.
+        tenant: Whose it is; empty: nobody's.
     """
 
     query: Query
@@ -48,6 +49,7 @@ class Submission:
     spec: JsonObject
     local_paths: JsonObject
     idempotency_key: str | None = None
+    tenant: str = ""
 
     def __post_init__(self) -> None:
         key = self.idempotency_key
@@ -102,6 +104,7 @@ class Intake:
                 fingerprint=fingerprint(submission.spec),
                 idempotency_key=submission.idempotency_key,
                 at=self.clock.timestamp(),
+                tenant=submission.tenant,
             )
         )
 

@@ -25,6 +25,7 @@ class NewQuery:
         fingerprint: Equal for equal specifications.
         idempotency_key: Chosen by the client; None: every submission is a new query.
         at: Seconds since the epoch.
+        tenant: Whose it is; empty: nobody's.
     """
 
     id: str
@@ -32,6 +33,7 @@ class NewQuery:
     fingerprint: str
     idempotency_key: str | None
     at: float
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from sqlalchemy import Engine, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from api.phases import CANCELLABLE, Phase
-from api.store.engine import READ_ONLY
 from api.store.records import (
     Ending,
     JsonObject,
@@ -21,10 +18,9 @@ from api.store.records import (
     QueryRecord,
     StoredPlan,
 )
+from api.store.sessions import reading, writing
 from api.store.store import Conflict, NotFound
-from api.store.tables import PlanRow, QueryRow, ScheduleRow
-
-_SCHEDULE_IN_FORCE = 1
+from api.store.tables import PlanRow, QueryRow
 
 
 class SqlStore:
@@ -36,7 +32,7 @@ class SqlStore:
     def submit(self, query: NewQuery) -> tuple[QueryRecord, bool]:
         """See `Store.submit`."""
         try:
-            with self._writing() as session:
+            with writing(self._engine) as session:
                 known = _of_key(session, query)
                 if known is not None:
                     return known, False
@@ -46,7 +42,7 @@ class SqlStore:
                 return _record(row), True
         except IntegrityError:
             # Another process inserted the key between our look and our insert.
-            with self._reading() as session:
+            with reading(self._engine) as session:
                 known = _of_key(session, query)
             if known is None:
                 raise
@@ -54,7 +50,7 @@ class SqlStore:
 
     def query(self, query_id: str) -> QueryRecord:
         """See `Store.query`."""
-        with self._reading() as session:
+        with reading(self._engine) as session:
             return _record(_row(session, query_id))
 
     def queries(
@@ -63,6 +59,7 @@ class SqlStore:
         limit: int,
         before: int | None = None,
         phases: frozenset[Phase] | None = None,
+        tenant: str | None = None,
         key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """See `Store.queries`."""
@@ -71,17 +68,25 @@ class SqlStore:
             wanted = wanted.where(QueryRow.serial < before)
         if phases is not None:
             wanted = wanted.where(QueryRow.phase.in_(phases))
+        if tenant is not None:
+            wanted = wanted.where(QueryRow.tenant == tenant)
         if key_prefix is not None:
             # Not LIKE: SQLite's does not tell capitals from small letters.
             begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
             wanted = wanted.where(begin == key_prefix)
-        with self._reading() as session:
+        with reading(self._engine) as session:
             return tuple(_record(row) for row in session.scalars(wanted))
+
+    def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:
+        """See `Store.ids`."""
+        wanted = select(QueryRow.id).where(QueryRow.phase.in_(phases)).order_by(QueryRow.serial)
+        with reading(self._engine) as session:
+            return tuple(session.scalars(wanted))
 
     def count(self, phases: frozenset[Phase]) -> int:
         """See `Store.count`."""
         wanted = select(func.count()).select_from(QueryRow).where(QueryRow.phase.in_(phases))
-        with self._reading() as session:
+        with reading(self._engine) as session:
             return session.scalar(wanted) or 0
 
     def claim(self, worker: str, *, at: float) -> QueryRecord | None:
@@ -93,10 +98,10 @@ class SqlStore:
             .limit(1)
             .with_for_update(skip_locked=True)  # SQLite: the transaction has the one write lock
         )
-        with self._reading() as session:  # an idle worker looks often and locks nothing
+        with reading(self._engine) as session:  # an idle worker looks often and locks nothing
             if session.scalar(oldest.with_only_columns(QueryRow.serial)) is None:
                 return None
-        with self._writing() as session:
+        with writing(self._engine) as session:
             row = session.scalar(oldest)
             if row is None:
                 return None
@@ -118,13 +123,13 @@ class SqlStore:
             .values(news)
             .returning(QueryRow.cancel_requested)
         )
-        with self._writing() as session:
+        with writing(self._engine) as session:
             cancel_requested = session.scalar(renewal)
         return cancel_requested is None or cancel_requested
 
     def finish(self, query_id: str, worker: str, ending: Ending, *, at: float) -> bool:
         """See `Store.finish`."""
-        with self._writing() as session:
+        with writing(self._engine) as session:
             row = _locked(session, QueryRow.id == query_id, QueryRow.claimed_by == worker)
             if row is None:
                 return False
@@ -145,7 +150,7 @@ class SqlStore:
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
         """See `Store.crashed`."""
-        with self._writing() as session:
+        with writing(self._engine) as session:
             claimed = select(QueryRow).where(QueryRow.claimed_by == worker).with_for_update()
             rows = session.scalars(claimed).all()
             for row in rows:
@@ -155,7 +160,7 @@ class SqlStore:
 
     def release(self, worker: str, *, at: float) -> tuple[str, ...]:
         """See `Store.release`."""
-        with self._writing() as session:
+        with writing(self._engine) as session:
             claimed = select(QueryRow).where(QueryRow.claimed_by == worker).with_for_update()
             rows = session.scalars(claimed).all()
             for row in rows:
@@ -167,10 +172,10 @@ class SqlStore:
         silent = select(QueryRow).where(
             QueryRow.phase == Phase.PLANNING, QueryRow.heartbeat_at < since
         )
-        with self._reading() as session:
+        with reading(self._engine) as session:
             if session.scalar(silent.with_only_columns(QueryRow.serial).limit(1)) is None:
                 return ()
-        with self._writing() as session:
+        with writing(self._engine) as session:
             rows = session.scalars(silent.with_for_update()).all()
             for row in rows:
                 _give_back(row, at, row.crashes + 1, "the planning worker fell silent")
@@ -178,7 +183,7 @@ class SqlStore:
 
     def request_cancel(self, query_id: str, *, at: float) -> QueryRecord:
         """See `Store.request_cancel`."""
-        with self._writing() as session:
+        with writing(self._engine) as session:
             row = _locked(session, QueryRow.id == query_id)
             if row is None:
                 raise NotFound("query", query_id)
@@ -191,7 +196,7 @@ class SqlStore:
 
     def move(self, move: Move) -> bool:
         """See `Store.move`."""
-        with self._writing() as session:
+        with writing(self._engine) as session:
             row = _locked(session, QueryRow.id == move.query_id, QueryRow.phase.in_(move.expected))
             if row is None:
                 return False
@@ -202,7 +207,7 @@ class SqlStore:
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """See `Store.plans`."""
         wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
-        with self._reading() as session:
+        with reading(self._engine) as session:
             return tuple(_stored_plan(row) for row in session.scalars(wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
@@ -214,39 +219,15 @@ class SqlStore:
             .order_by(QueryRow.serial.desc())
             .limit(1)
         )
-        with self._reading() as session:
+        with reading(self._engine) as session:
             row = session.scalar(newest)
             if row is None:
                 raise NotFound("plan", plan_id)
             return _stored_plan(row)
 
-    def schedule(self) -> JsonObject | None:
-        """See `Store.schedule`."""
-        with self._reading() as session:
-            row = session.get(ScheduleRow, _SCHEDULE_IN_FORCE)
-            return None if row is None else row.schedule
-
-    def set_schedule(self, schedule: JsonObject, *, at: float) -> None:
-        """See `Store.set_schedule`."""
-        with self._writing() as session:
-            session.merge(ScheduleRow(id=_SCHEDULE_IN_FORCE, schedule=dict(schedule), at=at))
-
     def close(self) -> None:
         """See `Store.close`."""
         self._engine.dispose()
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with Session(self._engine, expire_on_commit=False) as session, session.begin():
-            yield session
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with (
-            self._engine.connect().execution_options(**READ_ONLY) as connection,
-            Session(connection) as session,
-        ):
-            yield session
 
 
 def _of_key(session: Session, query: NewQuery) -> QueryRecord | None:
@@ -267,6 +248,7 @@ def _new_row(query: NewQuery) -> QueryRow:
         idempotency_key=query.idempotency_key,
         fingerprint=query.fingerprint,
         spec=dict(query.spec),
+        tenant=query.tenant,
         cancel_requested=False,
         crashes=0,
         history=[],

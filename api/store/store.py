@@ -75,6 +75,7 @@ class Store(Protocol):
         limit: int,
         before: int | None = None,
         phases: frozenset[Phase] | None = None,
+        tenant: str | None = None,
         key_prefix: str | None = None,
     ) -> tuple[QueryRecord, ...]:
         """Give queries, newest first.
@@ -83,8 +84,12 @@ class Store(Protocol):
             limit: Most to give, `>= 1`.
             before: Only those with a smaller serial; None: from the newest.
             phases: Only those in one of these; None: any.
+            tenant: Only this one's; None: anybody's.
             key_prefix: Only those whose idempotency key begins so; None: any.
         """
+
+    def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:
+        """Give the ids of all queries in one of the phases, oldest first. Cheap."""
 
     def count(self, phases: frozenset[Phase]) -> int:
         """Give how many queries are in one of the phases."""
@@ -144,12 +149,6 @@ class Store(Protocol):
         Raises:
             NotFound: If there is none of that id.
         """
-
-    def schedule(self) -> JsonObject | None:
-        """Give the schedule in force; None before the first."""
-
-    def set_schedule(self, schedule: JsonObject, *, at: float) -> None:
-        """Replace the schedule in force."""
 
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""

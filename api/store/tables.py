@@ -27,7 +27,7 @@ class QueryRow(Base):
     """A query, its phase and the claim on it; the queue is the rows in phase `queued`."""
 
     __tablename__ = "queries"
-    __table_args__ = (Index(None, "phase", "serial"),)
+    __table_args__ = (Index(None, "phase", "serial"), Index(None, "tenant", "serial"))
 
     serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(Text, unique=True)
@@ -43,6 +43,7 @@ class QueryRow(Base):
     heartbeat_at: Mapped[float | None] = mapped_column(Double)
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     crashes: Mapped[int] = mapped_column(default=0)
+    tenant: Mapped[str] = mapped_column(Text, default="", server_default="")
 
 
 class PlanRow(Base):
@@ -60,12 +61,35 @@ class PlanRow(Base):
 
 
 class ScheduleRow(Base):
-    """The schedule in force: one row."""
+    """The schedule in force: one row; `revision` counts how often it was replaced."""
 
     __tablename__ = "schedule"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     schedule: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+    at: Mapped[float] = mapped_column(Double)
+    revision: Mapped[int] = mapped_column(server_default="1")
+
+
+class DisplacementRow(Base):
+    """A query that had to make way; one row for each that came onto its machines."""
+
+    __tablename__ = "displacements"
+
+    serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
+    at: Mapped[float] = mapped_column(Double)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), index=True)
+    by: Mapped[str | None] = mapped_column(Text, index=True)
+    moved: Mapped[bool] = mapped_column()
+
+
+class MachinesRow(Base):
+    """How many machines a tier has now, where that was set."""
+
+    __tablename__ = "machines"
+
+    tier: Mapped[str] = mapped_column(Text, primary_key=True)
+    machines: Mapped[int] = mapped_column()
     at: Mapped[float] = mapped_column(Double)
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api.bootstrap import JournalledMeasurements, Parts
+from api.bootstrap import JournalledMeasurements, Parts, PlanningParts
 from api.documents import to_document
 from api.phases import Phase
+from api.services.capacity import Capacity
 from api.settings import Settings
 from api.store.engine import connect
 from api.store.migrate import migrate
 from api.store.records import Ending, NewQuery
+from api.store.schedule_sql import SqlScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.dispatcher import RequestResult
@@ -32,6 +34,7 @@ from pipelines.plan import DemandItem, Deployment, Plan
 from pipelines.slo import Estimate
 from planner.result import Outcome, PlanningResult
 from scheduler.greedy import Greedy
+from scheduler.rolling import Upkeep
 
 
 def _add(inputs: Payload, knobs: KnobSettings) -> Payload:
@@ -181,13 +184,32 @@ def add_planned(
     assert store.finish(query_id, "w", ending, at=at)
 
 
+def schedule_store(store: SqlStore) -> SqlScheduleStore:
+    """The other half of a database; closed with the first."""
+    return SqlScheduleStore(store._engine)
+
+
 def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
+    store = sql_store(folder)
     return Parts(
         settings=Settings(**settings),  # type: ignore[arg-type]  # each checked by pydantic
         infrastructure=INFRASTRUCTURE,
         catalogue=FakeCatalogue(),
-        store=sql_store(folder),
+        store=store,
         clock=ManualClock(1000.0),
-        policy=Greedy(),
+        schedules=schedule_store(store),
+        upkeep=Upkeep(policy=Greedy()),
         measurements=JournalledMeasurements(f"sqlite:///{folder / 'store.sqlite3'}"),
+    )
+
+
+def planning_parts(folder: Path) -> PlanningParts:
+    """Give what a planning worker of the same database is made of."""
+    store, clock = sql_store(folder), ManualClock()
+    return PlanningParts(
+        capacity=Capacity(stated=INFRASTRUCTURE, store=schedule_store(store), clock=clock),
+        catalogue=FakeCatalogue({"add": PIPELINE}),
+        store=store,
+        clock=clock,
+        database_url=f"sqlite:///{folder / 'store.sqlite3'}",
     )

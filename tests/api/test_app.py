@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,18 +12,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import application_of
-from api.documents import to_document
 from api.phases import LIVE, Phase
+from api.rescheduler import Rescheduler
 from api.service import Service, make_service
-from api.services.preview import live_problem
+from api.services.in_force import InForce
 from api.store.records import Move
 from api.store.store import Store
 from deploy.dispatcher import RequestResult
 from deploy.errors import TooManyRequests
 from deploy.instances import DesiredDeployment
 from pipelines.payload import Payload
-from scheduler.greedy import Greedy
-from tests.api.fakes import INFRASTRUCTURE, SPEC, FakeDeployer, add_planned, parts, plan
+from scheduler.problem_form import problem_from_dict
+from tests.api.fakes import SPEC, FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
 Connect = Callable[..., TestClient]
@@ -43,9 +44,13 @@ def connect(tmp_path: Path) -> Iterator[Connect]:
         service.parts.store.close()
 
 
+def service_of(client: TestClient) -> Service:
+    service: Service = client.app.state.service  # type: ignore[attr-defined]  # a FastAPI
+    return service
+
+
 def store_of(client: TestClient) -> Store:
-    store: Store = client.app.state.service.parts.store  # type: ignore[attr-defined]  # a FastAPI
-    return store
+    return service_of(client).parts.store
 
 
 class Answered(Protocol):
@@ -374,9 +379,17 @@ def test_what_is_unforeseen_gets_an_incident_and_no_traceback(connect: Connect) 
 def scheduled(connect: Connect) -> TestClient:
     """A service with q-1 running as scheduled, alone."""
     client = served(connect)
-    store = store_of(client)
-    schedule = Greedy().schedule(live_problem(store, INFRASTRUCTURE))
-    store.set_schedule(to_document(schedule), at=1.0)
+    service = service_of(client)
+    rescheduler = Rescheduler(
+        store=service.parts.store,
+        in_force=service.in_force,
+        capacity=service.capacity,
+        upkeep=service.parts.upkeep,
+        quotas=service.parts.quotas,
+        clock=service.parts.clock,
+        every_s=1.0,
+    )
+    asyncio.run(rescheduler.tick())
     return client
 
 
@@ -384,6 +397,60 @@ def test_the_schedule_tells_how_good_it_is(connect: Connect) -> None:
     shown = scheduled(connect).get("/v1/schedule").json()
     assert (shown["goodput"], shown["bound"], shown["gap"]) == (1.0, 1.0, 0.0)
     assert shown["displaced"] == []
+    assert shown["revision"] == 1
+    assert shown["made_at"] == "1970-01-01T00:16:40Z"
+    assert [assigned["since"] for assigned in shown["assignments"]] == [shown["made_at"]]
+
+
+def test_a_schedule_that_is_known_is_not_sent_again_until_there_is_another(
+    connect: Connect,
+) -> None:
+    client = scheduled(connect)
+    first = client.get("/v1/schedule")
+    tag = first.headers["etag"]
+    again = client.get("/v1/schedule", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    service_of(client).in_force.replace(InForce(made_at=5.0))
+    other = client.get("/v1/schedule", headers={"If-None-Match": tag})
+    assert other.status_code == 200
+    assert other.json()["assignments"] == []
+    assert other.headers["etag"] != tag
+
+
+def test_the_problem_is_the_form_that_studies_read(connect: Connect) -> None:
+    document = scheduled(connect).get("/v1/schedule/problem").json()
+    problem = problem_from_dict(document)
+    assert [c.query_id for c in problem.candidates] == ["q-1"]
+    assert problem.tiers[0].machines == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "machines"),
+        ({"machines": {}}, "machines"),
+        ({"machines": {"moon": 1}}, "machines"),
+        ({"machines": {"cloud": -1}}, "machines.cloud"),
+        ({"machines": {"cloud": 1.5}}, "machines.cloud"),
+        ({"machines": {"cloud": 10**9}}, "machines.cloud"),
+    ],
+)
+def test_machines_that_cannot_be_are_refused_and_nothing_changes(
+    connect: Connect, body: dict[str, object], field: str
+) -> None:
+    client = served(connect)
+    response = client.patch("/v1/infrastructure", json=body)
+    assert assert_problem(response, 422)["errors"][0]["field"] == field
+    assert client.get("/v1/infrastructure").json()["tiers"][0]["machines"] == 1
+
+
+def test_machines_come_and_go_and_are_as_stated_again(connect: Connect) -> None:
+    client = served(connect)
+    for machines, there in ((3, 3), (0, 0), (None, 1)):
+        answer = client.patch("/v1/infrastructure", json={"machines": {"cloud": machines}})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["tiers"][0]["machines"] == there
+        assert client.get("/v1/infrastructure").json() == answer.json()
 
 
 @pytest.mark.parametrize(
@@ -409,7 +476,9 @@ def test_a_preview_changes_nothing(connect: Connect) -> None:
     gone = client.post("/v1/schedule:preview", json={"machines": {"cloud": 0}}).json()
     assert gone["assignments"] == []
     assert [waiting["query_id"] for waiting in gone["waiting"]] == ["q-1"]
-    assert gone["displaced"] == ["q-1 was stopped because its machines or plan are gone."]
+    (displaced,) = gone["displaced"]
+    assert displaced["sentence"] == "q-1 was stopped because its machines or plan are gone."
+    assert (displaced["query_id"], displaced["by"], displaced["moved"]) == ("q-1", None, False)
     whole = {"id": "p", "demand": [{"tier": "cloud", "share": 1.0}]}
     arriving = [{"id": "new", "plans": [whole], "weight": 2.0}]
     left = client.post(
@@ -417,4 +486,12 @@ def test_a_preview_changes_nothing(connect: Connect) -> None:
     ).json()
     assert [assigned["query_id"] for assigned in left["assignments"]] == ["new"]
     assert (left["goodput"], left["bound"]) == (2.0, 2.0)
+    urgent = [{**arriving[0], "priority": 1, "tenant": "acme"}]
+    taken = client.post("/v1/schedule:preview", json={"arriving": urgent}).json()
+    assert [(d["query_id"], d["by"]) for d in taken["displaced"]] == [("q-1", "new")]
+    capped = client.post(
+        "/v1/schedule:preview", json={"arriving": urgent, "quotas": {"acme": 0.5}}
+    ).json()
+    assert [waiting["query_id"] for waiting in capped["waiting"]] == ["new"]
+    assert "tenant acme may hold 0.5" in capped["waiting"][0]["reason"]
     assert client.get("/v1/schedule").json() == before

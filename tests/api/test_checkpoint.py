@@ -16,20 +16,18 @@ from api.store.checkpoint import Checkpoint, SqlCheckpoints, StaleCheckpoint
 from api.store.engine import connect
 from api.store.journal import measurement_counts
 from api.store.records import NewQuery
-from pipelines.clock import ManualClock
 from pipelines.dataset import Dataset, Example
-from tests.api.fakes import INFRASTRUCTURE, PIPELINE, SPEC, FakeCatalogue, sql_store
+from tests.api.fakes import (
+    PIPELINE,
+    SPEC,
+    FakeCatalogue,
+    planning_parts,
+)
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[PlanningParts]:
-    made = PlanningParts(
-        infrastructure=INFRASTRUCTURE,
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=sql_store(tmp_path),
-        clock=ManualClock(),
-        database_url=f"sqlite:///{tmp_path / 'store.sqlite3'}",
-    )
+    made = planning_parts(tmp_path)
     yield made
     made.store.close()
 

@@ -13,21 +13,19 @@ from api.documents import from_document
 from api.phases import Phase
 from api.planning_worker import Heart, plan_next
 from api.store.records import NewQuery
-from pipelines.clock import ManualClock
 from pipelines.pipeline import Pipeline
 from planner.result import PlanningResult
-from tests.api.fakes import INFRASTRUCTURE, PIPELINE, SPEC, FakeCatalogue, sql_store
+from tests.api.fakes import (
+    PIPELINE,
+    SPEC,
+    FakeCatalogue,
+    planning_parts,
+)
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[PlanningParts]:
-    made = PlanningParts(
-        infrastructure=INFRASTRUCTURE,
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=sql_store(tmp_path),
-        clock=ManualClock(),
-        database_url=f"sqlite:///{tmp_path / 'store.sqlite3'}",
-    )
+    made = planning_parts(tmp_path)
     yield made
     made.store.close()
 

@@ -9,31 +9,24 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import application_of
-from api.bootstrap import PlanningParts
 from api.planning_worker import plan_next
 from api.service import make_service
 from api.services.changes import changed
 from api.store.records import NewQuery
-from pipelines.clock import ManualClock
 from pipelines.errors import InvalidInput
-from tests.api.fakes import INFRASTRUCTURE, PIPELINE, SPEC, FakeCatalogue, FakeDeployer, parts
+from tests.api.fakes import SPEC, FakeDeployer, parts, planning_parts
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
     made = parts(tmp_path, {})
     made.store.submit(NewQuery(id="q-1", spec=SPEC, fingerprint="", idempotency_key=None, at=0.0))
-    planning = PlanningParts(
-        infrastructure=INFRASTRUCTURE,
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=made.store,
-        clock=ManualClock(),
-        database_url=f"sqlite:///{tmp_path / 'store.sqlite3'}",
-    )
+    planning = planning_parts(tmp_path)
     assert plan_next(planning, "w")
     yield TestClient(
         application_of(make_service(made, FakeDeployer())), base_url="http://127.0.0.1"
     )
+    planning.store.close()
     made.store.close()
 
 

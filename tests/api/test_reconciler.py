@@ -9,20 +9,11 @@ from pathlib import Path
 import pytest
 
 from api.phases import Phase
-from api.reconciler import Reconciler
-from api.services.examples import ExampleSource
 from api.services.retirement import undeploy
 from api.store.sql import SqlStore
 from pipelines.clock import ManualClock
-from scheduler.greedy import Greedy
-from tests.api.fakes import (
-    INFRASTRUCTURE,
-    FakeCatalogue,
-    FakeDeployer,
-    add_planned,
-    plan,
-    sql_store,
-)
+from tests.api.fakes import FakeDeployer, add_planned, plan, sql_store
+from tests.api.loops import loops
 
 
 @pytest.fixture
@@ -32,23 +23,9 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
     made.close()
 
 
-def reconciler(store: SqlStore, deployer: FakeDeployer, clock: ManualClock) -> Reconciler:
-    catalogue = FakeCatalogue()
-    return Reconciler(
-        store=store,
-        infrastructure=INFRASTRUCTURE,
-        policy=Greedy(),
-        deployer=deployer,
-        catalogue=catalogue,
-        examples=ExampleSource(catalogue, limit=100),
-        clock=clock,
-        every_s=1.0,
-    )
-
-
 def test_a_deployment_that_fails_is_a_message_and_tried_again(store: SqlStore) -> None:
     clock, deployer = ManualClock(), FakeDeployer(broken={plan().id})
-    watched = reconciler(store, deployer, clock)
+    watched = loops(store, deployer, clock)
     add_planned(store, "q-1", plan())
     asyncio.run(watched.tick())
     record = store.query("q-1")
@@ -67,7 +44,7 @@ def test_a_deployment_that_fails_is_a_message_and_tried_again(store: SqlStore) -
 
 def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: SqlStore) -> None:
     clock, deployer = ManualClock(), FakeDeployer()
-    watched = reconciler(store, deployer, clock)
+    watched = loops(store, deployer, clock)
     for query_id in ("q-1", "q-2"):  # 0.6 + 0.6 of one machine
         add_planned(store, query_id, plan(share=0.6))
     asyncio.run(watched.tick())
@@ -84,7 +61,7 @@ def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: S
 
 def test_a_query_is_retired_when_its_duration_is_over(store: SqlStore) -> None:
     clock, deployer = ManualClock(), FakeDeployer()
-    watched = reconciler(store, deployer, clock)
+    watched = loops(store, deployer, clock)
     add_planned(store, "q-1", plan(), duration_s=10.0)
     asyncio.run(watched.tick())
     clock.sleep(9.9)
@@ -99,8 +76,8 @@ def test_a_query_is_retired_when_its_duration_is_over(store: SqlStore) -> None:
 def test_a_new_start_deploys_what_was_scheduled(store: SqlStore) -> None:
     clock, first, second = ManualClock(), FakeDeployer(), FakeDeployer()
     add_planned(store, "q-1", plan(share=0.5), plan(share=0.75))
-    asyncio.run(reconciler(store, first, clock).tick())
-    asyncio.run(reconciler(store, second, clock).tick())
+    asyncio.run(loops(store, first, clock).tick())
+    asyncio.run(loops(store, second, clock).tick())
     assert second.desired["q-1"].plan == first.desired["q-1"].plan
     phases = [change.phase for change in store.query("q-1").history[-3:]]
     assert phases == [Phase.SERVING, Phase.DEPLOYING, Phase.SERVING]
@@ -108,7 +85,26 @@ def test_a_new_start_deploys_what_was_scheduled(store: SqlStore) -> None:
 
 def test_nothing_to_do_is_nothing_done(store: SqlStore) -> None:
     deployer = FakeDeployer()
-    watched = reconciler(store, deployer, ManualClock())
+    watched = loops(store, deployer, ManualClock())
     for _ in range(3):
         asyncio.run(watched.tick())
     assert deployer.applied == 1  # the first look, which also ends what is left over
+
+
+def test_who_is_evicted_while_others_start_waits_though_it_was_being_marked(
+    store: SqlStore,
+) -> None:
+    clock, deployer = ManualClock(), FakeDeployer()
+    watched = loops(store, deployer, clock)
+    add_planned(store, "q-1", plan())
+    asyncio.run(watched.rescheduler.tick())
+    older = watched.rescheduler.target
+    watched.capacity.set_machines({"cloud": 0})
+    asyncio.run(watched.rescheduler.tick())
+    assert store.query("q-1").phase is Phase.WAITING
+    newer, watched.rescheduler.target = watched.rescheduler.target, older
+    asyncio.run(watched.reconciler.tick())  # it had not looked up yet
+    watched.rescheduler.target = newer
+    asyncio.run(watched.reconciler.tick())
+    assert store.query("q-1").phase is Phase.WAITING
+    assert deployer.desired == {}

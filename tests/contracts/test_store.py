@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -324,11 +325,20 @@ def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
     assert store.count(frozenset()) == 0
 
 
-def test_the_schedule_is_replaced(store: Store) -> None:
-    assert store.schedule() is None
-    store.set_schedule({"assignments": [1]}, at=1.0)
-    store.set_schedule({"assignments": []}, at=2.0)
-    assert store.schedule() == {"assignments": []}
+def test_queries_are_chosen_by_tenant(store: Store) -> None:
+    for query_id, tenant in (("q-1", "acme"), ("q-2", ""), ("q-3", "acme")):
+        store.submit(replace(new(query_id), tenant=tenant))
+    assert [r.id for r in store.queries(limit=9, tenant="acme")] == ["q-3", "q-1"]
+    assert [r.id for r in store.queries(limit=9, tenant="")] == ["q-2"]
+    assert store.queries(limit=9, tenant="lab") == ()
+
+
+def test_ids_come_oldest_first(store: Store) -> None:
+    for i in range(3):
+        store.submit(new(f"q-{i}"))
+    store.claim("w-1", at=1.0)
+    assert store.ids(frozenset({Phase.QUEUED})) == ("q-1", "q-2")
+    assert store.ids(LIVE) == ()
 
 
 def test_a_file_is_there_after_closing(tmp_path: Path) -> None:

@@ -107,3 +107,23 @@ def test_the_machines_asked_for_do_let_the_query_in(problem: Problem) -> None:
             running=schedule.by_query,
         )
         assert waiting.query_id in Greedy().schedule(larger).by_query
+
+
+def test_where_machines_and_quota_are_in_the_way_both_are_told() -> None:
+    queries = (
+        candidate("a", plan("p", ("cloud", 1.0))),
+        candidate("b", plan("p", ("cloud", 0.8))),
+    )
+    problem = Problem(
+        tiers=(cloud(1),),
+        candidates=tuple(replace(q, tenant=t) for q, t in zip(queries, ("", "acme"), strict=True)),
+        running=Greedy().schedule(Problem(tiers=(cloud(1),), candidates=queries[:1])).by_query,
+        quotas={"acme": 0.5},
+    )
+    assert Greedy().schedule(problem).waiting["b"] == (
+        "Its only plan p needs 0.8 of one machine of cloud, but the most free on one there is 0: "
+        "0.8 is missing. What would let it in: 0.8 coming free on the emptiest machine of cloud "
+        "(or 1 more machine of cloud). Besides: Its plan p needs 0.8 machines of cloud, but "
+        "tenant acme may hold 0.5 and would hold 0.3 more. What would let it in: more machines of "
+        "cloud, or a larger quota."
+    )

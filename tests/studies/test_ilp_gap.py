@@ -16,11 +16,13 @@ from scheduler.ilp import Objective
 from scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
 from studies.ilp_gap import POLICIES, Draw, Question, Row, cases, given, relaxed_bound, run
 from studies.ilp_gap_report import summary
+from studies.stopwatch import Stopwatch
 
 TIERS = (
     Tier(name="edge", machines=1, price_usd_per_hour=2.5),
     Tier(name="cloud", machines=1, price_usd_per_hour=3.7),
 )
+STOPWATCH = Stopwatch(wall=ManualClock(), cpu=ManualClock())
 DRAW = Draw(queries=(4, 9), plans=3, tiers=TIERS, seeds=2)
 
 
@@ -34,6 +36,7 @@ DRAW = Draw(queries=(4, 9), plans=3, tiers=TIERS, seeds=2)
         (lambda: replace(DRAW, queries=(0,)), "queries must be >= 1, got 0"),
         (lambda: replace(DRAW, plans=0), "plans must be finite and > 0, got 0"),
         (lambda: replace(DRAW, seeds=0), "seeds must be finite and > 0, got 0"),
+        (lambda: replace(DRAW, first_seed=-1), "first_seed must be finite and >= 0, got -1"),
         (lambda: replace(DRAW, load=0.0), "load must be finite and > 0, got 0.0"),
     ],
 )
@@ -47,7 +50,7 @@ def test_every_policy_gets_a_line_and_none_is_better_than_the_bound(
     objective: Objective, tmp_path: Path
 ) -> None:
     question = Question(objective=objective)
-    rows = run(cases(DRAW, objective), question, tmp_path / "out", clock=ManualClock())
+    rows = run(cases(DRAW, objective), question, tmp_path / "out", stopwatch=STOPWATCH)
     assert [(r.queries, r.seed, r.policy) for r in rows] == [
         (n, seed, policy) for n in (4, 9) for seed in (0, 1) for policy in POLICIES
     ]
@@ -73,6 +76,7 @@ def test_every_policy_gets_a_line_and_none_is_better_than_the_bound(
         "bound",
         "proven",
         "seconds",
+        "cpu_seconds",
     ]
     page = (tmp_path / "out" / "ilp.html").read_text()
     assert "<svg" in page
@@ -110,7 +114,7 @@ def test_a_problem_without_queries_is_no_error(tmp_path: Path) -> None:
 def test_a_cost_that_does_not_serve_all_has_no_ratio() -> None:
     row = Row(
         queries=2, plans=1, tiers=1, seed=0, policy="greedy", objective="cost", served=1,
-        goodput=1.0, cost=2.0, bound=1.0, proven=True, seconds=0.0,
+        goodput=1.0, cost=2.0, bound=1.0, proven=True, seconds=0.0, cpu_seconds=0.0,
     )  # fmt: skip
     assert isnan(row.ratio)
     assert replace(row, served=2).ratio == 2.0

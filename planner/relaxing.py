@@ -1,0 +1,186 @@
+"""The nearest bound of each SLO that a measured plan would have met, the others as they are.
+
+Told, never taken. Each with the bound that would do with `CONFIDENCE`: estimates have
+intervals, and a bound at the estimate itself would be missed half the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.latency import TierArray, compose
+from pipelines.plan import Plan
+from pipelines.slo import Slo
+from planner.allocation import allocations
+from planner.estimates import CONFIDENCE, latency_estimate
+from planner.measuring import Ending, Measured
+from planner.minimal_shares import MOST_ROWS
+from planner.placement import FULL_STEPS, Placements
+from planner.prediction import Scene, predict, shares_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deployable:
+    """A measured configuration with the plan that it would have.
+
+    Attributes:
+        measured: The configuration.
+        plan: Its cheapest plan that meets the latency SLO, or its fastest one.
+        latency_s: What it takes there; above the SLO when machines do not hold it.
+    """
+
+    measured: Measured
+    plan: Plan
+    latency_s: float
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Of the plan."""
+        return self.plan.cost_usd_per_hour
+
+    @property
+    def score(self) -> float:
+        """Mean score."""
+        return self.measured.accuracy.value
+
+
+class Relaxation(NamedTuple):
+    """A bound that would have been met.
+
+    Attributes:
+        value: By the estimates.
+        sure: With `CONFIDENCE`.
+    """
+
+    value: float
+    sure: float
+
+
+def accurate(slo: Slo, option: Deployable) -> bool:
+    """Give whether a configuration counts as accurate enough."""
+    ending = option.measured.ending
+    undecided = ending in (Ending.SLOW, Ending.PARTIAL) and option.score >= slo.accuracy
+    return ending is Ending.ACCURATE or undecided
+
+
+def in_time(slo: Slo, option: Deployable) -> bool:
+    """Give whether the latency SLO holds."""
+    return option.latency_s <= slo.latency_s
+
+
+def in_cost(slo: Slo, option: Deployable) -> bool:
+    """Give whether the cost SLO holds."""
+    return option.cost_usd_per_hour <= cost_bound(slo)
+
+
+def cost_bound(slo: Slo) -> float:
+    """Give the cost SLO; inf: there is none."""
+    return inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+
+
+def relaxations(
+    scene: Scene, placements: Placements, options: Sequence[Deployable], population: int
+) -> dict[str, Relaxation]:
+    """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
+    slo = scene.slo
+    affordable = [o for o in options if in_time(slo, o) and in_cost(slo, o)]
+    enough = [o for o in options if accurate(slo, o)]
+
+    def stretched(option: Deployable, value: float) -> Relaxation:
+        return Relaxation(value, value * _upper(scene, option, population))
+
+    found = {
+        "accuracy": max(
+            (Relaxation(o.score, o.measured.accuracy.low) for o in affordable), default=None
+        ),
+        "latency": min(
+            (
+                stretched(o, least)
+                for o in enough
+                if (least := _least_latency(scene, placements, o)) < inf
+            ),
+            default=None,
+        ),
+        "cost": min(
+            (stretched(o, o.cost_usd_per_hour) for o in enough if in_time(slo, o)), default=None
+        ),
+        "throughput": max(
+            (_most_throughput(scene, placements, o, population) for o in enough), default=None
+        )
+        if slo.throughput_per_s is not None
+        else None,
+    }
+    beyond: dict[str, Callable[[float], bool]] = {
+        "accuracy": lambda value: value < slo.accuracy,
+        "latency": lambda value: value > slo.latency_s,
+        "cost": lambda value: value > cost_bound(slo),
+        "throughput": lambda value: 0 < value < (slo.throughput_per_s or 0.0),
+    }
+    return {
+        name: found_
+        for name, found_ in found.items()
+        if found_ is not None and beyond[name](found_.value)
+    }
+
+
+def _upper(scene: Scene, option: Deployable, population: int) -> float:
+    """Give how many times as long as estimated the seconds may be, `>= 1`."""
+    estimate = option.plan.latency_s
+    return max(estimate.high / estimate.value, 1.0) if estimate.value > 0 else 1.0
+
+
+def _least_latency(scene: Scene, placements: Placements, option: Deployable) -> float:
+    """Give the least latency within the cost SLO on the machines; inf: there is none.
+
+    Under a cost SLO over all shares of all tiers where they are few enough to try, otherwise over
+    equal shares on all tiers: a bound that unlike shares might still improve on.
+    """
+    least = inf
+    for rows, steps in _tried(scene, placements):
+        at = allocations(scene, placements.take(rows), option.measured.work, steps)
+        holds = at.fits & (at.cost_usd_per_hour <= cost_bound(scene.slo))
+        least = min(least, float(at.latency_s[holds].min(initial=inf)))
+    return least
+
+
+def _tried(scene: Scene, placements: Placements) -> list[tuple[TierArray, TierArray]]:
+    full, every = placements.full_steps, np.arange(len(placements))
+    if scene.slo.cost_usd_per_hour is None:
+        return [(every, full)]
+    tiers = full.shape[1]
+    if len(placements) * FULL_STEPS**tiers > MOST_ROWS:
+        return [(every, np.minimum(full, k)) for k in range(1, FULL_STEPS + 1)]
+    vectors = np.array(list(itertools.product(range(1, FULL_STEPS + 1), repeat=tiers)))
+    rows = np.repeat(every, len(vectors))
+    return [(rows, np.minimum(full[rows], np.tile(vectors, (len(placements), 1))))]
+
+
+def _most_throughput(
+    scene: Scene, placements: Placements, option: Deployable, population: int
+) -> Relaxation:
+    """Give the most requests per second that all machines finish, at whole machines."""
+    work = option.measured.work
+    full = predict(scene, placements, work, placements.full_steps)
+    machines = np.array([tier.machines for tier in scene.infrastructure.tiers])
+    with np.errstate(divide="ignore"):
+        each = np.where(full.service_s > 0, machines / full.service_s, inf).min(axis=1)
+    best = int(np.argmax(each))
+    spot = placements.take(np.array([best]))
+    seconds = compose(
+        scene.graph,
+        scene.infrastructure,
+        work,
+        spot.tiers,
+        shares_of(spot, spot.full_steps),
+    )[0]
+    estimate = latency_estimate(
+        seconds, statistic=scene.statistic, population=population, confidence=CONFIDENCE
+    )
+    slower = max(estimate.high / estimate.value, 1.0) if estimate.value > 0 else 1.0
+    return Relaxation(float(each[best]), float(each[best]) / slower)

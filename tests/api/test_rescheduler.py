@@ -1,0 +1,183 @@
+"""The schedule follows queries, machines and waiting times; who made way is on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.phases import Phase
+from api.services.retirement import undeploy
+from api.store.sql import SqlStore
+from pipelines.clock import ManualClock
+from pipelines.errors import InvalidInput
+from tests.api.fakes import FakeDeployer, add_planned, plan, schedule_store, sql_store
+from tests.api.loops import Loops, loops
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    made = sql_store(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
+
+
+@pytest.fixture
+def watched(store: SqlStore, clock: ManualClock) -> Loops:
+    return loops(store, FakeDeployer(), clock)
+
+
+def tick(watched: Loops) -> None:
+    asyncio.run(watched.tick())
+
+
+def phases(store: SqlStore, *ids: str) -> list[Phase]:
+    return [store.query(query_id).phase for query_id in ids]
+
+
+def told(store: SqlStore, query_id: str) -> list[tuple[str, str | None, bool]]:
+    records = schedule_store(store).displaced(limit=9, query_id=query_id)
+    return [(r.query_id, r.by, r.moved) for r in records]
+
+
+@pytest.mark.parametrize(
+    ("machines", "rule"),
+    [
+        ({"moon": 1}, r"machines must name shared tiers \(cloud\), got 'moon'"),
+        ({"cloud": -1}, r"machines\.cloud must be from 0 to 100000, got -1"),
+        ({"cloud": 100_001}, r"machines\.cloud must be from 0 to 100000, got 100001"),
+    ],
+)
+def test_machines_that_cannot_be_are_refused(
+    watched: Loops, machines: dict[str, int], rule: str
+) -> None:
+    with pytest.raises(InvalidInput, match=rule):
+        watched.capacity.set_machines(machines)
+    assert watched.capacity.now() == watched.capacity.stated
+
+
+def test_one_wrong_tier_leaves_the_others_as_they_were(watched: Loops) -> None:
+    with pytest.raises(InvalidInput, match="moon"):
+        watched.capacity.set_machines({"cloud": 5, "moon": 1})
+    assert watched.capacity.now().tier("cloud").machines == 1
+
+
+def test_planning_counts_on_machines_that_may_come_back(watched: Loops) -> None:
+    for machines, planned_for in ((0, 1), (3, 3)):
+        watched.capacity.set_machines({"cloud": machines})
+        assert watched.capacity.now().tier("cloud").machines == machines
+        assert watched.capacity.planned_for().tier("cloud").machines == planned_for
+
+
+def test_the_evicted_are_named_and_wait_and_are_served_when_machines_come_back(
+    store: SqlStore, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan(share=1.0))
+    tick(watched)
+    watched.capacity.set_machines({"cloud": 0})
+    tick(watched)
+    assert phases(store, "q-1") == [Phase.WAITING]
+    assert store.query("q-1").message.startswith(
+        "q-1 was stopped because its machines or plan are gone. Its only plan"
+    )
+    assert told(store, "q-1") == [("q-1", None, False)]
+    assert watched.in_force.read()[1].machines == {"cloud": 0}
+    watched.capacity.set_machines({"cloud": None})
+    tick(watched)
+    assert phases(store, "q-1") == [Phase.SERVING]
+
+
+def test_machines_that_were_set_are_remembered_by_the_next_service(
+    store: SqlStore, clock: ManualClock, watched: Loops
+) -> None:
+    watched.capacity.set_machines({"cloud": 2})
+    again = loops(store, FakeDeployer(), clock)
+    assert again.capacity.now().tier("cloud").machines == 2
+
+
+def test_a_higher_priority_takes_the_place_and_both_sides_can_tell(
+    store: SqlStore, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan(share=1.0), weight=100.0)
+    tick(watched)
+    add_planned(store, "q-2", plan(share=1.0), priority=1)
+    tick(watched)
+    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+    assert told(store, "q-1") == told(store, "q-2") == [("q-1", "q-2", False)]
+    assert "q-1 was stopped for q-2." in store.query("q-1").message
+
+
+def test_a_tenant_holds_no_more_than_its_quota(store: SqlStore, clock: ManualClock) -> None:
+    watched = loops(store, FakeDeployer(), clock, quotas={"acme": 0.5})
+    add_planned(store, "q-1", plan(share=0.3), tenant="acme")
+    add_planned(store, "q-2", plan(share=0.3), tenant="acme", weight=0.5)
+    add_planned(store, "q-3", plan(share=0.3), tenant="lab", weight=0.1)
+    tick(watched)
+    assert phases(store, "q-1", "q-2", "q-3") == [Phase.SERVING, Phase.WAITING, Phase.SERVING]
+    assert "tenant acme may hold 0.5" in store.query("q-2").message
+
+
+def test_who_waits_too_long_is_served_though_nothing_else_happens(
+    store: SqlStore, clock: ManualClock, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan(share=1.0), weight=1000.0)
+    tick(watched)
+    add_planned(store, "q-2", plan(share=1.0))
+    tick(watched)
+    clock.sleep(59.0)
+    tick(watched)
+    assert phases(store, "q-1", "q-2") == [Phase.SERVING, Phase.WAITING]
+    clock.sleep(1.0)
+    tick(watched)
+    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+
+
+def test_waiting_is_remembered_over_a_restart(
+    store: SqlStore, clock: ManualClock, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan(share=1.0), weight=1000.0)
+    tick(watched)
+    add_planned(store, "q-2", plan(share=1.0))
+    tick(watched)
+    clock.sleep(30.0)
+    again = loops(store, FakeDeployer(), clock)
+    tick(again)
+    assert phases(store, "q-1", "q-2") == [Phase.SERVING, Phase.WAITING]
+    clock.sleep(30.0)
+    tick(again)
+    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+
+
+def test_a_look_at_which_nothing_changed_stores_nothing(
+    store: SqlStore, clock: ManualClock, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan())
+    tick(watched)
+    before = watched.in_force.read()
+    for _ in range(3):
+        clock.sleep(1000.0)
+        tick(watched)
+    assert watched.in_force.read() == before
+
+
+def test_the_history_of_who_waits_does_not_grow_with_every_schedule(
+    store: SqlStore, watched: Loops
+) -> None:
+    add_planned(store, "big", plan(share=1.0), weight=0.001)
+    for i in range(4):
+        add_planned(store, f"q-{i}", plan(share=0.1))
+        tick(watched)
+    waiting = [c for c in store.query("big").history if c.phase is Phase.WAITING]
+    served = [c for c in store.query("big").history if c.phase is Phase.SERVING]
+    assert len(waiting) + len(served) <= 4
+    undeploy(store, "q-0", clock=ManualClock(1.0))
+    before = len(store.query("big").history)
+    tick(watched)
+    assert len(store.query("big").history) == before

@@ -1,0 +1,82 @@
+"""The contract of `ScheduleStore`, over every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from api.store.engine import connect
+from api.store.migrate import migrate
+from api.store.records import NewQuery
+from api.store.schedule_sql import SqlScheduleStore
+from api.store.schedule_store import DisplacedRecord, ScheduleStore
+from api.store.sql import SqlStore
+
+
+def sqlite_file(folder: Path) -> tuple[SqlStore, ScheduleStore]:
+    engine = connect(f"sqlite:///{folder / 'store.sqlite3'}")
+    migrate(engine)
+    return SqlStore(engine), SqlScheduleStore(engine)
+
+
+def sqlite_memory(folder: Path) -> tuple[SqlStore, ScheduleStore]:
+    engine = connect("sqlite://")
+    migrate(engine)
+    return SqlStore(engine), SqlScheduleStore(engine)
+
+
+MAKERS: list[Callable[[Path], tuple[SqlStore, ScheduleStore]]] = [sqlite_file, sqlite_memory]
+
+
+@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScheduleStore]:
+    queries, made = request.param(tmp_path)
+    for query_id in ("q-1", "q-2", "q-3"):
+        queries.submit(
+            NewQuery(id=query_id, spec={}, fingerprint="", idempotency_key=None, at=0.0)
+        )
+    yield made
+    queries.close()
+
+
+def displaced(query_id: str, by: str | None = None, *, at: float = 1.0) -> DisplacedRecord:
+    return DisplacedRecord(at=at, query_id=query_id, by=by, moved=False)
+
+
+def test_the_schedule_is_replaced_and_counted(store: ScheduleStore) -> None:
+    assert (store.schedule(), store.revision()) == (None, 0)
+    store.set_schedule({"assignments": [1]}, at=1.0)
+    assert (store.schedule(), store.revision()) == ({"assignments": [1]}, 1)
+    store.set_schedule({"assignments": []}, at=1.0)
+    assert (store.schedule(), store.revision()) == ({"assignments": []}, 2)
+
+
+def test_the_displaced_are_remembered_the_latest_first(store: ScheduleStore) -> None:
+    assert store.displaced(limit=9) == ()
+    first = (displaced("q-1", "q-2"), displaced("q-3"))
+    store.set_schedule({}, at=1.0, displaced=first)
+    last = displaced("q-2", "q-3", at=2.0)
+    store.set_schedule({}, at=2.0, displaced=(last,))
+    assert store.displaced(limit=9) == (last, first[1], first[0])
+    assert store.displaced(limit=1) == (last,)
+    assert store.displaced(limit=9, query_id="q-2") == (last, first[0])
+    assert store.displaced(limit=9, query_id="q-9") == ()
+
+
+def test_a_schedule_that_names_an_unknown_query_as_displaced_changes_nothing(
+    store: ScheduleStore,
+) -> None:
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        store.set_schedule({"a": 1}, at=1.0, displaced=(displaced("q-9"),))
+    assert (store.schedule(), store.revision()) == (None, 0)
+
+
+def test_machines_are_set_and_forgotten_again(store: ScheduleStore) -> None:
+    assert store.machines() == {}
+    store.set_machines({"edge": 3, "cloud": 0}, at=1.0)
+    store.set_machines({"edge": 4}, at=2.0)
+    assert store.machines() == {"edge": 4, "cloud": 0}
+    store.set_machines({"cloud": None, "moon": None}, at=3.0)
+    assert store.machines() == {"edge": 4}

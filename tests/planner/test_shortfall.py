@@ -1,0 +1,80 @@
+"""Relaxations beside brute force over every deployment, and how sure they are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work, request_seconds
+from pipelines.plan import cost_usd_per_hour
+from pipelines.query import Query
+from pipelines.slo import ANY_LATENCY_S, Slo
+from planner.baselines.exhaustive import ExhaustiveFactory
+from planner.result import PlanningResult
+from planner.search import SearchSettings, search
+from profiler.stopping import TTest
+from tests.oracles.brute_force import deployments
+from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
+
+TWO = Infrastructure(
+    name="two",
+    tiers=(
+        Tier(name="edge", machines=2, price_usd_per_hour=1.0, speed_factor=0.5),
+        Tier(name="cloud", machines=2, price_usd_per_hour=3.0),
+    ),
+    links=(Link(between=("edge", "cloud"), bandwidth_bytes_per_s=1e6, delay_s=0.001),),
+)
+GRAPH = chain(2, 2)
+ACCURACY = additive([[0.3, 0.5], [0.0, 0.3]])
+SECONDS = additive([[0.01, 0.02], [0.01, 0.04]])
+
+
+def _searched(slo: Slo) -> PlanningResult:
+    evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
+    settings = SearchSettings(strategy=ExhaustiveFactory())
+    return search(Query(pipeline="synthetic", slo=slo), TWO, evaluator, TTest(), settings=settings)
+
+
+def _work(seconds: float) -> Work:
+    return Work(
+        operator_s=np.full((2, 1), seconds / 2),
+        output_bytes=np.full((2, 1), 100.0),
+        input_bytes=np.full(1, 1000.0),
+    )
+
+
+def test_the_latency_relaxation_is_the_least_of_all_deployments_within_the_cost() -> None:
+    slo = Slo(accuracy=0.75, latency_s=0.01, cost_usd_per_hour=1.2)
+    why = _searched(slo).shortfall
+    assert why is not None
+    work = _work(0.06)  # 0.8 alone is accurate enough
+    least = min(
+        float(request_seconds(GRAPH, TWO, work, one).mean())
+        for one in deployments(GRAPH, TWO)
+        if cost_usd_per_hour(one.demand(GRAPH), TWO) <= 1.2 + 1e-9
+    )
+    assert why.relaxations["latency"] == pytest.approx(least)
+
+
+def test_every_relaxation_is_told_with_what_is_sure() -> None:
+    slo = Slo(accuracy=0.75, latency_s=0.05)
+    why = _searched(slo).shortfall
+    assert why is not None
+    assert set(why.relaxations) == set(why.sure_relaxations)
+    assert why.sure_relaxations["accuracy"] <= why.relaxations["accuracy"] == pytest.approx(0.5)
+    assert why.sure_relaxations["latency"] >= why.relaxations["latency"] > 0.05
+    assert "with 95% confidence" in why.sentence
+
+
+def test_a_throughput_beyond_the_machines_binds_and_is_relaxed_to_what_they_give() -> None:
+    slo = Slo(accuracy=0.75, latency_s=ANY_LATENCY_S, throughput_per_s=1000.0)
+    result = _searched(slo)
+    why = result.shortfall
+    assert why is not None
+    assert why.binding == ("throughput",)
+    # Two cloud machines with all of 0.06 s: 33 per second; an operator each of 0.03 s on 2 and
+    # of 0.06 s on 2 of the edge: 33 as well.
+    assert why.relaxations["throughput"] == pytest.approx(2 / 0.06)
+    relaxed = replace(slo, throughput_per_s=why.relaxations["throughput"] * (1 - 1e-9))
+    assert _searched(relaxed).plans
