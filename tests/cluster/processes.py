@@ -58,6 +58,10 @@ class Processes:
         """Give the process of a program."""
         return self._running[name].pid
 
+    def pids(self) -> list[int]:
+        """Give the processes of all programs."""
+        return [process.pid for process in self._running.values()]
+
     def wait_until(
         self, ready: Callable[[], bool], name: str, what: str, *, timeout_s: float
     ) -> None:
