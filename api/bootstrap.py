@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -421,6 +422,44 @@ def _cluster_deployer(parts: Parts) -> Deployer:
     )
     launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
     return ClusterDeployer(_orchestrator(parts, launcher), launcher)
+
+
+class Watching(Protocol):
+    """Follows something outside, in a thread of its own."""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+
+
+def make_discovery(parts: Parts, capacity: Capacity) -> Watching | None:
+    """Give what sets the machines of shared tiers from the nodes of the cluster.
+
+    None: the operator of the service did not ask for it.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster.
+        NotAllowed: If the account may not see its nodes.
+        Unavailable: If the cluster does not answer.
+    """
+    settings = parts.settings
+    if not settings.discovery:
+        return None
+    from deploy.kubernetes.access import DISCOVERY, require_access
+    from deploy.kubernetes.api import Cluster
+    from deploy.kubernetes.connection import connect as connect_cluster
+    from deploy.kubernetes.nodes import Discovery
+
+    cluster = Cluster(connect_cluster())
+    require_access(cluster, "", DISCOVERY)
+    return Discovery(
+        cluster=cluster,
+        tiers=tuple(tier.name for tier in parts.infrastructure.tiers if not tier.dedicated),
+        told=capacity.set_machines,
+        least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+    )
 
 
 def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from api.bootstrap import Parts, make_deployer, make_parts
+from api.bootstrap import Parts, make_deployer, make_discovery, make_parts
 from api.reconciler import Reconciler
 from api.rescheduler import Rescheduler
 from api.services.capacity import Capacity
@@ -115,17 +115,22 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     parts = await asyncio.to_thread(make_parts, settings)
     deployer = make_deployer(parts)
     service = make_service(parts, deployer)
+    discovery = await asyncio.to_thread(make_discovery, parts, service.capacity)
     supervisor = _supervisor(parts)
     # Whoever planned before the start is gone: workers end with their service.
     now = parts.clock.timestamp()
     parts.store.requeue_silent(since=now, at=now)
     supervisor.start()
+    if discovery is not None:
+        discovery.start()
     rescheduler = _rescheduler(parts, service)
     reconciler = _reconciler(parts, service, rescheduler)
     loops = [asyncio.create_task(loop.run()) for loop in (rescheduler, reconciler)]
     try:
         yield service
     finally:
+        if discovery is not None:
+            discovery.stop()
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)

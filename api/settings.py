@@ -74,6 +74,7 @@ class Settings(BaseSettings):
         worker_tls_secret: Secret of the namespace with the same files, for the workers.
         machine_cpu: CPU that a machine of every tier stands for; a worker asks for its share.
         machine_memory: Likewise.
+        discovery: Whether the machines of shared tiers are counted from the cluster's nodes.
         executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
             `ray:ADDRESS`.
         call_timeout_s: Most seconds of one operator run, other than in-process.
@@ -117,6 +118,7 @@ class Settings(BaseSettings):
     worker_tls_secret: str = "circinus-workers-tls"
     machine_cpu: str = "1"
     machine_memory: str = "2Gi"
+    discovery: bool = False
     executor: str = "in-process"
     call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1)
