@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from pipelines import checks
+from pipelines.calibration import Calibration
 from pipelines.errors import InvalidInput
 
 SHARE_STEP = 0.05
@@ -29,6 +30,7 @@ class Tier:
         emulated: Whether the speed is put on by waiting instead of being the machine's own.
         call_s: Seconds that calling an instance here costs it besides its operators, on the
             reference machine with all of it, `>= 0`: receiving, decoding, answering.
+        calibration: Speed factors measured per class of operators; None: not measured.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Tier:
     dedicated: bool = False
     emulated: bool = False
     call_s: float = 0.0
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
@@ -46,6 +49,15 @@ class Tier:
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
+
+    def speed_of(self, operator_class: str) -> float:
+        """Give the speed factor for a class of operators: measured, or the tier's own."""
+        known = None
+        if self.calibration is not None:
+            known = self.calibration.speeds.get(operator_class)
+        if self.calibration is None or known is None:
+            return self.speed_factor
+        return known.factor * self.speed_factor / self.calibration.tier_factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

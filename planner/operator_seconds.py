@@ -163,7 +163,7 @@ class SecondsModel:
         busy = np.zeros((len(seconds), len(names)))
         for o, parents in enumerate(graph.parents):
             here = int(tiers[o])
-            own = seconds[:, o] / infrastructure.tiers[here].speed_factor
+            own = seconds[:, o] / infrastructure.tiers[here].speed_of(graph.classes[o])
             busy[:, here] += own
             sources = [(finish[p], sizes[p], names[int(tiers[p])]) for p in parents] or [
                 (

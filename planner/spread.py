@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.latency import TierArray, Work
+from pipelines.latency import TierArray, Work, speeds_at
 from pipelines.profile import FloatArray
 from planner.prediction import Scene
 
@@ -49,7 +49,7 @@ class PooledSpread:
             work: Of n inputs of the population, without replacement.
             population: N >= n.
         """
-        speed = np.array([tier.speed_factor for tier in scene.infrastructure.tiers])[tiers]
+        speed = speeds_at(scene.graph, scene.infrastructure, tiers[None, :])[0]
         mean = work.operator_s.mean(axis=1) / speed
         n = work.operator_s.shape[1]
         left = max(population - n, 0) / max(population - 1, 1)
