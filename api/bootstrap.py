@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from api.executor_choice import ExecutorChoice, Kind
 from api.fingerprints import pipeline_fingerprint
@@ -24,24 +27,28 @@ from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
+from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
 from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
+from deploy.attached import AttachedLauncher
+from deploy.calibration import CalibrationSettings, Workload, calibrated
 from deploy.cgroups import available
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
 from deploy.tier_executor import ProfiledTier, TierExecutor
 from pipelines.clock import Clock, SystemClock
+from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
@@ -63,6 +70,8 @@ from scheduler.rolling import Upkeep
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
+_CALIBRATION_STREAM = 2
+_LARGEST_DRAW = 1_000_000
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
 
@@ -176,7 +185,9 @@ def opened_executor(
             yield actors
     else:
         tier = infrastructure.tier(choice.detail)
-        speeds = {op.name: tier.speed_factor for op in pipeline.graph.operators}
+        graph = pipeline.graph
+        names = zip(graph.operators, graph.classes, strict=True)
+        speeds = {operator.name: tier.speed_of(name) for operator, name in names}
         launcher = LocalLauncher(
             logs=logs,
             cgroups=available(),
@@ -188,6 +199,74 @@ def opened_executor(
             reference, pipeline.graph, place, launcher, clock, settings=how
         ) as deployed:
             yield deployed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Which samples to calibrate with.
+
+    Attributes:
+        configurations: How many, drawn at random.
+        inputs: Examples for each of them.
+        seed: Of both.
+    """
+
+    configurations: int
+    inputs: int
+    seed: int
+
+
+def calibrated_infrastructure(
+    infrastructure: Infrastructure,
+    named: tuple[str, Pipeline],
+    sampling: Sampling,
+    settings: CalibrationSettings,
+    *,
+    addresses: Mapping[str, str],
+    logs: Path,
+) -> Infrastructure:
+    """Give the infrastructure with the speed factors of its tiers, measured with one pipeline.
+
+    Args:
+        infrastructure: Whose tiers; those without a machine are left out.
+        named: Reference and pipeline; what it needs once is prepared first.
+        sampling: Which samples.
+        settings: How.
+        addresses: Tier -> address of a worker that runs; one is started for the others.
+        logs: Folder for the logs of workers.
+
+    Raises:
+        InvalidInput: If the pipeline brings no examples.
+    """
+    reference, pipeline = named
+    if pipeline.examples is None:
+        raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    space = ConfigurationSpace(pipeline.graph)
+    rng = np.random.default_rng([sampling.seed, _CALIBRATION_STREAM])
+    count = min(sampling.configurations, space.size)
+    numbers = rng.choice(min(space.size, _LARGEST_DRAW), count, replace=False).tolist()
+    dataset = pipeline.examples(sampling.inputs, sampling.seed)
+    workload = Workload(
+        reference=reference,
+        pipeline=pipeline,
+        configurations=[space.configuration(number) for number in numbers],
+        inputs=[example.input for example in dataset.examples],
+    )
+    started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
+    launcher = AttachedLauncher(addresses, started)
+
+    async def measured() -> list[Tier]:
+        return [
+            await calibrated(tier, workload, launcher, SystemClock(), settings)
+            if tier.machines
+            else tier
+            for tier in infrastructure.tiers
+        ]
+
+    with threadpool_limits(1):  # a machine of a local tier is one core
+        return replace(infrastructure, tiers=tuple(asyncio.run(measured())))
 
 
 def _ray_executor(
@@ -422,6 +501,44 @@ def _cluster_deployer(parts: Parts) -> Deployer:
     return ClusterDeployer(_orchestrator(parts, launcher), launcher)
 
 
+class Watching(Protocol):
+    """Follows something outside, in a thread of its own."""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+
+
+def make_discovery(parts: Parts, capacity: Capacity) -> Watching | None:
+    """Give what sets the machines of shared tiers from the nodes of the cluster.
+
+    None: the operator of the service did not ask for it.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster.
+        NotAllowed: If the account may not see its nodes.
+        Unavailable: If the cluster does not answer.
+    """
+    settings = parts.settings
+    if not settings.discovery:
+        return None
+    from deploy.kubernetes.access import DISCOVERY, require_access
+    from deploy.kubernetes.api import Cluster
+    from deploy.kubernetes.connection import connect as connect_cluster
+    from deploy.kubernetes.nodes import Discovery
+
+    cluster = Cluster(connect_cluster())
+    require_access(cluster, "", DISCOVERY)
+    return Discovery(
+        cluster=cluster,
+        tiers=tuple(tier.name for tier in parts.infrastructure.tiers if not tier.dedicated),
+        told=capacity.set_machines,
+        least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+    )
+
+
 def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them."""
 
@@ -431,7 +548,15 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
+    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    return Orchestrator(
+        parts.infrastructure,
+        launcher,
+        graph_of,
+        PlanAhead(),
+        parts.clock,
+        OrchestratorSettings(memory=memory),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        drift_s: Seconds between two looks at whether deployed plans still give what they were
+            planned for.
         quotas: The largest part of each shared tier that a tenant's queries may hold together:
             `acme=0.5,lab=0.25`, or the path of a YAML file of `tenant: part`. A tenant that is not
             named may hold everything.
@@ -74,6 +76,7 @@ class Settings(BaseSettings):
         worker_tls_secret: Secret of the namespace with the same files, for the workers.
         machine_cpu: CPU that a machine of every tier stands for; a worker asks for its share.
         machine_memory: Likewise.
+        discovery: Whether the machines of shared tiers are counted from the cluster's nodes.
         executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
             `ray:ADDRESS`.
         call_timeout_s: Most seconds of one operator run, other than in-process.
@@ -99,6 +102,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    drift_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     quotas: str = ""
     ageing_growth_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
@@ -117,6 +121,7 @@ class Settings(BaseSettings):
     worker_tls_secret: str = "circinus-workers-tls"
     machine_cpu: str = "1"
     machine_memory: str = "2Gi"
+    discovery: bool = False
     executor: str = "in-process"
     call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1)

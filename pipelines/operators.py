@@ -96,6 +96,8 @@ class OperatorSpec:
         scaling: How a share of a machine changes its latency.
         batch_latency: For a batched operator: batch size -> latency relative to batch 1,
             not decreasing, starting at 1 -> 1.0.
+        operator_class: Operators of one class, of any pipeline, are sped up alike by another
+            machine (image resizing, a language model); empty: a class of its own.
     """
 
     name: str
@@ -103,6 +105,7 @@ class OperatorSpec:
     knobs: tuple[Knob, ...] = ()
     scaling: Scaling = Scaling.PROPORTIONAL
     batch_latency: Mapping[int, float] = field(default_factory=dict)
+    operator_class: str = ""
 
     def __post_init__(self) -> None:
         checks.name("operator.name", self.name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.configuration import IndexArray
 from pipelines.graph import PipelineGraph
-from pipelines.latency import TierArray, Work
+from pipelines.latency import TierArray, Work, stretch_of
 from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.placement import FULL_STEPS, Placements
@@ -163,9 +163,10 @@ class SecondsModel:
         busy = np.zeros((len(seconds), len(names)))
         for o, parents in enumerate(graph.parents):
             here = int(tiers[o])
+            speed = infrastructure.tiers[here].speed_of(graph.classes[o])
             # Operators that can run at once share a machine, also at full shares.
-            share = float(self._all.full_steps[placement, here]) / FULL_STEPS
-            own = seconds[:, o] / infrastructure.tiers[here].speed_factor / share
+            share = np.array(float(self._all.full_steps[placement, here]) / FULL_STEPS)
+            own = seconds[:, o] / speed * stretch_of(graph.operators[o], share)
             busy[:, here] += own
             sources = [(finish[p], sizes[p], names[int(tiers[p])]) for p in parents] or [
                 (

@@ -31,7 +31,7 @@ import numpy as np
 
 from pipelines.configuration import Configuration
 from pipelines.graph import PipelineGraph
-from pipelines.latency import TierArray, Work
+from pipelines.latency import TierArray, Work, speeds_at
 from pipelines.profile import FloatArray
 from planner.prediction import Scene
 
@@ -130,7 +130,7 @@ class PooledSpread:
             population: N >= n.
             z: How many deviations above what is expected, of a log-normal.
         """
-        speed = np.array([tier.speed_factor for tier in scene.infrastructure.tiers])[tiers]
+        speed = speeds_at(scene.graph, scene.infrastructure, tiers[None, :])[0]
         means = self.means(work, population)
         own = float((work.operator_s.mean(axis=1) / speed).sum())
         mean = float((means.mean / speed).sum())

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    calibrating,
     demonstration,
+    deploying,
     doctor,
     history,
     operating,
@@ -57,7 +59,9 @@ for _group in (
     questions,
     serving,
     operating,
+    deploying,
     preparing,
+    calibrating,
     doctor,
     history,
     study,

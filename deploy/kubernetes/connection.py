@@ -76,7 +76,7 @@ def connection_of(client: kubernetes.client.ApiClient) -> Connection:
     )
     return Connection(
         server=chosen.host,
-        token=header.removeprefix("Bearer ") if header else None,
+        token=header.rpartition(" ")[2] if header else None,  # "Bearer X", or in small letters
         authority=chosen.ssl_ca_cert,
         insecure=not chosen.verify_ssl,
         certificate=chosen.cert_file,

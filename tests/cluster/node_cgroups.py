@@ -12,6 +12,7 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 _UNIFIED = _ROOT / "cgroup.controllers"
 _CPUSET = ("cpuset.cpus", "cpuset.mems")
+_SHARES, _MOST_SHARES = "cpu.shares", "65536"
 _TRIES = 100
 
 
@@ -27,6 +28,10 @@ def make(name: str) -> None:
         for file in _CPUSET:  # of version 1: a new one is empty, and nothing may enter it
             if not _UNIFIED.exists() and (folder / file).exists():
                 (folder / file).write_text((controller / file).read_text())
+        if (
+            folder / _SHARES
+        ).exists():  # the pods of a node share it; others' programs have one each
+            (folder / _SHARES).write_text(_MOST_SHARES)
 
 
 def remove(prefix: str) -> None:

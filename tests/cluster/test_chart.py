@@ -108,6 +108,12 @@ def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluste
 
 
 @pytest.mark.parametrize("name", ["c", "c-operator"])
+def test_the_cluster_sets_no_variables_that_could_be_settings(name: str) -> None:
+    pod = of_kind(rendered(), "Deployment", name)["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False  # they would set CIRCINUS_PORT in a release so named
+
+
+@pytest.mark.parametrize("name", ["c", "c-operator"])
 def test_nothing_runs_as_root_or_writes_its_image(name: str) -> None:
     pod = of_kind(rendered(), "Deployment", name)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]

@@ -1,0 +1,114 @@
+"""Our images for real nodes: built from the Dockerfile with buildah, without engine or registry.
+
+The base is a small Debian with its Python, made once by debootstrap. The Python packages are not
+in the images (torch alone is gigabytes): a folder of this machine is mounted read-only instead.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.catalog.digits.model_store import user_store
+from tests.cluster import programs
+from tests.cluster.real_nodes import RealNode
+
+BASE = "localhost/circinus-base:test"
+SERVICE, WORKER = "docker.io/circinus/service:test", "docker.io/circinus/worker:test"
+_TARGETS = {SERVICE: "service-mounted", WORKER: "worker-mounted"}
+_MIRROR = "http://deb.debian.org/debian"
+_PACKAGES = "python3,libstdc++6,libgomp1,ca-certificates"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def missing() -> str:
+    """Say what this machine lacks for building images; empty: nothing."""
+    lacking = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
+    return f"images need {', '.join(lacking)}." if lacking else ""
+
+
+def load(nodes: Sequence[RealNode], folder: Path) -> None:
+    """Build both images and put them into the nodes' stores.
+
+    Args:
+        nodes: That shall have them.
+        folder: For archives, which are large.
+    """
+    _make_base()
+    for name, target in _TARGETS.items():
+        base = ["--build-arg", f"BASE={BASE}", "--pull-never", "--layers"]
+        file = ["-f", str(_ROOT / "deploy" / "images" / "Dockerfile")]
+        _buildah(
+            "bud",
+            "--isolation",
+            "chroot",
+            *base,
+            "--target",
+            target,
+            "-t",
+            name,
+            *file,
+            str(_ROOT),
+        )
+        archive = folder / f"{target}.tar"
+        archive.unlink(missing_ok=True)
+        _buildah("push", "-q", name, f"docker-archive:{archive}:{name}")
+        for node in nodes:
+            node.load_image(archive)
+        archive.unlink()
+
+
+@contextmanager
+def environment(folder: Path) -> Iterator[Path]:
+    """Give a folder with this environment's packages and prepared models, as images expect it."""
+    packages, cache = folder / "site-packages", folder / "cache" / "circinus" / "digits"
+    packages.mkdir(parents=True)
+    store = user_store().folder
+    shutil.copytree(store, cache / store.name)
+    for file in cache.rglob("*"):
+        file.chmod(0o755 if file.is_dir() else 0o644)  # they are of this user alone otherwise
+    _run("mount", "--bind", sysconfig.get_paths()["purelib"], str(packages))
+    try:
+        yield folder
+    finally:
+        _run("umount", "--lazy", str(packages))
+
+
+def _make_base() -> None:
+    store = programs.cache() / "images"
+    store.mkdir(parents=True, exist_ok=True)
+    if BASE in _buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
+        return
+    root = store / "debian"
+    shutil.rmtree(root, ignore_errors=True)
+    _run(
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={_PACKAGES}",
+        "bookworm",
+        str(root),
+        _MIRROR,
+    )
+    for left in ("proc", "sys"):
+        subprocess.run(["umount", str(root / left)], check=False, capture_output=True)
+    container = _buildah("from", "scratch").strip()
+    _buildah("copy", "-q", container, str(root), "/")
+    _buildah("commit", "-q", "--rm", container, BASE)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _buildah(*arguments: str) -> str:
+    folder = programs.cache() / "images"
+    place = ["--root", str(folder / "store"), "--runroot", str(folder / "run")]
+    return _run("buildah", *place, "--storage-driver", "vfs", *arguments)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-2000:]}")
+    return done.stdout

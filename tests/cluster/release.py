@@ -1,0 +1,146 @@
+"""The chart, installed on real nodes: a service that answers, and its operators."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api.client import Client
+from tests.cluster import images, programs
+from tests.cluster.api import eventually
+from tests.cluster.cluster import Cluster
+
+_CHART = Path(__file__).resolve().parents[2] / "deploy" / "chart"
+_NAME = "circinus"
+_PORT = 8350
+_LINKS = [
+    {"between": ["device", "edge"], "bandwidth_mbit_per_s": 1000, "delay_s": 0.0005},
+    {"between": ["edge", "cloud"], "bandwidth_mbit_per_s": 1000, "delay_s": 0.0005},
+]
+INFRASTRUCTURE = {
+    "name": "three-nodes",
+    "tiers": [
+        {"name": "device", "machines": 1, "speed_factor": 1.0, "call_s": 0.004},
+        {"name": "edge", "machines": 1, "price_usd_per_hour": 0.1, "call_s": 0.004},
+        {"name": "cloud", "machines": 1, "price_usd_per_hour": 0.4, "call_s": 0.004},
+    ],
+    "links": _LINKS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The chart as it is installed.
+
+    Attributes:
+        cluster: Where.
+        namespace: Of everything.
+        url: Of the service, on the pod network.
+        token: That it wants.
+    """
+
+    cluster: Cluster
+    namespace: str
+    url: str
+    token: str
+
+    def client(self) -> Client:
+        """Give a client of the service."""
+        return Client(self.url, token=self.token)
+
+
+@contextmanager
+def installed(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Release]:
+    """Give the chart installed in a namespace of its own, with pods for plans and two operators.
+
+    Args:
+        cluster: With real nodes.
+        folder: For archives, state and packages.
+        settings: Further settings of the service.
+    """
+    images.load(cluster.nodes, folder)
+    state = folder / "state"
+    state.mkdir(mode=0o777)
+    state.chmod(0o777)  # a volume by path is not handed to the pod's group
+    with images.environment(folder / "environment") as environment, cluster.namespace() as space:
+        _make_volume(cluster, space, state)
+        values = folder / "values.json"
+        chosen = _values(environment, settings)
+        values.write_text(json.dumps(chosen))
+        helm(cluster, space, "install", _NAME, str(_CHART), "-f", str(values))
+        url = _answering(cluster, space)
+        chosen["operator"] |= {"enabled": True, "serviceUrl": url}
+        values.write_text(json.dumps(chosen))
+        helm(cluster, space, "upgrade", _NAME, str(_CHART), "-f", str(values))
+        secret = cluster.api.get(f"/api/v1/namespaces/{space}/secrets/{_NAME}-token")
+        assert secret is not None
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        try:
+            yield Release(cluster=cluster, namespace=space, url=url, token=token)
+        finally:
+            helm(cluster, space, "uninstall", _NAME, "--wait")
+            cluster.api.delete(f"/api/v1/persistentvolumes/{space}")
+
+
+def helm(cluster: Cluster, namespace: str, *arguments: str) -> str:
+    """Give what helm says."""
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
+    command = [str(programs.find(programs.HELM)), *arguments, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _values(environment: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "image": {"repository": "circinus/service", "tag": "test", "pullPolicy": "Never"},
+        "environment": {"hostPath": str(environment)},
+        "persistence": {"storageClass": "-", "size": "1Gi"},
+        "infrastructure": INFRASTRUCTURE,
+        "deployment": {
+            "target": "kubernetes",
+            "machine": {"cpu": "500m", "memory": "1Gi"},
+        },
+        "settings": {"CIRCINUS_PLANNING_WORKERS": "1", **settings},
+        "resources": {"requests": {"cpu": "200m", "memory": "512Mi"}},
+        # There is no cluster DNS here: the service is found by the address of its pod.
+        "operator": {"enabled": False, "leaseSeconds": 6, "replicas": 1},
+        "nodeSelector": {"circinus.io/tier": "cloud"},
+    }
+
+
+def _make_volume(cluster: Cluster, namespace: str, folder: Path) -> None:
+    volume = {
+        "metadata": {"name": namespace},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": namespace, "name": _NAME},
+            "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    }
+    cluster.api.create("/api/v1/persistentvolumes", volume)
+
+
+def _answering(cluster: Cluster, namespace: str) -> str:
+    """Give the URL of the service's pod, once it is ready."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    selector = "app.kubernetes.io/component=service"
+
+    def address() -> str | None:
+        for pod in cluster.api.items(pods, labelSelector=selector):
+            conditions = pod["status"].get("conditions") or []
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+                return str(pod["status"]["podIP"])
+        return None
+
+    eventually(address, "a ready pod of the service", timeout_s=180)
+    return f"http://{address()}:{_PORT}"
