@@ -272,7 +272,7 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
     accuracy = trace.score.mean(axis=1)
     order = np.random.default_rng(0).permutation(len(trace.input_bytes))
     slo = Slo(accuracy=0.57, latency_s=0.0028 if tiers == "one-tier" else 0.05)
-    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=5), seed=1)
+    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=1), seed=1)
     results = [
         search(query, PRESETS[tiers], TraceEvaluator(trace, order), TTest()) for _ in range(2)
     ]
