@@ -27,6 +27,7 @@ from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
+from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
 from api.store.schedule_store import ScheduleStore
@@ -37,7 +38,7 @@ from deploy.calibration import CalibrationSettings, Workload, all_calibrated
 from deploy.cgroups import available
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
@@ -542,7 +543,15 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
+    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    return Orchestrator(
+        parts.infrastructure,
+        launcher,
+        graph_of,
+        PlanAhead(),
+        parts.clock,
+        OrchestratorSettings(memory=memory),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

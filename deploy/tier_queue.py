@@ -10,12 +10,14 @@ An instance that lost a request, or whose caller gave up, is out until it answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
 
+from deploy.errors import InstanceLost, TooManyRequests
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import Clock
 from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
@@ -29,6 +31,8 @@ from scheduler.dispatch.policy import (
     Fleet,
     FloatArray,
 )
+
+_log = logging.getLogger(__name__)
 
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
@@ -107,8 +111,15 @@ class QueueFigures:
         idle: Number of instances that could start one now.
         answered: Requests answered so far.
         late: Those of them that took longer than their deadline.
+        late_s: By how much, together.
         late_max_s: By how much the worst of them.
         turned_away: Requests refused or given up so far.
+        lost: Times that an instance went away with a request.
+        waited_s: Of the answered, for an instance's turn, together.
+        predicted_s: Of the calls of the answered, together, as predicted when they started: a
+            quantile.
+        observed_s: What these calls took, together.
+        drifts: Times that latencies had changed for good and were learnt anew.
         observed_over_predicted: Mean of what calls took over their predicted quantile; 1 before
             the first.
     """
@@ -118,8 +129,14 @@ class QueueFigures:
     idle: int
     answered: int
     late: int
+    late_s: float
     late_max_s: float
     turned_away: int
+    lost: int
+    waited_s: float
+    predicted_s: float
+    observed_s: float
+    drifts: int
     observed_over_predicted: float
 
 
@@ -127,8 +144,13 @@ class QueueFigures:
 class _Counts:
     answered: int = 0
     late: int = 0
+    late_s: float = 0.0
     late_max_s: float = 0.0
     turned_away: int = 0
+    lost: int = 0
+    waited_s: float = 0.0
+    predicted_s: float = 0.0
+    observed_s: float = 0.0
     ratio_sum: float = 0.0
     ratios: int = 0
 
@@ -200,10 +222,12 @@ class TierQueue:
         except (OperatorFailed, InvalidInput):
             self._free(slot)
             raise
-        except BaseException:  # lost, late or cancelled: it may still be at work
+        except BaseException as error:  # lost, late or cancelled: it may still be at work
+            self._counts.lost += isinstance(error, InstanceLost)
             self._recover(slot)
             raise
         now = self._clock.now()
+        self._counts.waited_s += began - arrived
         self._note(slot, now - began, now - arrived - time_left_s)
         self._learn(kind, size, slot, now - began)
         self._free(slot)
@@ -218,10 +242,28 @@ class TierQueue:
             idle=sum(slot.idle for slot in self._slots.values()),
             answered=counts.answered,
             late=counts.late,
+            late_s=counts.late_s,
             late_max_s=counts.late_max_s,
             turned_away=counts.turned_away,
+            lost=counts.lost,
+            waited_s=counts.waited_s,
+            predicted_s=counts.predicted_s,
+            observed_s=counts.observed_s,
+            drifts=sum(learnt.drifts for learnt in self._model.values()),
             observed_over_predicted=counts.ratio_sum / counts.ratios if counts.ratios else 1.0,
         )
+
+    def learnt(self) -> dict[str, dict[str, object]]:
+        """Give what was learnt of each kind, as JSON values for `recall`."""
+        return {key: known.dump() for key, known in self._model.items()}
+
+    def recall(self, learnt: Mapping[str, Mapping[str, object]]) -> None:
+        """Go on from what an earlier queue learnt; what is none of it is left out."""
+        for key, dumped in learnt.items():
+            try:
+                self._model[key] = LearntLatency.load(dumped)
+            except InvalidInput as error:
+                _log.warning("latency_not_recalled tier=%s kind=%s: %s", self._tier, key, error)
 
     async def close(self) -> None:
         """Turn away whoever waits and stop looking after instances."""
@@ -239,7 +281,7 @@ class TierQueue:
         if len(self._waiting) >= self._limit and not self._gave_one_up():
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
             self._counts.turned_away += 1
-            raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+            raise TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
         self._give_up_beyond(len(self._slots))
         serial = str(next(self._serials))
         self._waiting[serial] = waiter
@@ -276,7 +318,7 @@ class TierQueue:
 
     def _refuse(self, waiter: _Waiter, reason: str) -> None:
         self._counts.turned_away += 1
-        error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+        error = TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
         waiter.turn.set_exception(error)
 
     def _match(self) -> None:
@@ -341,7 +383,10 @@ class TierQueue:
     def _note(self, slot: _Slot, seconds: float, late_s: float) -> None:
         self._counts.answered += 1
         self._counts.late += late_s > 0
+        self._counts.late_s += max(late_s, 0.0)
         self._counts.late_max_s = max(self._counts.late_max_s, late_s)
+        self._counts.predicted_s += slot.predicted_s
+        self._counts.observed_s += seconds
         if slot.predicted_s > 0:
             self._counts.ratio_sum += seconds / slot.predicted_s
             self._counts.ratios += 1
@@ -350,7 +395,10 @@ class TierQueue:
         key = _key(kind, slot)
         if key not in self._model:
             self._model[key] = LearntLatency(LatencyLine(prior_s=self._prior_s))
+        drifts = self._model[key].drifts
         self._model[key].observe(seconds, size)
+        if self._model[key].drifts > drifts:
+            _log.warning("latency_drifted tier=%s kind=%s seconds=%s", self._tier, key, seconds)
 
     def _backlog_s(self, waiter: _Waiter) -> float:
         predicted = [self._predicted(waiter, slot) for slot in self._slots.values()]

@@ -174,7 +174,7 @@ class Infrastructure:
         return tuple(tuple(self._route(a.name, b.name) for b in self.tiers) for a in self.tiers)
 
     def _route(self, a: str, b: str) -> Route:
-        hops = [self._link(*pair) for pair in pairwise(self._path(a, b))]
+        hops = [self._link(*pair) for pair in pairwise(self.path(a, b))]
         return Route(
             delay_s=sum(hop.delay_s for hop in hops),
             s_per_byte=sum(1 / hop.bandwidth_bytes_per_s for hop in hops),
@@ -183,7 +183,12 @@ class Infrastructure:
     def _link(self, a: str, b: str) -> Link:
         return next(link for link in self.links if set(link.between) == {a, b})
 
-    def _path(self, a: str, b: str) -> list[str]:
+    def path(self, a: str, b: str) -> list[str]:
+        """Give the tiers on the way from `a` to `b` with the fewest links, both included.
+
+        Raises:
+            InvalidInput: If there is no way.
+        """
         paths = [[a]]
         seen = {a}
         while paths:

@@ -10,6 +10,7 @@ import typer
 from api.cli import (
     calibrating,
     demonstration,
+    deploying,
     doctor,
     history,
     operating,
@@ -58,6 +59,7 @@ for _group in (
     questions,
     serving,
     operating,
+    deploying,
     preparing,
     calibrating,
     doctor,

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from deploy.errors import InstanceLost
+from deploy.errors import InstanceLost, TooManyRequests
 from deploy.tier_queue import TierQueue
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import ManualClock
@@ -148,6 +148,50 @@ def test_a_request_cancelled_in_the_moment_of_its_turn_gives_it_back() -> None:
         await quiet()
         client.running[-1].set_result(REPLY)
         await third
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_goes_on_from_what_an_earlier_one_learnt_and_leaves_out_nonsense() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", MinCostMatching(), clock, limit=10, prior_s=1.0)
+        (client,) = fakes(queue, "a")
+        for _ in range(4):
+            task = start(queue)
+            await quiet()
+            clock.seconds += 3.0
+            client.running[-1].set_result(REPLY)
+            await task
+        assert queue.figures().observed_s == 12.0
+        learnt = queue.learnt()
+        later = queue_of(limit=1)
+        later.recall({**learnt, "odd": {"line": 3}})
+        assert later.learnt() == learnt
+        fakes(later, "a")
+        waiting = [start(later) for _ in range(2)]
+        await quiet()
+        with pytest.raises(TooManyRequests) as refusal:
+            await start(later)
+        assert refusal.value.retry_after_s == pytest.approx(3.0, rel=0.1)
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_drift_is_counted() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", MinCostMatching(), clock, limit=10, prior_s=1.0)
+        (client,) = fakes(queue, "a")
+        for i in range(60):
+            task = start(queue)
+            await quiet()
+            clock.seconds += 1.0 if i < 30 else 2.0
+            client.running[-1].set_result(REPLY)
+            await task
+        assert queue.figures().drifts == 1
 
     asyncio.run(scenario())
 
