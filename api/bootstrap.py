@@ -34,7 +34,7 @@ from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, calibrated
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated
 from deploy.cgroups import available
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
@@ -48,7 +48,7 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
@@ -257,16 +257,11 @@ def calibrated_infrastructure(
     started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
     launcher = AttachedLauncher(addresses, started)
 
-    async def measured() -> list[Tier]:
-        return [
-            await calibrated(tier, workload, launcher, SystemClock(), settings)
-            if tier.machines
-            else tier
-            for tier in infrastructure.tiers
-        ]
-
     with threadpool_limits(1):  # a machine of a local tier is one core
-        return replace(infrastructure, tiers=tuple(asyncio.run(measured())))
+        tiers = asyncio.run(
+            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
+        )
+    return replace(infrastructure, tiers=tuple(tiers))
 
 
 def _ray_executor(
