@@ -27,17 +27,18 @@ from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
+from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
 from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, calibrated
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated
 from deploy.cgroups import available
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
@@ -47,7 +48,7 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
@@ -256,16 +257,11 @@ def calibrated_infrastructure(
     started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
     launcher = AttachedLauncher(addresses, started)
 
-    async def measured() -> list[Tier]:
-        return [
-            await calibrated(tier, workload, launcher, SystemClock(), settings)
-            if tier.machines
-            else tier
-            for tier in infrastructure.tiers
-        ]
-
     with threadpool_limits(1):  # a machine of a local tier is one core
-        return replace(infrastructure, tiers=tuple(asyncio.run(measured())))
+        tiers = asyncio.run(
+            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
+        )
+    return replace(infrastructure, tiers=tuple(tiers))
 
 
 def _ray_executor(
@@ -547,7 +543,15 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
+    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    return Orchestrator(
+        parts.infrastructure,
+        launcher,
+        graph_of,
+        PlanAhead(),
+        parts.clock,
+        OrchestratorSettings(memory=memory),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -58,6 +58,12 @@ class Tier:
         if self.calibration is None or known is None:
             return self.speed_factor
         return known.factor * self.speed_factor / self.calibration.tier_factor
+
+    def calibrated(self, found: Calibration) -> Tier:
+        """Give the tier as measured; classes that were measured before only keep their speeds."""
+        before = {} if self.calibration is None else self.calibration.at(self.speed_factor).speeds
+        kept = replace(found, speeds={**before, **found.speeds})
+        return replace(self, speed_factor=found.tier_factor, calibration=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +174,7 @@ class Infrastructure:
         return tuple(tuple(self._route(a.name, b.name) for b in self.tiers) for a in self.tiers)
 
     def _route(self, a: str, b: str) -> Route:
-        hops = [self._link(*pair) for pair in pairwise(self._path(a, b))]
+        hops = [self._link(*pair) for pair in pairwise(self.path(a, b))]
         return Route(
             delay_s=sum(hop.delay_s for hop in hops),
             s_per_byte=sum(1 / hop.bandwidth_bytes_per_s for hop in hops),
@@ -177,7 +183,12 @@ class Infrastructure:
     def _link(self, a: str, b: str) -> Link:
         return next(link for link in self.links if set(link.between) == {a, b})
 
-    def _path(self, a: str, b: str) -> list[str]:
+    def path(self, a: str, b: str) -> list[str]:
+        """Give the tiers on the way from `a` to `b` with the fewest links, both included.
+
+        Raises:
+            InvalidInput: If there is no way.
+        """
         paths = [[a]]
         seen = {a}
         while paths:
