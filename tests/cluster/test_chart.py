@@ -12,6 +12,7 @@ import yaml
 
 from deploy.kubernetes.access import DEPLOYER, OPERATOR, Need
 from tests.cluster import programs
+from tests.cluster.requirements import not_here
 
 CHART = Path("deploy/chart")
 VERSION = "1.36.3"
@@ -23,7 +24,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         program = programs.find(programs.HELM)
     except programs.NotBuilt as error:
-        pytest.skip(str(error))
+        not_here(str(error))
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
 
 
