@@ -19,6 +19,7 @@ from api.cli import (
     service,
     serving,
     study,
+    verifying,
 )
 from api.cli.exits import EPILOG
 
@@ -60,6 +61,7 @@ for _group in (
     preparing,
     doctor,
     history,
+    verifying,
     study,
 ):
     _group.register(app)
