@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from api.executor_choice import ExecutorChoice, Kind
 from api.fingerprints import pipeline_fingerprint
@@ -25,24 +27,29 @@ from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
+from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
 from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
+from deploy.attached import AttachedLauncher
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated
 from deploy.cgroups import available
+from deploy.emulation import emulated_speed
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
 from deploy.tier_executor import ProfiledTier, TierExecutor
 from pipelines.clock import Clock, SystemClock
+from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.pipeline import Pipeline, features_of
 from pipelines.query import Query
 from pipelines.registry import load_pipeline, registered
@@ -64,6 +71,8 @@ from scheduler.rolling import Upkeep
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
+_CALIBRATION_STREAM = 2
+_LARGEST_DRAW = 1_000_000
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
 
@@ -177,18 +186,92 @@ def opened_executor(
             yield actors
     else:
         tier = infrastructure.tier(choice.detail)
-        speeds = {op.name: tier.speed_factor for op in pipeline.graph.operators}
         launcher = LocalLauncher(
             logs=logs,
             cgroups=available(),
             allow_import=":" in reference,
             memory_bytes=how.memory_bytes,
         )
-        place = ProfiledTier(tier=tier, speeds=speeds)
+        place = ProfiledTier(tier=tier, speeds=_profiled_speeds(tier, pipeline.graph))
         with TierExecutor(
             reference, pipeline.graph, place, launcher, clock, settings=how
         ) as deployed:
             yield deployed
+
+
+def _profiled_speeds(tier: Tier, graph: PipelineGraph) -> dict[str, float]:
+    """Give what an operator's seconds on a worker of the tier are worth on the reference machine.
+
+    An emulated tier is this computer, and only its waits are to be taken out again: a worker that
+    profiles is as warm as this process would be, so that what a calibration found is not in it.
+    """
+    names = zip(graph.operators, graph.classes, strict=True)
+    if tier.emulated:
+        return {operator.name: emulated_speed(tier) for operator, _ in names}
+    return {operator.name: tier.speed_of(name) for operator, name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Which samples to calibrate with.
+
+    Attributes:
+        configurations: How many, drawn at random.
+        inputs: Examples for each of them.
+        seed: Of both.
+    """
+
+    configurations: int
+    inputs: int
+    seed: int
+
+
+def calibrated_infrastructure(
+    infrastructure: Infrastructure,
+    named: tuple[str, Pipeline],
+    sampling: Sampling,
+    settings: CalibrationSettings,
+    *,
+    addresses: Mapping[str, str],
+    logs: Path,
+) -> Infrastructure:
+    """Give the infrastructure with the speed factors of its tiers, measured with one pipeline.
+
+    Args:
+        infrastructure: Whose tiers; those without a machine are left out.
+        named: Reference and pipeline; what it needs once is prepared first.
+        sampling: Which samples.
+        settings: How.
+        addresses: Tier -> address of a worker that runs; one is started for the others.
+        logs: Folder for the logs of workers.
+
+    Raises:
+        InvalidInput: If the pipeline brings no examples.
+    """
+    reference, pipeline = named
+    if pipeline.examples is None:
+        raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    space = ConfigurationSpace(pipeline.graph)
+    rng = np.random.default_rng([sampling.seed, _CALIBRATION_STREAM])
+    count = min(sampling.configurations, space.size)
+    numbers = rng.choice(min(space.size, _LARGEST_DRAW), count, replace=False).tolist()
+    dataset = pipeline.examples(sampling.inputs, sampling.seed)
+    workload = Workload(
+        reference=reference,
+        pipeline=pipeline,
+        configurations=[space.configuration(number) for number in numbers],
+        inputs=[example.input for example in dataset.examples],
+    )
+    started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
+    launcher = AttachedLauncher(addresses, started)
+
+    with threadpool_limits(1):  # a machine of a local tier is one core
+        tiers = asyncio.run(
+            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
+        )
+    return replace(infrastructure, tiers=tuple(tiers))
 
 
 def _ray_executor(
@@ -470,7 +553,15 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
+    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    return Orchestrator(
+        parts.infrastructure,
+        launcher,
+        graph_of,
+        PlanAhead(),
+        parts.clock,
+        OrchestratorSettings(memory=memory),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

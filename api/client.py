@@ -21,6 +21,7 @@ from api.schemas import (
     QueryPage,
     QueryRequest,
     QueryView,
+    ReplanBody,
     RequestBody,
     RequestReply,
     ScheduleView,
@@ -168,6 +169,12 @@ class Client:
         path = f"/v1/queries/{_part(query_id)}:whatif"
         document = body.model_dump(mode="json", exclude_unset=True)
         return self._ask(WhatIfView, "POST", path, json=document)
+
+    def replan(self, query_id: str, body: ReplanBody) -> QueryView:
+        """Give the query after planning it again for other objectives or data."""
+        path = f"/v1/queries/{_part(query_id)}:replan"
+        document = body.model_dump(mode="json", exclude_unset=True)
+        return self._ask(QueryView, "POST", path, json=document)
 
     def schedule(self) -> ScheduleView:
         """Give the schedule."""

@@ -30,5 +30,8 @@ CANCELLABLE = frozenset({Phase.QUEUED, Phase.PLANNING})
 LIVE = frozenset({Phase.WAITING, Phase.DEPLOYING, Phase.SERVING})
 """Phases in which a query competes for capacity."""
 
+REPLANNABLE = LIVE | {Phase.INFEASIBLE, Phase.EXHAUSTED}
+"""Phases in which a query was planned and may be planned anew."""
+
 UNFINISHED = CANCELLABLE | LIVE
 """Phases that something will still happen to by itself."""

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
@@ -155,7 +155,7 @@ def _planned(
     tiers = parts.capacity.planned_for()
     with opened_executor(parts.executor, reference, pipeline, tiers, parts.logs) as executor:
         result = plan_offline(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
-    memory.remember(record.id, query.slo, result)
+    memory.remember(_memory_id(record, checkpoint), query.slo, result)
     return result, refused
 
 
@@ -167,16 +167,20 @@ def _checkpoint(
     memory: Remembered,
 ) -> tuple[Checkpoint, str]:
     """Give what planning goes on from, and why it starts anew; empty: it need not."""
-    now = Checkpoint(
-        parts=planning_fingerprints(record.spec, dataset, pipeline),
-        history=tuple(r.query for r in memory.earlier() if r.query != record.id),
-    )
+    now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
+    mine = _memory_id(record, now)
+    now = replace(now, history=tuple(r.query for r in memory.earlier() if r.query != mine))
     try:
         return parts.checkpoints.opened(record.id, now), ""
     except StaleCheckpoint as refusal:
         trouble(_LOG, "checkpoint.refused", query_id=record.id, cause=str(refusal))
         parts.checkpoints.restart(record.id, now)
         return now, f"Planned anew: {refusal} "
+
+
+def _memory_id(record: QueryRecord, checkpoint: Checkpoint) -> str:
+    """Give what the measurements are remembered by: on other data a query is another one."""
+    return f"{record.id} on {checkpoint.parts['data']}"
 
 
 def ending_of(result: PlanningResult, refused: str = "") -> Ending:

@@ -16,6 +16,7 @@ from api.event_log import event, trouble
 from api.phases import LIVE, Phase
 from api.services.capacity import Capacity
 from api.services.in_force import InForce, ScheduleInForce
+from api.services.replanning import Replanned
 from api.services.retirement import retire_expired
 from api.services.scheduling import LiveQuery, Target, problem_of, target_of
 from api.store.records import Move
@@ -41,6 +42,7 @@ class Rescheduler:
         quotas: Of tenants.
         clock: Says when.
         every_s: Seconds between two looks.
+        replanned: Queries whose plans were replaced.
         target: What should run; None before the first look.
     """
 
@@ -51,6 +53,7 @@ class Rescheduler:
     quotas: Mapping[str, float]
     clock: Clock
     every_s: float
+    replanned: Replanned = field(default_factory=Replanned)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
     _timed: set[str] = field(default_factory=set, init=False)
@@ -103,7 +106,8 @@ class Rescheduler:
 
     def _events(self, ids: tuple[str, ...], infrastructure: Infrastructure) -> Events:
         """Give what changed since the last look, and take it in."""
-        there = set(ids)
+        # With other plans a query leaves and arrives in one step: what runs goes on meanwhile.
+        there = set(ids) - self.replanned.take()
         leaving = tuple(q for q in self._live if q not in there)
         for query_id in leaving:
             del self._live[query_id]

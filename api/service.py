@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from api.bootstrap import Parts, make_deployer, make_discovery, make_parts
+from api.drift_watch import DriftWatch
 from api.reconciler import Reconciler
 from api.rescheduler import Rescheduler
 from api.services.capacity import Capacity
@@ -16,6 +17,7 @@ from api.services.examples import ExampleSource
 from api.services.in_force import ScheduleInForce
 from api.services.knowledge import Knowledge
 from api.services.preview import Assessment, WhatIf, assess, live_problem, preview
+from api.services.replanning import Replanner
 from api.services.requests import Requests
 from api.services.submission import Intake
 from api.settings import Settings, pin_numeric_threads
@@ -37,6 +39,7 @@ class Service:
         capacity: The machines there are.
         in_force: The schedule.
         knowledge: Answers from measurements.
+        replanner: Finds other plans.
     """
 
     parts: Parts
@@ -46,6 +49,7 @@ class Service:
     capacity: Capacity
     in_force: ScheduleInForce
     knowledge: Knowledge
+    replanner: Replanner
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""
@@ -97,6 +101,14 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
     knowledge = Knowledge(
         store=parts.store, source=parts.measurements, infrastructure=parts.infrastructure
     )
+    replanner = Replanner(
+        store=parts.store,
+        catalogue=parts.catalogue,
+        examples=examples,
+        knowledge=knowledge,
+        infrastructure=parts.infrastructure,
+        clock=parts.clock,
+    )
     return Service(
         parts=parts,
         intake=intake,
@@ -105,6 +117,17 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
         capacity=Capacity(stated=parts.infrastructure, store=parts.schedules, clock=parts.clock),
         in_force=ScheduleInForce(parts.schedules),
         knowledge=knowledge,
+        replanner=replanner,
+    )
+
+
+def drift_watch(service: Service) -> DriftWatch:
+    """Give what watches the deployments of a service."""
+    return DriftWatch(
+        store=service.parts.store,
+        windows=service.requests.windows,
+        replanner=service.replanner,
+        every_s=service.parts.settings.drift_s,
     )
 
 
@@ -125,7 +148,9 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         discovery.start()
     rescheduler = _rescheduler(parts, service)
     reconciler = _reconciler(parts, service, rescheduler)
-    loops = [asyncio.create_task(loop.run()) for loop in (rescheduler, reconciler)]
+    loops = [
+        asyncio.create_task(loop.run()) for loop in (rescheduler, reconciler, drift_watch(service))
+    ]
     try:
         yield service
     finally:
@@ -160,6 +185,7 @@ def _rescheduler(parts: Parts, service: Service) -> Rescheduler:
         quotas=parts.quotas,
         clock=parts.clock,
         every_s=parts.settings.reconcile_s,
+        replanned=service.replanner.replanned,
     )
 
 

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
         lease_s: A planning worker that is silent for so long has lost its query.
         crash_limit: A query whose planning workers die so often becomes `failed`.
         reconcile_s: Seconds between two looks at what should be deployed.
+        drift_s: Seconds between two looks at whether deployed plans still give what they were
+            planned for.
         quotas: The largest part of each shared tier that a tenant's queries may hold together:
             `acme=0.5,lab=0.25`, or the path of a YAML file of `tenant: part`. A tenant that is not
             named may hold everything.
@@ -100,6 +102,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     crash_limit: int = Field(default=3, ge=1)
     reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    drift_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     quotas: str = ""
     ageing_growth_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)

@@ -101,6 +101,11 @@ class PipelineGraph:
         return tuple(tuple(sorted(line)) for line in lines)
 
     @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Class of each operator; one without is `pipeline.operator`."""
+        return tuple(op.operator_class or f"{self.name}.{op.name}" for op in self.operators)
+
+    @cached_property
     def sinks(self) -> tuple[str, ...]:
         """Names of the operators that nothing comes after: their outputs are the pipeline's."""
         inner = {parent for operator in self.operators for parent in operator.after}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
 from pipelines import checks
+from pipelines.calibration import Calibration
 from pipelines.errors import InvalidInput
 
 SHARE_STEP = 0.05
@@ -29,6 +30,7 @@ class Tier:
         emulated: Whether the speed is put on by waiting instead of being the machine's own.
         call_s: Seconds that calling an instance here costs it besides its operators, on the
             reference machine with all of it, `>= 0`: receiving, decoding, answering.
+        calibration: Speed factors measured per class of operators; None: not measured.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Tier:
     dedicated: bool = False
     emulated: bool = False
     call_s: float = 0.0
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
@@ -46,6 +49,21 @@ class Tier:
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
+
+    def speed_of(self, operator_class: str) -> float:
+        """Give the speed factor for a class of operators: measured, or the tier's own."""
+        known = None
+        if self.calibration is not None:
+            known = self.calibration.speeds.get(operator_class)
+        if self.calibration is None or known is None:
+            return self.speed_factor
+        return known.factor * self.speed_factor / self.calibration.tier_factor
+
+    def calibrated(self, found: Calibration) -> Tier:
+        """Give the tier as measured; classes that were measured before only keep their speeds."""
+        before = {} if self.calibration is None else self.calibration.at(self.speed_factor).speeds
+        kept = replace(found, speeds={**before, **found.speeds})
+        return replace(self, speed_factor=found.tier_factor, calibration=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +174,7 @@ class Infrastructure:
         return tuple(tuple(self._route(a.name, b.name) for b in self.tiers) for a in self.tiers)
 
     def _route(self, a: str, b: str) -> Route:
-        hops = [self._link(*pair) for pair in pairwise(self._path(a, b))]
+        hops = [self._link(*pair) for pair in pairwise(self.path(a, b))]
         return Route(
             delay_s=sum(hop.delay_s for hop in hops),
             s_per_byte=sum(1 / hop.bandwidth_bytes_per_s for hop in hops),
@@ -165,7 +183,12 @@ class Infrastructure:
     def _link(self, a: str, b: str) -> Link:
         return next(link for link in self.links if set(link.between) == {a, b})
 
-    def _path(self, a: str, b: str) -> list[str]:
+    def path(self, a: str, b: str) -> list[str]:
+        """Give the tiers on the way from `a` to `b` with the fewest links, both included.
+
+        Raises:
+            InvalidInput: If there is no way.
+        """
         paths = [[a]]
         seen = {a}
         while paths:

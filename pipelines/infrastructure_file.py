@@ -5,6 +5,7 @@ origin: device                   # optional: where requests come from; default: 
 tiers:
   - {name: device, machines: 1, price_usd_per_hour: 0, speed_factor: 0.25, dedicated: true}
   - {name: cloud, machines: 4, price_usd_per_hour: 2.5}
+    # calibration: what `circinus calibrate` measured
 links:
   - {between: [device, cloud], bandwidth_mbit_per_s: 50, delay_s: 0.01}
 """
@@ -12,8 +13,10 @@ links:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeVar
 
+from pipelines.calibration import Calibration, ClassSpeed
 from pipelines.errors import Fault, InvalidInput
 from pipelines.infrastructure import Infrastructure, Link, Tier
 
@@ -27,7 +30,10 @@ _TIER = {
     "dedicated": bool,
     "emulated": bool,
     "call_s": float,
+    "calibration": dict,
 }
+_CALIBRATION = {"date": str, "share": float, "tier_factor": float, "speeds": dict}
+_SPEED = {"factor": float, "low": float, "high": float, "repetitions": int}
 _LINK = {"between": list, "bandwidth_mbit_per_s": float, "delay_s": float, "emulated": bool}
 
 Built = TypeVar("Built")
@@ -60,7 +66,13 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
         "name": infrastructure.name,
         "origin": infrastructure.origin,
         "tiers": [
-            {field: getattr(tier, field) for field in _TIER} for tier in infrastructure.tiers
+            {
+                field: getattr(tier, field)
+                for field in _TIER
+                if field != "calibration" or tier.calibration is not None
+            }
+            | _calibration_to_dict(tier.calibration)
+            for tier in infrastructure.tiers
         ],
         "links": [
             {
@@ -81,7 +93,26 @@ def _items(top: Mapping[str, object], field: str) -> Sequence[object]:
 
 def _tier(path: str, document: object, faults: list[Fault]) -> Tier | None:
     fields = _fields(path, document, _TIER, ("name",), faults)
+    if "calibration" in fields:
+        where = f"{path}.calibration"
+        fields["calibration"] = _calibration(where, fields["calibration"], faults)
     return _built(path, lambda: Tier(**fields), faults)  # type: ignore[arg-type]  # types checked by _fields
+
+
+def _calibration(path: str, document: object, faults: list[Fault]) -> Calibration | None:
+    fields = _fields(path, document, _CALIBRATION, tuple(_CALIBRATION), faults)
+    given = fields.get("speeds")
+    speeds = {}
+    for name, item in (given if isinstance(given, dict) else {}).items():
+        where = f"{path}.speeds.{name}"
+        parts = _fields(where, item, _SPEED, tuple(_SPEED), faults)
+        speeds[str(name)] = _built(where, lambda parts=parts: ClassSpeed(**parts), faults)  # type: ignore[misc]  # types checked by _fields
+    fields["speeds"] = speeds
+    return _built(path, lambda: Calibration(**fields), faults)  # type: ignore[arg-type]  # types checked by _fields
+
+
+def _calibration_to_dict(calibration: Calibration | None) -> dict[str, object]:
+    return {} if calibration is None else {"calibration": asdict(calibration)}
 
 
 def _link(path: str, document: object, faults: list[Fault]) -> Link | None:
@@ -138,6 +169,7 @@ _WORDS = {
     float: "a number",
     bool: "true or false",
     list: "a list",
+    dict: "a mapping",
 }
 
 

@@ -5,7 +5,7 @@
 | P, O, n | plans, operators (topological order), inputs | |
 | t | operator seconds on the reference machine, alone | (O, n) |
 | b | bytes that an operator hands on; of the input | (O, n), (n,) |
-| v | speed factor of the tier of an operator | (P, O) |
+| v | speed factor of an operator's tier for its class | (P, O) |
 | r | share of a machine that an operator has | (P, O) |
 | h | seconds that calling an instance of a tier costs it, on the reference machine | per tier |
 
@@ -103,15 +103,28 @@ def busy_seconds(
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, O, n)
     """Give the seconds that each operator keeps its slice busy, calls included."""
-    speed = np.array([tier.speed_factor for tier in infrastructure.tiers])[placement]
+    speed = speeds_at(graph, infrastructure, placement)
     stretch = np.stack(
         [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
     )
     busy = (stretch / speed)[:, :, None] * work.operator_s
     call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
     if call_s.any():
-        busy += (_enters(graph, placement) * call_s / (speed * shares))[:, :, None]
+        own = np.array([tier.speed_factor for tier in infrastructure.tiers])[placement]
+        busy += (_enters(graph, placement) * call_s / (own * shares))[:, :, None]
     return np.asarray(busy)
+
+
+def speeds_at(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    placement: TierArray,  # (P, O)
+) -> FloatArray:  # (P, O)
+    """Give the speed factor of every operator's tier for its class."""
+    speeds = np.array(
+        [[tier.speed_of(name) for tier in infrastructure.tiers] for name in graph.classes]
+    )  # (O, T)
+    return np.asarray(speeds[np.arange(len(speeds)), placement])
 
 
 def _enters(graph: PipelineGraph, placement: TierArray) -> npt.NDArray[np.bool_]:  # (P, O)

@@ -96,6 +96,8 @@ class OperatorSpec:
         scaling: How a share of a machine changes its latency.
         batch_latency: For a batched operator: batch size -> latency relative to batch 1,
             not decreasing, starting at 1 -> 1.0.
+        operator_class: Operators of one class, of any pipeline, are sped up alike by another
+            machine (image resizing, a language model); empty: a class of its own.
     """
 
     name: str
@@ -103,6 +105,7 @@ class OperatorSpec:
     knobs: tuple[Knob, ...] = ()
     scaling: Scaling = Scaling.PROPORTIONAL
     batch_latency: Mapping[int, float] = field(default_factory=dict)
+    operator_class: str = ""
 
     def __post_init__(self) -> None:
         checks.name("operator.name", self.name)
@@ -150,11 +153,16 @@ class Operator:
         run: The function, see `OperatorFunction`.
         version: Changes whenever the output for equal inputs and knobs may change: cached
             outputs of another version are not used.
+        concurrency: Calls of `run` that one worker may have in hand at once, `>= 1`; more than 1
+            only for a batched operator, whose runtime puts what comes together into one batch.
+            A plan's latency is that of a call by itself: what calls take together, the
+            dispatcher learns.
     """
 
     spec: OperatorSpec
     run: OperatorFunction
     version: str = "1"
+    concurrency: int = 1
 
     def __post_init__(self) -> None:
         checks.require(
@@ -166,6 +174,12 @@ class Operator:
             "must not be empty",
             self.version,
         )
+        where = f"operator {self.spec.name}.concurrency"
+        checks.require(self.concurrency >= 1, where, "must be >= 1", self.concurrency)
+        alone = self.spec.scaling is Scaling.PROPORTIONAL
+        if alone:
+            rule = "must be 1 for a proportional operator"
+            checks.require(self.concurrency == 1, where, rule, self.concurrency)
 
     @property
     def name(self) -> str:

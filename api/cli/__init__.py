@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from api.cli import (
+    calibrating,
     demonstration,
+    deploying,
     doctor,
     history,
     operating,
@@ -58,7 +60,9 @@ for _group in (
     questions,
     serving,
     operating,
+    deploying,
     preparing,
+    calibrating,
     doctor,
     history,
     verifying,

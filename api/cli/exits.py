@@ -16,10 +16,18 @@ class ExitCode(IntEnum):
     """No plan can meet the objectives."""
     EXHAUSTED = 4
     """A limit ended planning before a feasible plan was found."""
+    DIFFERS = 5
+    """The cluster is not as rendered."""
+    REFUSED = 6
+    """The cluster said no: conflict, quota, admission, a missing role or namespace."""
+    NO_ROOM = 7
+    """The nodes have no room."""
+    NOT_READY = 8
+    """Workers are not ready, in time or now."""
     INTERRUPTED = 130
 
 
 EPILOG = (
     "Exit codes: 0 ok, 1 internal error or no service, 2 bad input, 3 infeasible, "
-    "4 budget exhausted."
+    "4 budget exhausted; of deploy: 5 differs, 6 refused by the cluster, 7 no room, 8 not ready."
 )

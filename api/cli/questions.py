@@ -13,7 +13,8 @@ from api.cli.options import DEFAULT_URL, QueryId, Token, Url, connect
 from api.cli.screen import Screen
 from api.rendering import formats
 from api.rendering.tables import plans_table, shortfall_text, table
-from api.schemas import ExplanationView, WhatIfBody
+from api.schemas import ExplanationView, ReplanBody, WhatIfBody
+from api.schemas.explanation import ReplanData
 from pipelines.errors import InvalidInput
 
 _FORM = "0.8x, +2, -2 or 5"
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     command(app, "explain")(explain)
     command(app, "whatif")(whatif)
+    command(app, "replan")(replan)
 
 
 def explain(
@@ -85,6 +87,33 @@ def whatif(
     if found.shortfall is not None:
         parts.append(shortfall_text(found.shortfall))
     screen.show(*parts, document=found)
+
+
+def replan(
+    screen: Screen,
+    query_id: QueryId,
+    accuracy: Annotated[
+        Figure, typer.Option("--accuracy", help=f"Other accuracy SLO: {_FORM}.")
+    ] = "",
+    latency: Annotated[
+        Figure, typer.Option("--latency", help=f"Other latency SLO in seconds: {_FORM}.")
+    ] = "",
+    cost: Annotated[
+        Figure, typer.Option("--cost", help=f"Other cost SLO in USD per hour: {_FORM}.")
+    ] = "",
+    examples: Annotated[
+        int | None, typer.Option("--examples", help="Number of examples to profile on instead.")
+    ] = None,
+    examples_seed: Annotated[int, typer.Option("--examples-seed", help="Of those examples.")] = 0,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+) -> None:
+    """Plan a query again for other objectives or data, with what is known of it."""
+    data = None if examples is None else ReplanData(examples=examples, seed=examples_seed)
+    body = ReplanBody(accuracy=accuracy, latency=latency, cost=cost, data=data)
+    with connect(url, token) as client:
+        query = client.replan(query_id, body)
+    screen.show(f"{query.id}: {query.phase.value}", document=query)
 
 
 def _pairs(option: str, pairs: Sequence[str] | None) -> dict[str, str]:

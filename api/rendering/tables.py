@@ -21,6 +21,7 @@ from api.schemas import (
     ScheduleView,
     ShortfallView,
 )
+from pipelines.infrastructure import Infrastructure
 
 _PHASE_STYLES = {
     Phase.SERVING: "green",
@@ -219,6 +220,27 @@ def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
         machines = f"{tier.machines} each" if tier.dedicated else str(tier.machines)
         price = formats.dollars(tier.price_usd_per_hour)
         made.add_row(Text(tier.name), machines, f"{tier.speed_factor:g}x", price, ", ".join(marks))
+    return made
+
+
+def calibration_table(infrastructure: Infrastructure) -> RenderableType:
+    """Give the measured speed factors of every tier, with their spread."""
+    made = table("Speed factors", "tier", "class", "factor", "spread", "share", "date", right=[2])
+    for tier in infrastructure.tiers:
+        if tier.calibration is None:
+            made.add_row(Text(tier.name), "", f"{tier.speed_factor:.3g}x", "not measured")
+            continue
+        found = tier.calibration
+        made.add_row(Text(tier.name), "(tier)", f"{tier.speed_factor:.3g}x")
+        for name, speed in found.speeds.items():
+            made.add_row(
+                "",
+                Text(name),
+                f"{speed.factor:.3g}x",
+                f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}",
+                f"{found.share:g}",
+                found.date,
+            )
     return made
 
 

@@ -1,4 +1,4 @@
-"""Questions about queries that measurements answer: why, and what if."""
+"""Questions about queries that measurements answer: why, what if, and what now."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from fastapi import APIRouter
 from api.routes.service import ServiceOf
 from api.schemas import (
     ExplanationView,
+    QueryView,
+    ReplanBody,
     WhatIfBody,
     WhatIfView,
     plan_view,
@@ -17,7 +19,8 @@ from api.schemas.explanation import explanation_view
 from api.services.catalogue import offered
 from api.services.changes import Circumstances
 from api.services.knowledge import WhatIf
-from api.views import request_of, stored_plan_view
+from api.services.observing import KnownData
+from api.views import query_view, request_of, stored_plan_view
 from pipelines.infrastructure import Infrastructure
 from pipelines.slo import Slo
 
@@ -46,6 +49,18 @@ def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
     change = Circumstances(**body.model_dump())
     found = service.knowledge.what_if(record, query, pipeline, change)
     return _what_if_view(found, query.slo, parts.infrastructure)
+
+
+@router.post("/queries/{query_id}:replan")
+def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
+    """Give the query with other objectives or data, planned again with what is known."""
+    parts = service.parts
+    record = parts.store.query(query_id)
+    query = to_query(request_of(record))
+    change = Circumstances(accuracy=body.accuracy, latency=body.latency, cost=body.cost)
+    data = None if body.data is None else KnownData(body.data.examples, body.data.seed)
+    changed = service.replanner.for_change(record, query, change, data)
+    return query_view(changed, parts.infrastructure, service.schedule())
 
 
 def _what_if_view(found: WhatIf, slo: Slo, infrastructure: Infrastructure) -> WhatIfView:

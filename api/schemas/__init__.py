@@ -21,7 +21,7 @@ from api.schemas.catalogue import (
     pipeline_view,
 )
 from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
-from api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
+from api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from api.schemas.faults import faults_of
 from api.schemas.plans import (
     DemandView,
@@ -90,6 +90,7 @@ __all__ = [
     "QueryPage",
     "QueryRequest",
     "QueryView",
+    "ReplanBody",
     "RequestBody",
     "RequestReply",
     "ScheduleView",

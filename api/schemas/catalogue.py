@@ -9,7 +9,7 @@ from pydantic import Field
 from api.schemas.base import Input, View
 from pipelines.configuration import ConfigurationSpace
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.operators import KnobValue, Scaling
 
 
@@ -59,6 +59,17 @@ class PipelineList(View):
     """By name."""
 
 
+class CalibrationView(View):
+    """Speed factors measured on a tier's workers."""
+
+    date: str
+    """When, as YYYY-MM-DD."""
+    share: float
+    """Of a machine that the workers had."""
+    speeds: dict[str, float]
+    """Class of operators -> how many times as fast as the reference machine."""
+
+
 class TierView(View):
     """A pool of like machines."""
 
@@ -76,6 +87,8 @@ class TierView(View):
     """Whether the speed is put on by waiting."""
     call_s: float
     """Seconds that calling an instance there costs it, on the reference machine."""
+    calibration: CalibrationView | None = None
+    """What was measured; none: nothing was."""
 
 
 class LinkView(View):
@@ -134,6 +147,14 @@ def pipeline_view(graph: PipelineGraph) -> PipelineView:
     )
 
 
+def _calibration_view(tier: Tier) -> CalibrationView | None:
+    found = tier.calibration
+    if found is None:
+        return None
+    speeds = {name: tier.speed_of(name) for name in found.speeds}
+    return CalibrationView(date=found.date, share=found.share, speeds=speeds)
+
+
 def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
     """Give an infrastructure as the service shows it."""
     return InfrastructureView(
@@ -148,6 +169,7 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
                 call_s=tier.call_s,
                 dedicated=tier.dedicated,
                 emulated=tier.emulated,
+                calibration=_calibration_view(tier),
             )
             for tier in infrastructure.tiers
         ],

@@ -9,6 +9,7 @@ from pydantic import Field
 from api.schemas.base import Input, View
 from api.schemas.plans import PlanView
 from api.schemas.progress import ShortfallView
+from pipelines.dataset import LARGEST_DATASET
 from pipelines.operators import KnobValue
 from planner.explaining import Explanation
 
@@ -74,6 +75,15 @@ class ExplanationView(View):
     """What is no plan and why."""
 
 
+class ReplanData(Input):
+    """Examples of the pipeline to profile on."""
+
+    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET)]
+    """Number of examples."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    """Of the examples."""
+
+
 class WhatIfBody(Input):
     """What would be otherwise: `0.8x` times, `+2` or `-2` more or fewer, `5` exactly."""
 
@@ -91,6 +101,19 @@ class WhatIfBody(Input):
     """Tier -> its speed factor."""
     bandwidth: Changes = Field(default_factory=dict)
     """`tier-tier` -> bandwidth of their link, Mbit/s."""
+
+
+class ReplanBody(Input):
+    """Other objectives or other data: `0.8x` times, `+0.1` or `-2` more or less, `5` exactly."""
+
+    accuracy: Change = ""
+    """The accuracy SLO."""
+    latency: Change = ""
+    """The latency SLO, seconds."""
+    cost: Change = ""
+    """The cost SLO, US dollars per hour."""
+    data: ReplanData | None = None
+    """Examples to profile on from now on; left out: the same."""
 
 
 class WhatIfView(View):

@@ -124,6 +124,21 @@ class Knowledge:
             words=_words(before.plans, after.plans),
         )
 
+    def answer(
+        self,
+        record: QueryRecord,
+        query: Query,
+        pipeline: Pipeline,
+        infrastructure: Infrastructure,
+    ) -> Answer:
+        """Give what the measurements of a query say of it, changed, somewhere else.
+
+        Raises:
+            InvalidInput: If it does not fit.
+        """
+        known, rule = self._known(record, query, pipeline)
+        return answer(query, infrastructure, known, rule)
+
     def _known(
         self, record: QueryRecord, query: Query, pipeline: Pipeline
     ) -> tuple[Known, StoppingRule]:
@@ -136,9 +151,15 @@ class Knowledge:
             graph=pipeline.graph,
             profiles=measured.profiles,
             population=measured.population,
-            trusted={plan.configuration: query.slo.accuracy for plan in plans},
+            trusted={plan.configuration: _asked(record) for plan in plans},
         )
         return known, measured.rule
+
+
+def _asked(record: QueryRecord) -> float:
+    """Give the accuracy that the stored plans were found for."""
+    slo = record.spec["slo"]
+    return float(str(slo["accuracy"])) if isinstance(slo, Mapping) else 1.0
 
 
 def _words(before: Iterable[Plan], after: Iterable[Plan]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.phases import LIVE, Phase
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer
 from api.services.examples import ExampleSource
+from api.services.observing import KnownData, RequestWindows
 from api.store.records import QueryRecord
 from api.store.store import Conflict, Store
 from deploy.dispatcher import RequestResult
@@ -74,12 +75,14 @@ class Requests:
         catalogue: With the pipelines.
         examples: Of the pipelines.
         deployer: Runs the deployments.
+        windows: Remember what requests gave.
     """
 
     store: Store
     catalogue: Catalogue
     examples: ExampleSource
     deployer: Deployer
+    windows: RequestWindows = field(default_factory=RequestWindows)
 
     async def send(self, query_id: str, call: InferenceCall) -> Answer:
         """Give the answer of the query's deployed plan.
@@ -102,6 +105,8 @@ class Requests:
         if example is not None:
             pipeline = await asyncio.to_thread(self.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
+        data = None if call.example is None else KnownData(call.example.count, call.example.seed)
+        self.windows.note(query_id, plan_id, result, score=score, data=data)
         return Answer(result=result, plan_id=plan_id, score=score)
 
     async def _example(self, pipeline: str, choice: ExampleChoice | None) -> Example | None:

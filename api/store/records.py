@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 from api.phases import Phase
 
+REPLANNED = "replanned: "
+"""How the messages of replanned queries begin."""
+
 JsonObject: TypeAlias = Mapping[str, object]
 
 
@@ -83,6 +86,11 @@ class QueryRecord:
     crashes: int
     idempotency_key: str | None
 
+    @property
+    def replans(self) -> int:
+        """How often other plans took the place of its plans."""
+        return sum(change.message.startswith(REPLANNED) for change in self.history)
+
     def entered(self, phase: Phase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""
         times = (change.at for change in self.history if change.phase is phase)
@@ -121,6 +129,29 @@ class Ending:
     message: str
     result: JsonObject | None
     plans: tuple[tuple[str, JsonObject], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replan:
+    """Other plans for a query, or another search for them.
+
+    Attributes:
+        query_id: Which query.
+        spec: It from now on.
+        why: In words.
+        at: Seconds since the epoch.
+        result: How planning ended, with plans; None: it goes back to the queue.
+        plans: In order, each (plan id, document); none when it goes back to the queue.
+        forget: Whether its measurements are of other data, and dropped.
+    """
+
+    query_id: str
+    spec: JsonObject
+    why: str
+    at: float
+    result: JsonObject | None = None
+    plans: tuple[tuple[str, JsonObject], ...] = ()
+    forget: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

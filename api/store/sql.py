@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from api.phases import CANCELLABLE, Phase
+from api.phases import CANCELLABLE, REPLANNABLE, Phase
 from api.store.records import (
+    REPLANNED,
     Ending,
     JsonObject,
     Move,
     NewQuery,
     PhaseChange,
     QueryRecord,
+    Replan,
     StoredPlan,
 )
 from api.store.sessions import reading, writing
 from api.store.store import Conflict, NotFound
-from api.store.tables import PlanRow, QueryRow
+from api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
 
 
 class SqlStore:
@@ -142,10 +145,7 @@ class SqlStore:
                 at,
                 "" if cancelled else ending.message,
             )
-            for position, (plan_id, plan) in enumerate(ending.plans):
-                session.add(
-                    PlanRow(id=plan_id, query_id=query_id, position=position, plan=dict(plan))
-                )
+            session.add_all(_plan_rows(query_id, ending.plans))
             return True
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
@@ -204,6 +204,28 @@ class SqlStore:
                 _enter(row, move.to, move.at, move.message)
             return True
 
+    def replan(self, replan: Replan) -> bool:
+        """See `Store.replan`."""
+        with writing(self._engine) as session:
+            row = _locked(session, QueryRow.id == replan.query_id)
+            if row is None:
+                raise NotFound("query", replan.query_id)
+            if Phase(row.phase) not in REPLANNABLE:
+                return False
+            mine = replan.query_id
+            session.execute(delete(PlanRow).where(PlanRow.query_id == mine))
+            session.execute(delete(CheckpointRow).where(CheckpointRow.query_id == mine))
+            if replan.forget:
+                session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == mine))
+            row.spec = dict(replan.spec)
+            row.progress = None
+            row.cancel_requested = False
+            row.result = None if replan.result is None else dict(replan.result)
+            session.add_all(_plan_rows(replan.query_id, replan.plans))
+            to = Phase.QUEUED if replan.result is None else Phase.WAITING
+            _enter(row, to, replan.at, REPLANNED + replan.why)
+            return True
+
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """See `Store.plans`."""
         wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
@@ -255,6 +277,13 @@ def _new_row(query: NewQuery) -> QueryRow:
     )
     _enter(row, Phase.QUEUED, query.at, "")
     return row
+
+
+def _plan_rows(query_id: str, plans: Sequence[tuple[str, JsonObject]]) -> list[PlanRow]:
+    return [
+        PlanRow(id=plan_id, query_id=query_id, position=position, plan=dict(plan))
+        for position, (plan_id, plan) in enumerate(plans)
+    ]
 
 
 def _row(session: Session, query_id: str) -> QueryRow:

@@ -11,6 +11,7 @@ from api.store.records import (
     Move,
     NewQuery,
     QueryRecord,
+    Replan,
     StoredPlan,
 )
 from pipelines.errors import CircinusError
@@ -138,6 +139,16 @@ class Store(Protocol):
         """Change the phase; False: the query was in none of the expected phases.
 
         The history grows only if the phase or the message is a new one.
+        """
+
+    def replan(self, replan: Replan) -> bool:
+        """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
+
+        With plans it waits for capacity anew. The checkpoint goes, measurements stay unless they
+        are to be forgotten.
+
+        Raises:
+            NotFound: If there is no such query.
         """
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:

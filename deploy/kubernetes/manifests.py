@@ -30,7 +30,8 @@ from deploy.kubernetes.names import (
     object_name,
 )
 from deploy.kubernetes.scheduled import Pinning, RenderSettings, ScheduledPlan
-from deploy.kubernetes.workers_pod import HEALTH_PORT, PORT, PORT_NAME, pod_template
+from deploy.kubernetes.worker_objects import HEALTH_PORT, PORT, PORT_NAME
+from deploy.kubernetes.workers_pod import pod_template
 
 SERVING, STANDBY = "serving", "standby"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 
 from deploy.emulation import emulated_speed
 from deploy.instances import InstanceSpec
@@ -11,13 +11,16 @@ from deploy.kubernetes.api import Object
 from deploy.kubernetes.names import MACHINE, TIER, label_value
 from deploy.kubernetes.resources import resources_of, threads_percent
 from deploy.kubernetes.scheduled import RenderSettings
+from deploy.kubernetes.worker_objects import (
+    HEALTH_PORT,
+    PORT,
+    PORT_NAME,
+    TLS_FOLDER,
+    files_in,
+)
 from deploy.shares import Pace, enforcement_for
-from deploy.tls import TlsFiles
 from deploy.workers.options import WorkerOptions
 
-PORT_NAME = "worker"
-PORT, HEALTH_PORT = 50051, 50052
-TLS_FOLDER = Path("/etc/circinus-tls")
 _USER = 10001
 _START_S = 300
 _HOSTNAME = "kubernetes.io/hostname"
@@ -135,10 +138,7 @@ def _arguments(spec: InstanceSpec, settings: RenderSettings) -> list[str]:
         tier=spec.tier.name,
         pace=Pace(enforcement=enforcement, share=spec.share, speed=emulated_speed(spec.tier)),
         bind=f"0.0.0.0:{PORT}",
-        tls=TlsFiles(
-            certificate=TLS_FOLDER / "tls.crt",
-            key=TLS_FOLDER / "tls.key",
-            authority=TLS_FOLDER / "ca.crt",
-        ),
+        health=f"0.0.0.0:{HEALTH_PORT}",
+        tls=replace(files_in(TLS_FOLDER), server_name=None),
     )
-    return [*options.arguments(), "--health", f"0.0.0.0:{HEALTH_PORT}"]
+    return options.arguments()

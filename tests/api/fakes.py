@@ -20,6 +20,7 @@ from api.store.store import Store
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentPhase, DeploymentStatus
+from deploy.queue_figures import QueueFigures
 from pipelines.clock import ManualClock
 from pipelines.configuration import Configuration
 from pipelines.dataset import Dataset, Example
@@ -87,6 +88,7 @@ class FakeDeployer:
     broken: set[str] = field(default_factory=set)
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
     applied: int = 0
+    queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
@@ -107,6 +109,9 @@ class FakeDeployer:
             overhead_s=0.05,
             retries=0,
         )
+
+    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+        return self.queues
 
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:

@@ -35,6 +35,7 @@ COMMANDS = (
     "schedule",
     "doctor",
     "prepare",
+    "calibrate",
     "study",
 )
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens

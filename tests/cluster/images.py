@@ -29,8 +29,8 @@ _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-class NoBase(RuntimeError):
-    """The base of the images cannot be had here, and why."""
+class NoImages(RuntimeError):
+    """This machine cannot make the images, and why."""
 
 
 def missing() -> str:
@@ -49,7 +49,7 @@ def load(nodes: Sequence[RealNode], folder: Path) -> None:
         folder: For archives, which are large.
 
     Raises:
-        NoBase: If the base cannot be made, such as without Debian's packages.
+        NoImages: If this machine cannot make them, such as without Debian's packages.
     """
     _make_base()
     for name, target in _TARGETS.items():
@@ -92,7 +92,7 @@ def _make_base() -> None:
     try:
         _run("debootstrap", "--variant=minbase", packages, _RELEASE, str(root), _MIRROR)
     except RuntimeError as error:
-        raise NoBase(f"the base of the images cannot be made: {error}") from error
+        raise NoImages(f"the base of the images cannot be made: {error}") from error
     finally:
         for left in ("proc", "sys"):
             subprocess.run(["umount", str(root / left)], check=False, capture_output=True)
@@ -119,7 +119,7 @@ def _storage() -> tuple[str, ...]:
         done = subprocess.run([*command, "images"], capture_output=True, check=False)
         if done.returncode == 0:
             return command[1:]
-    raise NoBase(f"buildah cannot keep images: {done.stderr.decode().strip()[-500:]}")
+    raise NoImages(f"buildah cannot keep images: {done.stderr.decode().strip()[-500:]}")
 
 
 def _run(*command: str) -> str:

@@ -1,0 +1,76 @@
+"""Looks whether deployed plans still give what they were planned for; what drifted is replanned.
+
+A loop of its own in the service, in its event loop; computing and the store are in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from api.event_log import event, trouble
+from api.phases import Phase
+from api.schemas import to_query
+from api.services.observing import RequestWindows
+from api.services.replanning import Replanner, deployed_plan
+from api.store.store import Store
+from api.views import request_of
+from pipelines.errors import CircinusError
+from planner.drift import DriftSettings, drifted
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class DriftWatch:
+    """Watches all deployed queries. Used within one event loop.
+
+    Attributes:
+        store: With the queries.
+        windows: With what requests gave.
+        replanner: Finds other plans.
+        every_s: Seconds between two looks.
+        settings: When to call it a drift.
+    """
+
+    store: Store
+    windows: RequestWindows
+    replanner: Replanner
+    every_s: float
+    settings: DriftSettings = field(default_factory=DriftSettings)
+
+    async def run(self) -> None:
+        """Keep on until cancelled."""
+        while True:
+            await asyncio.sleep(self.every_s)
+            try:
+                await self.tick()
+            except Exception as error:  # noqa: BLE001 - the loop's edge: the next look goes on
+                trouble(_LOG, "drift.look_failed", error=error)
+
+    async def tick(self) -> None:
+        """Look at every query once."""
+        for query_id, plan_id in self.windows.queries():
+            try:
+                await self._look(query_id, plan_id)
+            except CircinusError as error:
+                trouble(_LOG, "drift.replan_failed", query_id=query_id, error=error)
+                self.windows.forget(query_id)
+
+    async def _look(self, query_id: str, plan_id: str) -> None:
+        record = await asyncio.to_thread(self.store.query, query_id)
+        plan = await asyncio.to_thread(deployed_plan, self.store, query_id, plan_id)
+        if record.phase is not Phase.SERVING or plan is None:
+            self.windows.forget(query_id)
+            return
+        query = to_query(request_of(record))
+        drift = drifted(plan, query.slo, self.windows.seen(query_id), self.settings)
+        if drift is None:
+            return
+        data = self.windows.data(query_id)
+        event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
+        done = await asyncio.to_thread(self.replanner.for_drift, record, query, plan, drift, data)
+        # Judged anew by new requests, also where nothing could be done.
+        self.windows.forget(query_id)
+        event(_LOG, "query.replanned", query_id=query_id, outcome=done)

@@ -1,0 +1,160 @@
+r"""The integer linear programs of Circinus, appendix B: the yardstick of the other policies.
+
+Two objectives, each with one shared tier or several: the four forms of the appendix. On a
+dedicated tier nobody competes and nothing is rented, so those items are left out.
+
+Sets
+    i in Q          queries
+    j in C_i        plans of query i that fit the machines at all
+    m               shared tiers
+    k = 1 .. L_m    machines of tier m (unlimited: the most that may be rented)
+    s in S_m        sizes: the different shares that items ask of tier m
+    d_ijms          items of size s that plan j of query i has on tier m
+
+Variables
+    x_ij in {0, 1}          query i is served with plan j; h_i = sum_j x_ij is admission
+    n_mks in 0..floor(1/s)  items of size s on machine k of tier m
+    z_mk in {0, 1}          machine k of tier m is rented (limited: 1)
+
+Objective
+    limited     maximise sum_i w_i h_i                  (eqs. 11 and 16)
+    unlimited   minimise sum_m G_m sum_k z_mk           (eqs. 1 and 6)
+
+Constraints
+    one plan        sum_j x_ij <= 1; unlimited: = 1     (3, 8, 13, 18)
+    placed          sum_k n_mks = sum_ij d_ijms x_ij    for each m, s  (4, 9, 14, 19)
+    capacity        sum_s s n_mks <= z_mk               for each m, k  (2, 7, 12, 17)
+    quota           sum over a tenant's i, j, s of s d_ijms x_ij <= its part of L_m  (ours)
+
+Linearisation and symmetry. The appendix says which machine k holds plan j of query i by a
+binary y_ijmk and multiplies: h_i x_ij y_ijmk. (Its eq. 4 asks for a machine for every plan,
+chosen or not; harmless only because of the product.) Items of one size are
+interchangeable, so it is enough to count them: n_mks = sum_ij x_ij y_ijmk d_ijms is the
+product, already summed, and swapping equal items is no other solution. Machines are
+interchangeable too; one of two ways removes that:
+
+    ordered     loads fall: sum_s s n_mks >= sum_s s n_m,k+1,s
+    flow        where all sizes are multiples of a grid of at most `FINEST_GRID` steps, the
+                n and z of a tier are replaced by a flow (Valerio de Carvalho 1999): nodes
+                are loads 0..1, an arc (a, a + s) is an item of size s put on top of load a,
+                sizes fall along a path, and a path is a machine. What flows out of 0 is the
+                number of machines in use; out of any other node flows at most what flows
+                in. The relaxation is far tighter, and machines have no names at all.
+
+Every variable has bounds. Where a query runs now is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from enum import StrEnum
+from math import gcd
+
+import pulp
+
+from scheduler.compiled import Compiled
+from scheduler.ilp.machines import Flow, Ordered, Symmetry, whole
+from scheduler.placement import Placed
+from scheduler.problem import PARTS, Schedule, quota_parts
+
+FINEST_GRID = 100
+"""Steps of a machine: the graph of a flow grows with it, times the number of sizes."""
+
+
+class Objective(StrEnum):
+    """What is sought."""
+
+    GOODPUT = "goodput"
+    """Machines are limited: the largest weight that can be served."""
+    COST = "cost"
+    """Machines can be rented, up to those of the tier: all queries, for the least money."""
+
+
+class Model:
+    """The program of a problem, and the way back from its solution."""
+
+    def __init__(
+        self, compiled: Compiled, objective: Objective, symmetry: Symmetry | None
+    ) -> None:
+        self._compiled = compiled
+        self._objective = objective
+        limited = objective is Objective.GOODPUT
+        sense = pulp.LpMaximize if limited else pulp.LpMinimize
+        self.program = pulp.LpProblem("schedule", sense)
+        arrays = compiled.arrays
+        plans = range(len(compiled.entries))
+        self._items = [arrays.items(p) for p in plans]
+        self._x = [self.program.add_variable(f"x_{p}", cat="Binary") for p in plans]
+        self._add_choice(limited)
+        self._add_quotas()
+        self._tiers = [self._add_tier(m, symmetry) for m in range(len(compiled.tiers))]
+        self._add_objective(limited)
+
+    def _add_choice(self, limited: bool) -> None:
+        first = self._compiled.arrays.first.tolist()
+        for q in range(len(self._compiled.queries)):
+            served = pulp.lpSum(self._x[first[q] : first[q + 1]])
+            self.program += served <= 1 if limited else served == 1
+
+    def _add_quotas(self) -> None:
+        compiled = self._compiled
+        owner = compiled.arrays.owner.tolist()
+        for tenant in compiled.problem.quotas:
+            for m, tier in enumerate(compiled.tiers):
+                held = [
+                    (x, sum(parts for t, parts in items if t == m))
+                    for p, (x, items) in enumerate(zip(self._x, self._items, strict=True))
+                    if compiled.queries[owner[p]].tenant == tenant
+                ]
+                most = quota_parts(compiled.problem, tenant, tier)
+                self.program += pulp.LpAffineExpression(held) <= most
+
+    def _add_objective(self, limited: bool) -> None:
+        arrays = self._compiled.arrays
+        if limited:
+            benefit = arrays.benefit[arrays.owner].tolist()
+            self.program.setObjective(
+                pulp.LpAffineExpression(list(zip(self._x, benefit, strict=True)))
+            )
+        else:
+            tiers = zip(self._compiled.tiers, self._tiers, strict=True)
+            self.program.setObjective(
+                pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
+            )
+
+    def _add_tier(self, m: int, symmetry: Symmetry | None) -> Ordered | Flow:
+        count: dict[int, Counter[int]] = defaultdict(Counter)  # size -> plan -> items
+        for p, items in enumerate(self._items):
+            for tier, parts in items:
+                if tier == m:
+                    count[parts][p] += 1
+        placed = {
+            size: pulp.LpAffineExpression([(self._x[p], n) for p, n in sorted(plans.items())])
+            for size, plans in sorted(count.items(), reverse=True)
+        }
+        machines = self._compiled.tiers[m].machines
+        if symmetry is None:
+            fine = PARTS // gcd(PARTS, *count) <= FINEST_GRID
+            symmetry = Symmetry.FLOW if fine else Symmetry.ORDERED
+        form = Flow if symmetry is Symmetry.FLOW else Ordered
+        return form(self.program, m, machines, placed)
+
+    def schedule(self) -> Schedule:
+        """Give the schedule that the solution means."""
+        placement = self._compiled.placement()
+        slots = [tier.machines_of_sizes() for tier in self._tiers]
+        owner = self._compiled.arrays.owner.tolist()
+        for p, x in enumerate(self._x):
+            if (x.value() or 0.0) > 0.5:
+                machines = tuple(slots[m][parts].pop() for m, parts in self._items[p])
+                placement.occupy(owner[p], Placed(p, self._items[p], machines))
+        return self._compiled.schedule(placement)
+
+    def value(self) -> float:
+        """Give the objective of the solution, from its whole numbers."""
+        if self._objective is Objective.GOODPUT:
+            arrays = self._compiled.arrays
+            chosen = [p for p, x in enumerate(self._x) if (x.value() or 0.0) > 0.5]
+            return float(arrays.benefit[arrays.owner[chosen]].sum()) if chosen else 0.0
+        tiers = zip(self._compiled.tiers, self._tiers, strict=True)
+        return sum(t.price_usd_per_hour * whole(added.rented.value()) for t, added in tiers)

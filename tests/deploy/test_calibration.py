@@ -1,0 +1,152 @@
+"""Calibration on real workers; operators that sleep take as long on a busy computer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from deploy.attached import AttachedLauncher
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated, calibrated
+from deploy.errors import LaunchFailed
+from deploy.instances import InstanceKey, InstanceSpec, Launcher, RunningInstance
+from pipelines.calibration import Calibration, ClassSpeed
+from pipelines.clock import SystemClock
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput, OperatorFailed
+from pipelines.infrastructure import Tier
+from tests.deploy.profiled_pipelines import CHAIN, chain
+from tests.deploy.serving import launcher
+
+
+@dataclass
+class Counting:
+    """A launcher that remembers which tiers it started workers of."""
+
+    starts: Launcher
+    tiers: list[str] = field(default_factory=list)
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        self.tiers.append(spec.tier.name)
+        return await self.starts.start(spec)
+
+
+SPACE = ConfigurationSpace(chain.graph)
+WORK = Workload(
+    reference=CHAIN,
+    pipeline=chain,
+    configurations=[SPACE.configuration(0), SPACE.configuration(2)],
+    inputs=[1.0, 2.0],
+)
+QUICK = CalibrationSettings(repetitions=3, share=0.5, pause_s=0.01)
+EMULATED = Tier(name="edge", speed_factor=0.5, emulated=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"repetitions": 0}, "repetitions must be >= 1"),
+        ({"share": 0.0}, "share must be"),
+        ({"pause_s": -1.0}, "pause_s must be"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        CalibrationSettings(**settings)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("field", ["configurations", "inputs"])
+def test_work_without_samples_is_refused(field: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{field} must have at least one"):
+        replace(WORK, **{field: []})  # type: ignore[arg-type]  # one field or the other
+
+
+async def _calibrated(tier: Tier, work: Workload, logs: Path) -> Tier:
+    return await calibrated(tier, work, launcher(logs), SystemClock(), QUICK)
+
+
+def test_an_operator_that_fails_is_named(tmp_path: Path) -> None:
+    work = replace(WORK, inputs=["no number"])
+    with pytest.raises(OperatorFailed, match="add"):
+        asyncio.run(_calibrated(EMULATED, work, tmp_path))
+
+
+def test_a_tier_is_found_to_be_as_fast_as_it_is(tmp_path: Path) -> None:
+    other = ClassSpeed(factor=1.0, low=1.0, high=1.0, repetitions=1)
+    before = Calibration(date="2020-01-01", share=1.0, tier_factor=0.5, speeds={"q.x": other})
+    tier = asyncio.run(_calibrated(replace(EMULATED, calibration=before), WORK, tmp_path))
+    assert tier.calibration is not None
+    assert tier.speed_factor == tier.calibration.tier_factor == 0.5  # what is waited for
+    found = tier.calibration.speeds["chain.slower"]
+    # It sleeps 20 ms; half the speed on half a machine makes 80 ms of it, sleeping late aside.
+    assert found.factor == pytest.approx(0.5, rel=0.4)
+    assert found.low <= found.factor <= found.high
+    assert found.repetitions == 3
+    assert tier.calibration.share == 0.5
+    assert tier.calibration.date > "2026"
+    assert tier.calibration.speeds["q.x"] == other  # measured with another pipeline
+
+
+def test_a_tier_that_is_not_emulated_takes_the_factor_of_all_operators(tmp_path: Path) -> None:
+    tier = asyncio.run(_calibrated(Tier(name="cloud", speed_factor=7.0), WORK, tmp_path))
+    # Nearly all of the seconds are those of the operator that sleeps.
+    assert tier.speed_factor == pytest.approx(1.0, rel=0.4)
+
+
+def test_a_worker_that_runs_already_is_called_where_it_is(tmp_path: Path) -> None:
+    async def attached() -> tuple[Tier, bool]:
+        starts = launcher(tmp_path)
+        spec = InstanceSpec(
+            key=InstanceKey("q", "p", "edge", 0),
+            pipeline_reference=CHAIN,
+            operators=chain.graph.operators,
+            configuration=SPACE.configuration(0),
+            tier=EMULATED,
+            share=0.5,
+        )
+        running = await starts.start(spec)
+        try:
+            known = AttachedLauncher({"edge": running.address}, starts)
+            tier = await calibrated(EMULATED, WORK, known, SystemClock(), QUICK)
+            return tier, running.process.returncode is None
+        finally:
+            await running.stop()
+
+    tier, still_runs = asyncio.run(attached())
+    assert still_runs
+    assert tier.calibration is not None
+    assert tier.calibration.speeds["chain.slower"].factor == pytest.approx(0.5, rel=0.4)
+
+
+def test_an_address_where_nobody_serves_is_said_to_be_so(tmp_path: Path) -> None:
+    nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match=r"nobody serves at 127\.0\.0\.1:9"):
+        asyncio.run(calibrated(EMULATED, WORK, nobody, SystemClock(), QUICK))
+
+
+def test_tiers_of_this_computer_are_measured_once(tmp_path: Path) -> None:
+    starts = Counting(launcher(tmp_path))
+    tiers = [
+        EMULATED,
+        Tier(name="cloud", speed_factor=7.0),
+        Tier(name="none", machines=0),
+        Tier(name="fast", speed_factor=2.0, emulated=True),
+    ]
+    known = AttachedLauncher({}, starts)
+    edge, cloud, none, fast = asyncio.run(all_calibrated(tiers, WORK, known, SystemClock(), QUICK))
+    assert starts.tiers == ["edge"]
+    assert edge.speed_factor == 0.5
+    assert cloud.speed_factor == pytest.approx(1.0, rel=0.4)  # nearly all of it sleeps
+    assert none == tiers[2]
+    own = cloud.speed_of("chain.slower")
+    assert edge.speed_of("chain.slower") == pytest.approx(own / 2)
+    assert fast.speed_of("chain.slower") == pytest.approx(own)  # nothing is faster by waiting
+
+
+def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
+    nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match="edge"):
+        asyncio.run(all_calibrated([EMULATED], WORK, nobody, SystemClock(), QUICK))
