@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from deploy.tier_queue import QueueFigures
+from deploy.queue_figures import QueueFigures
 
 Queues = Mapping[str, Mapping[str, QueueFigures]]
 """Query id -> tier -> its queue."""

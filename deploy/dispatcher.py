@@ -17,8 +17,10 @@ from deploy.emulation import emulated_links
 from deploy.errors import DeadlineExceeded, InstanceLost
 from deploy.latency_memory import Learnt
 from deploy.monitor import LatencyWindow
+from deploy.places import InstanceType
+from deploy.queue_figures import QueueFigures
 from deploy.segments import Segment, segments
-from deploy.tier_queue import InstanceType, QueueFigures, Served, TierQueue
+from deploy.tier_queue import Served, TierQueue
 from deploy.workers.client import Reply, WorkerClient
 from deploy.workers.execution import INPUT
 from pipelines import checks

@@ -19,9 +19,9 @@ from deploy.errors import LaunchFailed
 from deploy.instances import DesiredDeployment, InstanceKey, InstanceSpec, Launcher
 from deploy.latency_memory import Forgetful, LatencyMemory
 from deploy.monitor import Observed
+from deploy.queue_figures import QueueFigures
 from deploy.reconcile import changes, instances_of
 from deploy.supervisor import InstanceStatus, RestartSettings, Supervisor
-from deploy.tier_queue import QueueFigures
 from deploy.warm_up import WarmUp
 from deploy.workers.client import WorkerClient
 from pipelines import checks

@@ -8,7 +8,7 @@ from typing import Protocol
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentStatus
-from deploy.tier_queue import QueueFigures
+from deploy.queue_figures import QueueFigures
 from pipelines.payload import Payload
 
 

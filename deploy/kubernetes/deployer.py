@@ -9,7 +9,7 @@ from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.kubernetes.launcher import ClusterLauncher
 from deploy.orchestrator import DeploymentStatus, Orchestrator
-from deploy.tier_queue import QueueFigures
+from deploy.queue_figures import QueueFigures
 from pipelines.errors import CircinusError
 from pipelines.payload import Payload
 

@@ -20,7 +20,7 @@ from api.store.store import Store
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentPhase, DeploymentStatus
-from deploy.tier_queue import QueueFigures
+from deploy.queue_figures import QueueFigures
 from pipelines.clock import ManualClock
 from pipelines.configuration import Configuration
 from pipelines.dataset import Dataset, Example

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.errors import ClientGone
 from api.metrics import exposition
 from api.routes.connection import while_connected
-from deploy.tier_queue import QueueFigures
+from deploy.queue_figures import QueueFigures
 
 FIGURES = QueueFigures(
     waiting=2,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from deploy.latency_memory import Learnt
 from deploy.orchestrator import DeploymentPhase, Orchestrator
 from deploy.shares import Enforcement
 from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.payload import Payload, encode
 from tests.deploy.serving import (
     DUTY_CYCLES,
@@ -255,6 +257,52 @@ def test_replicas_share_the_load(tmp_path: Path) -> None:
             burst = [orchestrator.request("q", 0.2, timeout_s=5.0) for _ in range(2)]
             results = await asyncio.gather(*burst)
             assert max(r.latency_s for r in results) < 0.38  # one after the other: 0.4
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        chosen = plan("batching", {"meet": "cloud", "after": "edge"})
+        async with serving(tmp_path, {"q": desired("batching", chosen)}, LOCAL) as orchestrator:
+            await orchestrator.request("q", False, timeout_s=10.0)  # its answer declares it
+            both = [orchestrator.request("q", True, timeout_s=10.0) for _ in range(2)]
+            assert [result.output for result in await asyncio.gather(*both)] == [True, True]
+            figures = orchestrator.figures()["q"]
+            assert (figures["cloud"].idle, figures["edge"].idle) == (2, 1)
+
+    asyncio.run(scenario())
+
+
+async def _cancelled(orchestrator: Orchestrator) -> None:
+    request = asyncio.create_task(orchestrator.request("q", 0.1, timeout_s=60.0))
+    while not orchestrator.figures()["q"]["slow"].busy:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)  # on its way, at work or in the wait that stands for speed
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+
+
+async def _too_late(orchestrator: Orchestrator) -> None:
+    with pytest.raises(DeadlineExceeded):
+        await orchestrator.request("q", 0.1, timeout_s=0.3)
+
+
+@pytest.mark.parametrize("ended", [_cancelled, _too_late])
+def test_a_worker_gives_up_what_nobody_waits_for(
+    tmp_path: Path, ended: Callable[[Orchestrator], Awaitable[None]]
+) -> None:
+    slow = Infrastructure(
+        name="slow", tiers=(Tier(name="slow", machines=1, speed_factor=0.002, emulated=True),)
+    )
+
+    async def scenario() -> None:
+        wanted = {"q": desired("nap", plan("nap", {"nap": "slow"}))}
+        async with serving(tmp_path, wanted, slow) as orchestrator:
+            await ended(orchestrator)  # left alone it would take 50 s
+            assert (await orchestrator.request("q", 0.0, timeout_s=20.0)).output == 0.0
 
     asyncio.run(scenario())
 
