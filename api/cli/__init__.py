@@ -21,6 +21,7 @@ from api.cli import (
     service,
     serving,
     study,
+    verifying,
 )
 from api.cli.exits import EPILOG
 
@@ -64,6 +65,7 @@ for _group in (
     calibrating,
     doctor,
     history,
+    verifying,
     study,
 ):
     _group.register(app)
