@@ -87,6 +87,7 @@ class FakeDeployer:
     broken: set[str] = field(default_factory=set)
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
     applied: int = 0
+    imitated: Infrastructure | None = None
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
@@ -107,6 +108,9 @@ class FakeDeployer:
             overhead_s=0.05,
             retries=0,
         )
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        self.imitated = infrastructure
 
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:
