@@ -63,9 +63,12 @@ cluster-stop: $(STAMP)
 cluster-programs: $(STAMP)
 	$(BIN)/python -m tests.cluster.programs
 
+# What this machine cannot do (build, or be a node) is skipped and said;
+# with CIRCINUS_CLUSTER_TESTS=required in the environment it fails.
 ## cluster-test: what needs a Kubernetes cluster: its own, or that of KUBECONFIG
-cluster-test: cluster-programs
-	CIRCINUS_CLUSTER_TESTS=required $(BIN)/python -m pytest -m "cluster and not gpu" --timeout 1200
+cluster-test: $(STAMP)
+	-$(BIN)/python -m tests.cluster.programs
+	$(BIN)/python -m pytest -m "cluster and not gpu" --timeout 1200
 
 ## bench: time the hot paths
 bench: $(STAMP)

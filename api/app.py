@@ -12,7 +12,7 @@ from api.auth import Guard
 from api.errors import handle_errors
 from api.event_log import start_event_log
 from api.gate import Gate
-from api.routes import catalogue, deployments, plans, queries, questions, schedule
+from api.routes import catalogue, deployments, metrics, plans, queries, questions, schedule
 from api.routes.catalogue import service_version
 from api.routes.service import provide
 from api.schemas import Problem
@@ -55,7 +55,7 @@ def _application(settings: Settings, *, lifespan: object) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         responses={"default": {"model": Problem, "description": "A problem document"}},
     )
-    for routes in (queries, plans, questions, schedule, deployments, catalogue):
+    for routes in (queries, plans, questions, schedule, deployments, catalogue, metrics):
         app.include_router(routes.router)
     handle_errors(app)
     app.add_middleware(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from api.errors import Unauthorised, WrongHost
 from api.settings import is_loopback
 
-GUARDED = "/v1"
+GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
 
 
@@ -40,7 +40,7 @@ class Guard:
         """
         if self.token is None:
             _check_host(headers.get("host", ""))
-        elif path == GUARDED or path.startswith(f"{GUARDED}/"):
+        elif any(path == own or path.startswith(f"{own}/") for own in GUARDED):
             _check_token(self.token, headers.get("authorization", ""))
 
 

@@ -27,21 +27,24 @@ from api.store.checkpoint import SqlCheckpoints
 from api.store.engine import Durability, connect
 from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
+from api.store.latencies import SqlLatencies
 from api.store.migrate import migrate
 from api.store.schedule_sql import SqlScheduleStore
 from api.store.schedule_store import ScheduleStore
 from api.store.sql import SqlStore
 from api.store.store import Store
 from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, calibrated
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated
 from deploy.cgroups import available
+from deploy.emulation import emulated_speed
 from deploy.instances import Launcher
 from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator
+from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
 from deploy.tier_executor import ProfiledTier, TierExecutor
+from deploy.tls import files_in
 from pipelines.clock import Clock, SystemClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
@@ -184,20 +187,29 @@ def opened_executor(
             yield actors
     else:
         tier = infrastructure.tier(choice.detail)
-        graph = pipeline.graph
-        names = zip(graph.operators, graph.classes, strict=True)
-        speeds = {operator.name: tier.speed_of(name) for operator, name in names}
         launcher = LocalLauncher(
             logs=logs,
             cgroups=available(),
             allow_import=":" in reference,
             memory_bytes=how.memory_bytes,
         )
-        place = ProfiledTier(tier=tier, speeds=speeds)
+        place = ProfiledTier(tier=tier, speeds=_profiled_speeds(tier, pipeline.graph))
         with TierExecutor(
             reference, pipeline.graph, place, launcher, clock, settings=how
         ) as deployed:
             yield deployed
+
+
+def _profiled_speeds(tier: Tier, graph: PipelineGraph) -> dict[str, float]:
+    """Give what an operator's seconds on a worker of the tier are worth on the reference machine.
+
+    An emulated tier is this computer, and only its waits are to be taken out again: a worker that
+    profiles is as warm as this process would be, so that what a calibration found is not in it.
+    """
+    names = zip(graph.operators, graph.classes, strict=True)
+    if tier.emulated:
+        return {operator.name: emulated_speed(tier) for operator, _ in names}
+    return {operator.name: tier.speed_of(name) for operator, name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +243,8 @@ def calibrated_infrastructure(
         named: Reference and pipeline; what it needs once is prepared first.
         sampling: Which samples.
         settings: How.
-        addresses: Tier -> address of a worker that runs; one is started for the others.
+        addresses: Tier -> address of a worker that runs; one is started for the others. Those on
+            other computers are called with the certificates in `Settings.worker_tls`.
         logs: Folder for the logs of workers.
 
     Raises:
@@ -254,18 +267,13 @@ def calibrated_infrastructure(
         inputs=[example.input for example in dataset.examples],
     )
     started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
-    launcher = AttachedLauncher(addresses, started)
-
-    async def measured() -> list[Tier]:
-        return [
-            await calibrated(tier, workload, launcher, SystemClock(), settings)
-            if tier.machines
-            else tier
-            for tier in infrastructure.tiers
-        ]
+    launcher = AttachedLauncher(addresses, started, files_in(Settings().worker_tls))
 
     with threadpool_limits(1):  # a machine of a local tier is one core
-        return replace(infrastructure, tiers=tuple(asyncio.run(measured())))
+        tiers = asyncio.run(
+            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
+        )
+    return replace(infrastructure, tiers=tuple(tiers))
 
 
 def _ray_executor(
@@ -480,7 +488,7 @@ def _cluster_deployer(parts: Parts) -> Deployer:
     from deploy.kubernetes.connection import own_namespace
     from deploy.kubernetes.deployer import ClusterDeployer
     from deploy.kubernetes.launcher import ClusterLauncher
-    from deploy.kubernetes.worker_objects import WorkerShape, files_in
+    from deploy.kubernetes.worker_objects import WorkerShape
 
     settings = parts.settings
     cluster = Cluster(connect_cluster())
@@ -547,7 +555,15 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
                 return parts.catalogue.pipeline(name).graph
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
-    return Orchestrator(parts.infrastructure, launcher, graph_of, PlanAhead(), parts.clock)
+    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    return Orchestrator(
+        parts.infrastructure,
+        launcher,
+        graph_of,
+        PlanAhead(),
+        parts.clock,
+        OrchestratorSettings(memory=memory),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from api.schemas import FaultView, Problem, faults_of
 from api.services.submission import QueueFull
 from api.store.store import Conflict, NotFound
 from api.strict_json import NotJson
+from deploy.errors import TooManyRequests
 from pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -37,6 +38,10 @@ class Unauthorised(CircinusError):
 
 class WrongHost(CircinusError):
     """A service without a token was addressed by a name that is not loopback."""
+
+
+class ClientGone(CircinusError):
+    """The client closed the connection: nobody waits for the answer."""
 
 
 class BodyTooLarge(CircinusError):
@@ -63,6 +68,8 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
     WrongMediaType: (415, "Body must be JSON"),
     InvalidInput: (422, "Invalid input"),
     QueueFull: (429, "Too many queries wait"),
+    TooManyRequests: (429, "Too many requests wait"),
+    ClientGone: (499, "The client went away"),
     OperatorFailed: (502, "An operator of the pipeline failed"),
     Unavailable: (503, "Unavailable for now"),
     CircinusError: (500, "Something went wrong"),

@@ -5,28 +5,31 @@ share of a machine, with caches that others have used since. So workers are call
 dispatcher calls them, all operators of a request in one call, with pauses between requests.
 Blocks of profiling and of serving take turns, so that what else the machine does meets both.
 
-| symbol | meaning |
-| --- | --- |
-| t, u | seconds of an operator profiled here; served on the tier |
-| r, s(r) | share of a machine; how many times as long it makes the operator |
-| v | speed factor: u = s(r) t / v |
+| symbol | shape | meaning |
+| --- | --- | --- |
+| R, S, O | | repetitions; samples: a configuration and an input; operators |
+| t, u | (R, S, O) | seconds profiled here; served on the tier |
+| r, s(r) | (O,) | share of a machine; how many times as long it makes an operator |
+| v | | speed factor: u = s(r) t / v |
 
-A repetition gives `v = s(r) sum t / sum u` over its samples: the figure with which the mean
-latency is predicted right.
+`v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
+quartile over the repetitions: what else the machine does with the same sample can only add
+seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deploy.attached import AttachedLauncher
+from deploy.emulation import emulated_speed
 from deploy.instances import InstanceKey, InstanceSpec, Launcher
 from deploy.workers.client import WorkerClient
 from deploy.workers.execution import INPUT
@@ -39,12 +42,14 @@ from pipelines.infrastructure import Tier
 from pipelines.latency import stretch_of
 from pipelines.payload import Payload, encode
 from pipelines.pipeline import Pipeline, inputs_of
+from pipelines.profile import FloatArray
 from profiler.execution import Failed, InProcess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _TIMEOUT_S = 60.0
+_QUIET = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +57,8 @@ class CalibrationSettings:
     """How a tier is calibrated.
 
     Attributes:
-        repetitions: Blocks of profiling and serving, `>= 1`. 9: their median leaves out what else
-            the machine did in four of them.
+        repetitions: Blocks of profiling and serving, `>= 1`. 9: three in each of the thirds that
+            give the spread.
         share: Of a machine, for the workers, in (0, 1]. 0.5: plans are tightened, few have a
             whole machine.
         pause_s: Between two requests, `>= 0`. 50 ms: longer than caches stay warm for.
@@ -92,8 +97,8 @@ class Workload:
         checks.require(len(self.inputs) > 0, "inputs", least, 0)
 
 
-Seconds = dict[str, float]
-"""Operator -> seconds, added up over the samples of a block."""
+Blocks = list[FloatArray]
+"""Per repetition the seconds of every sample and operator, (S, O)."""
 
 
 async def calibrated(
@@ -120,91 +125,140 @@ async def calibrated(
         OperatorFailed: If an operator fails on an input.
     """
     settings = settings or CalibrationSettings()
-    profiled: list[Seconds] = []
-    served: list[Seconds] = []
+    profiled: Blocks = []
+    served: Blocks = []
     async with _worker(tier, workload, launcher, settings.share) as client:
         executor = InProcess(clock)
-        _profile(workload, executor)  # what is loaded on first use is there then
         await _serve(workload, client, settings.pause_s, warm_up=True)
         for _ in range(settings.repetitions):
-            profiled.append(_profile(workload, executor))
+            profiled.append(await _profile(workload, executor, settings.pause_s))
             served.append(await _serve(workload, client, settings.pause_s))
-    return _with_speeds(tier, workload, (profiled, served), clock, settings)
+    return _with_speeds(tier, workload, (np.array(profiled), np.array(served)), clock, settings)
+
+
+async def all_calibrated(
+    tiers: Sequence[Tier],
+    workload: Workload,
+    launcher: AttachedLauncher,
+    clock: Clock,
+    settings: CalibrationSettings | None = None,
+) -> list[Tier]:
+    """Give the tiers calibrated, see `calibrated`; those without a machine as they are.
+
+    Workers that have to be started are all started on this computer: one measurement does for
+    their tiers, and how long an emulated one waits besides is known.
+    """
+    here = [tier for tier in tiers if tier.machines and tier.name not in launcher.addresses]
+    found = {tier.name: tier for tier in tiers}
+    if here:
+        computer = replace(here[0], emulated=False, calibration=None)
+        own = (await calibrated(computer, workload, launcher, clock, settings)).calibration
+        found |= {tier.name: _on_this_computer(tier, own) for tier in here if own is not None}
+    for tier in tiers:
+        if tier.machines and tier.name in launcher.addresses:
+            found[tier.name] = await calibrated(tier, workload, launcher, clock, settings)
+    return [found[tier.name] for tier in tiers]
+
+
+def _on_this_computer(tier: Tier, own: Calibration) -> Tier:
+    if not tier.emulated:
+        return tier.calibrated(own)
+    waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
+    return tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
 
 
 def _with_speeds(
     tier: Tier,
     workload: Workload,
-    blocks: tuple[list[Seconds], list[Seconds]],
+    blocks: tuple[FloatArray, FloatArray],  # (R, S, O) each
     clock: Clock,
     settings: CalibrationSettings,
 ) -> Tier:
     graph = workload.pipeline.graph
-    stretch = {
-        op.name: float(stretch_of(op, np.array([settings.share]))[0]) for op in graph.operators
+    share = np.array([settings.share])
+    stretch = np.array([stretch_of(op, share)[0] for op in graph.operators])
+    expected, served = blocks[0] * stretch, blocks[1]
+    members: dict[str, list[int]] = {}
+    for position, name in enumerate(graph.classes):
+        members.setdefault(name, []).append(position)
+    speeds = {
+        name: _speed(expected[:, :, operators], served[:, :, operators])
+        for name, operators in members.items()
     }
-    members: dict[str, list[str]] = {}
-    for operator, name in zip(graph.operators, graph.classes, strict=True):
-        members.setdefault(name, []).append(operator.name)
-    speeds = {name: _speed(operators, blocks, stretch) for name, operators in members.items()}
-    overall = _speed([op.name for op in graph.operators], blocks, stretch).factor
-    own = tier.speed_factor if tier.emulated else overall
-    before = {} if tier.calibration is None else dict(tier.calibration.speeds)
-    return replace(
-        tier,
-        speed_factor=own,
-        calibration=Calibration(
+    return tier.calibrated(
+        Calibration(
             date=datetime.fromtimestamp(clock.timestamp(), UTC).date().isoformat(),
             share=settings.share,
-            tier_factor=own,
-            speeds={**before, **speeds},
-        ),
+            tier_factor=tier.speed_factor if tier.emulated else _factor(expected, served),
+            speeds=speeds,
+        )
     )
 
 
-def _speed(
-    operators: Sequence[str],
-    blocks: tuple[list[Seconds], list[Seconds]],
-    stretch: Mapping[str, float],
-) -> ClassSpeed:
-    factors = []
-    for profiled, served in zip(*blocks, strict=True):
-        expected_s = sum(profiled[name] * stretch[name] for name in operators)
-        factors.append(expected_s / sum(served[name] for name in operators))
+def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
+    factor = _factor(expected, served)
+    thirds = [_factor(expected[i::3], served[i::3]) for i in range(min(3, len(served)))]
     return ClassSpeed(
-        factor=median(factors), low=min(factors), high=max(factors), repetitions=len(factors)
+        factor=factor,
+        low=min(factor, *thirds),
+        high=max(factor, *thirds),
+        repetitions=len(served),
     )
 
 
-def _profile(workload: Workload, executor: InProcess) -> Seconds:
-    """Run every sample as a profiler does.
+def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) each
+    above, below = (np.quantile(block, _QUIET, axis=0).sum() for block in (expected, served))
+    return float(above / below)
+
+
+async def _profile(
+    workload: Workload, executor: InProcess, pause_s: float
+) -> FloatArray:  # (S, O)
+    """Run every sample as a profiler does, warm: the second time after a pause counts.
+
+    The pauses are for schedulers of busy machines, which are kinder to who has slept.
 
     Raises:
         OperatorFailed: If an operator fails.
     """
-    total = dict.fromkeys(workload.pipeline.by_name, 0.0)
+    rows = []
     for configuration in workload.configurations:
         for given in workload.inputs:
-            outputs: dict[str, Payload] = {}
-            for name, operator in workload.pipeline.by_name.items():
-                inputs = inputs_of(workload.pipeline.graph, name, given, outputs)
-                done = executor.run(operator, inputs, configuration)
-                if isinstance(done, Failed):
-                    raise OperatorFailed(name, done.cause)
-                outputs[name] = done.output
-                total[name] += done.seconds
-    return total
+            await asyncio.sleep(pause_s)
+            _run(workload.pipeline, given, configuration, executor)
+            rows.append(_run(workload.pipeline, given, configuration, executor))
+    return np.array(rows)
+
+
+def _run(
+    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: InProcess
+) -> list[float]:
+    """Give the seconds of every operator.
+
+    Raises:
+        OperatorFailed: If one fails.
+    """
+    outputs: dict[str, Payload] = {}
+    seconds = []
+    for name, operator in pipeline.by_name.items():
+        inputs = inputs_of(pipeline.graph, name, given, outputs)
+        done = executor.run(operator, inputs, configuration)
+        if isinstance(done, Failed):
+            raise OperatorFailed(name, done.cause)
+        outputs[name] = done.output
+        seconds.append(done.seconds)
+    return seconds
 
 
 async def _serve(
     workload: Workload, client: WorkerClient, pause_s: float, *, warm_up: bool = False
-) -> Seconds:
+) -> FloatArray:  # (S, O)
     """Send every sample as a request, with pauses.
 
     Raises:
         OperatorFailed: If an operator fails.
     """
-    total = dict.fromkeys(workload.pipeline.by_name, 0.0)
+    rows = []
     names = tuple(workload.pipeline.by_name)
     for configuration in workload.configurations:
         knobs: dict[str, dict[str, Payload]] = {
@@ -221,9 +275,8 @@ async def _serve(
                 warm_up=warm_up,
                 settings=settings,
             )
-            for name, seconds in reply.seconds.items():
-                total[name] += seconds
-    return total
+            rows.append([reply.seconds[name] for name in names])
+    return np.array(rows)
 
 
 @asynccontextmanager

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from deploy.emulation import emulated_links
 from deploy.errors import DeadlineExceeded, InstanceLost
+from deploy.latency_memory import Learnt
 from deploy.monitor import LatencyWindow
+from deploy.places import InstanceType
+from deploy.queue_figures import QueueFigures
 from deploy.segments import Segment, segments
 from deploy.tier_queue import Served, TierQueue
 from deploy.workers.client import Reply, WorkerClient
@@ -158,13 +161,34 @@ class Dispatcher:
         """Let the waits that stand for links be those of an infrastructure from now on."""
         self._links = emulated_links(infrastructure)
 
-    def add(self, tier: str, client: WorkerClient) -> None:
-        """Take an instance into service."""
-        self._queues[tier].add(client)
+    def add(self, tier: str, client: WorkerClient, replica: int = 0) -> None:
+        """Take an instance into service.
+
+        Args:
+            tier: That it stands for.
+            client: Calls it.
+            replica: Its number there. A replica keeps what was learnt of it when it is started
+                again at another address.
+        """
+        self._queues[tier].add(client, InstanceType(name=f"replica {replica}"))
 
     def remove(self, tier: str, address: str) -> None:
         """Take an instance out of service."""
         self._queues[tier].remove(address)
+
+    def figures(self) -> dict[str, QueueFigures]:
+        """Give tier -> its queue at this moment."""
+        return {tier: queue.figures() for tier, queue in self._queues.items()}
+
+    def learnt(self) -> Learnt:
+        """Give what was learnt of latencies, for `recall`."""
+        return {tier: queue.learnt() for tier, queue in self._queues.items()}
+
+    def recall(self, learnt: Learnt) -> None:
+        """Go on from what an earlier dispatcher of the plan learnt."""
+        for tier, known in learnt.items():
+            if tier in self._queues:
+                self._queues[tier].recall(known)
 
     async def close(self, *, drain_s: float) -> None:
         """Let the requests in hand finish for `drain_s`, then turn away those that wait."""
@@ -183,7 +207,7 @@ class Dispatcher:
             OperatorFailed: If an operator raised.
             DeadlineExceeded: If it took longer than `timeout_s`.
             InstanceLost: If instances were lost twice with it.
-            Unavailable: If too many requests wait.
+            TooManyRequests: If too many requests wait.
         """
         began = self._clock.now()
         checks.positive("timeout_s", timeout_s)

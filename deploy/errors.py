@@ -8,6 +8,10 @@ from __future__ import annotations
 from pipelines.errors import CircinusError, Unavailable
 
 
+class TooManyRequests(Unavailable):
+    """So many requests wait that this one could not be served in time."""
+
+
 class DeadlineExceeded(Unavailable):
     """The request's time was over before its output was there."""
 

@@ -17,7 +17,9 @@ from enum import StrEnum
 from deploy.dispatcher import Dispatcher, DispatchSettings, RequestResult
 from deploy.errors import LaunchFailed
 from deploy.instances import DesiredDeployment, InstanceKey, InstanceSpec, Launcher
+from deploy.latency_memory import Forgetful, LatencyMemory
 from deploy.monitor import Observed
+from deploy.queue_figures import QueueFigures
 from deploy.reconcile import changes, instances_of
 from deploy.supervisor import InstanceStatus, RestartSettings, Supervisor
 from deploy.warm_up import WarmUp
@@ -75,6 +77,8 @@ class OrchestratorSettings:
         warm_up_s: Longest first run of a segment, `> 0`. 120: it may load a large model.
         drain_s: How long requests in hand may go on when a plan is replaced, `> 0`.
         starts: Most instances started at once, `>= 1`; None: one per CPU.
+        memory: Keeps learnt latencies over restarts.
+        memory_s: Seconds between two times that they are kept, `> 0`.
     """
 
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
@@ -82,10 +86,13 @@ class OrchestratorSettings:
     warm_up_s: float = 120.0
     drain_s: float = 5.0
     starts: int | None = None
+    memory: LatencyMemory = field(default_factory=Forgetful)
+    memory_s: float = 10.0
 
     def __post_init__(self) -> None:
         checks.positive("warm_up_s", self.warm_up_s)
         checks.positive("drain_s", self.drain_s)
+        checks.positive("memory_s", self.memory_s)
         if self.starts is not None:
             checks.require(self.starts >= 1, "starts", "must be >= 1", self.starts)
 
@@ -97,6 +104,7 @@ class _Deployment:
     plan_id: str
     dispatcher: Dispatcher
     supervisors: Mapping[InstanceKey, Supervisor]
+    keeper: asyncio.Task[None] | None = None
 
 
 class Orchestrator:
@@ -198,6 +206,10 @@ class Orchestrator:
             return DeploymentStatus(phase=DeploymentPhase.FAILED, plan_id=plan_id, reason=reason)
         raise InvalidInput.of("query", "must be deployed", query_id)
 
+    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+        """Give query id -> tier -> its queue at this moment, of the plans that serve."""
+        return {query: d.dispatcher.figures() for query, d in self._serving.items()}
+
     async def close(self) -> None:
         """Stop everything; may be called again."""
         await self.apply({})
@@ -240,6 +252,7 @@ class Orchestrator:
             self._clock,
             settings.dispatch,
         )
+        dispatcher.recall(await asyncio.to_thread(settings.memory.recall, desired.plan.id))
         warm_up = WarmUp(dispatcher.segments, desired.sample, timeout_s=settings.warm_up_s)
         supervisors = {
             spec.key: Supervisor(
@@ -255,6 +268,7 @@ class Orchestrator:
         except BaseException:  # also when cancelled: nothing may be left running
             await self._end(deployment)
             raise
+        deployment.keeper = asyncio.get_running_loop().create_task(self._keep(deployment))
         return deployment
 
     async def _launched(
@@ -279,8 +293,24 @@ class Orchestrator:
         _log.info("deployment_retired query_id=%s", query_id)
 
     async def _end(self, deployment: _Deployment) -> None:
+        if deployment.keeper is not None:
+            deployment.keeper.cancel()
+            await asyncio.gather(deployment.keeper, return_exceptions=True)
         await deployment.dispatcher.close(drain_s=self._settings.drain_s)
+        await self._keep_once(deployment)
         await asyncio.gather(*(s.stop() for s in deployment.supervisors.values()))
+
+    async def _keep(self, deployment: _Deployment) -> None:
+        while True:
+            await asyncio.sleep(self._settings.memory_s)
+            await self._keep_once(deployment)
+
+    async def _keep_once(self, deployment: _Deployment) -> None:
+        learnt = deployment.dispatcher.learnt()
+        try:
+            await asyncio.to_thread(self._settings.memory.keep, deployment.plan_id, learnt)
+        except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
+            _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)
 
 
 def _status(deployment: _Deployment, reason: str | None) -> DeploymentStatus:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.errors import DeadlineExceeded, InstanceLost
-from deploy.tier_queue import InstanceType, TierQueue
+from deploy.places import InstanceType
+from deploy.tier_queue import TierQueue
 from deploy.workers.client import Reply, WorkerClient
 from pipelines import checks
 from pipelines.clock import Clock

@@ -153,7 +153,7 @@ class Supervisor:
         except OSError as error:
             cause = f"its share cannot be enforced ({error.strerror})"
             raise LaunchFailed(str(self.spec.key), cause, "") from error
-        self._dispatcher.add(self.spec.tier.name, self._client)
+        self._dispatcher.add(self.spec.tier.name, self._client, self.spec.key.replica)
         self._up = True
 
     async def _discard(self) -> None:

@@ -2,20 +2,25 @@
 
 The queue is bounded: what would only wait for its deadline is turned away at once. So are
 late requests beyond one for each instance: after an overload they would take the time of those
-that can still be in time. An
-instance serves one request at a time; which request goes where is the policy's to say.
-An instance that lost a request, or whose caller gave up, is out until it answers again.
+that can still be in time. An instance serves one request at a time, or as many as its answers
+say that it takes: it has a place for each, and to the policy a place is an instance. Which
+request goes where is the policy's to say. A place that lost a request, or whose caller gave up, is
+out until its instance answers again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
 
+from deploy.errors import InstanceLost, TooManyRequests
+from deploy.places import InstanceType, Place, PlaceKey, fleet_of, kind_at
+from deploy.queue_figures import Counts, QueueFigures
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import Clock
 from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
@@ -30,51 +35,11 @@ from scheduler.dispatch.policy import (
     FloatArray,
 )
 
+_log = logging.getLogger(__name__)
+
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
-_LEAST_BUSY_S = 1e-6
 _LEVEL = 0.9  # of predictions: deadlines are missed by the slow runs, not by the mean one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceType:
-    """What is known of an instance beforehand.
-
-    Attributes:
-        name: Instances of a name take alike long: they learn together. None: it learns alone.
-        kind: Its number among the types; 0 is the base type.
-        coefficient: See `scheduler.dispatch.policy.Fleet`.
-        price: Likewise.
-    """
-
-    name: str | None = None
-    kind: int = 0
-    coefficient: float = 1.0
-    price: float = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """An instance as the queue sees it."""
-
-    client: WorkerClient
-    type: InstanceType
-    idle: bool = True
-    began: float = 0.0
-    predicted_s: float = 0.0
-
-    def busy_s(self, now: float) -> float:
-        """Give the predicted seconds until it is free.
-
-        What takes longer than predicted is taken to last as long again as it already did: with
-        no seconds left it would look as good as an idle instance, and a request might be kept
-        waiting for it beside one.
-        """
-        if self.idle:
-            return 0.0
-        elapsed = now - self.began
-        left = self.predicted_s - elapsed
-        return max(left if left > 0 else elapsed, _LEAST_BUSY_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,8 +48,8 @@ class _Waiter:
     size: float
     arrived: float
     qos_s: float
-    planned: str | None = None
-    turn: asyncio.Future[_Slot] = field(
+    planned: PlaceKey | None = None
+    turn: asyncio.Future[Place] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
@@ -95,42 +60,6 @@ class Served:
 
     reply: Reply
     waited_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFigures:
-    """A queue at a moment, for people and monitors.
-
-    Attributes:
-        waiting: Requests without a turn.
-        busy: Addresses of instances that are at work or out.
-        idle: Number of instances that could start one now.
-        answered: Requests answered so far.
-        late: Those of them that took longer than their deadline.
-        late_max_s: By how much the worst of them.
-        turned_away: Requests refused or given up so far.
-        observed_over_predicted: Mean of what calls took over their predicted quantile; 1 before
-            the first.
-    """
-
-    waiting: int
-    busy: tuple[str, ...]
-    idle: int
-    answered: int
-    late: int
-    late_max_s: float
-    turned_away: int
-    observed_over_predicted: float
-
-
-@dataclass(slots=True)
-class _Counts:
-    answered: int = 0
-    late: int = 0
-    late_max_s: float = 0.0
-    turned_away: int = 0
-    ratio_sum: float = 0.0
-    ratios: int = 0
 
 
 class TierQueue:
@@ -153,24 +82,24 @@ class TierQueue:
         self._clock = clock
         self._limit = limit
         self._prior_s = prior_s
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[PlaceKey, Place] = {}
         self._waiting: dict[str, _Waiter] = {}
         self._fleet = Fleet.alike(0)
         self._model: dict[str, LearntLatency] = {}
         self._serials = count()
-        self._counts = _Counts()
+        self._counts = Counts()
         self._recoveries: set[asyncio.Task[None]] = set()
 
     def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
         """Take an instance into service."""
-        self._slots[client.address] = _Slot(client, type or InstanceType())
-        self._fleet = _fleet(self._slots.values())
-        self._match()
+        self.remove(client.address)
+        self._add_places(client, type or InstanceType(), 0, 1)
 
     def remove(self, address: str) -> None:
         """Take an instance out of service; what it has in hand goes on."""
-        self._slots.pop(address, None)
-        self._fleet = _fleet(self._slots.values())
+        for key in [key for key in self._slots if key[0] == address]:
+            del self._slots[key]
+        self._fleet = fleet_of(self._slots.values())
 
     async def serve(
         self,
@@ -189,7 +118,8 @@ class TierQueue:
             size: In any unit; larger requests of a kind take longer.
 
         Raises:
-            Unavailable: If too many requests wait already.
+            TooManyRequests: If too many wait already, or it was given up so that others are in
+                time.
             InstanceLost: If the instance went away.
         """
         arrived = self._clock.now()
@@ -200,12 +130,15 @@ class TierQueue:
         except (OperatorFailed, InvalidInput):
             self._free(slot)
             raise
-        except BaseException:  # lost, late or cancelled: it may still be at work
+        except BaseException as error:  # lost, late or cancelled: it may still be at work
+            self._counts.lost += isinstance(error, InstanceLost)
             self._recover(slot)
             raise
         now = self._clock.now()
+        self._counts.waited_s += began - arrived
         self._note(slot, now - began, now - arrived - time_left_s)
         self._learn(kind, size, slot, now - began)
+        self._note_concurrency(slot, reply.concurrency)
         self._free(slot)
         return Served(reply, began - arrived)
 
@@ -214,14 +147,34 @@ class TierQueue:
         counts = self._counts
         return QueueFigures(
             waiting=sum(1 for w in self._waiting.values() if not w.turn.done()),
-            busy=tuple(address for address, slot in self._slots.items() if not slot.idle),
+            busy=tuple(
+                dict.fromkeys(key[0] for key, slot in self._slots.items() if not slot.idle)
+            ),
             idle=sum(slot.idle for slot in self._slots.values()),
             answered=counts.answered,
             late=counts.late,
+            late_s=counts.late_s,
             late_max_s=counts.late_max_s,
             turned_away=counts.turned_away,
+            lost=counts.lost,
+            waited_s=counts.waited_s,
+            predicted_s=counts.predicted_s,
+            observed_s=counts.observed_s,
+            drifts=sum(learnt.drifts for learnt in self._model.values()),
             observed_over_predicted=counts.ratio_sum / counts.ratios if counts.ratios else 1.0,
         )
+
+    def learnt(self) -> dict[str, dict[str, object]]:
+        """Give what was learnt of each kind, as JSON values for `recall`."""
+        return {key: known.dump() for key, known in self._model.items()}
+
+    def recall(self, learnt: Mapping[str, Mapping[str, object]]) -> None:
+        """Go on from what an earlier queue learnt; what is none of it is left out."""
+        for key, dumped in learnt.items():
+            try:
+                self._model[key] = LearntLatency.load(dumped)
+            except InvalidInput as error:
+                _log.warning("latency_not_recalled tier=%s kind=%s: %s", self._tier, key, error)
 
     async def close(self) -> None:
         """Turn away whoever waits and stop looking after instances."""
@@ -235,11 +188,11 @@ class TierQueue:
             task.cancel()
         await asyncio.gather(*self._recoveries, return_exceptions=True)
 
-    async def _turn(self, waiter: _Waiter) -> _Slot:
+    async def _turn(self, waiter: _Waiter) -> Place:
         if len(self._waiting) >= self._limit and not self._gave_one_up():
             reason = f"{len(self._waiting)} requests already wait for tier {self._tier}"
             self._counts.turned_away += 1
-            raise Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+            raise TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
         self._give_up_beyond(len(self._slots))
         serial = str(next(self._serials))
         self._waiting[serial] = waiter
@@ -276,7 +229,7 @@ class TierQueue:
 
     def _refuse(self, waiter: _Waiter, reason: str) -> None:
         self._counts.turned_away += 1
-        error = Unavailable(reason, retry_after_s=self._backlog_s(waiter))
+        error = TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
         waiter.turn.set_exception(error)
 
     def _match(self) -> None:
@@ -297,20 +250,20 @@ class TierQueue:
         self._note_the_rest(waiting, slots, decision)
 
     def _note_the_rest(
-        self, waiting: list[tuple[str, _Waiter]], slots: list[_Slot], decision: Decision
+        self, waiting: list[tuple[str, _Waiter]], slots: list[Place], decision: Decision
     ) -> None:
         for _, waiter in waiting:
             waiter.planned = None
         for i, j in decision.planned:
-            waiting[i][1].planned = slots[j].client.address
+            waiting[i][1].planned = slots[j].key
         for i in decision.rejected:
             key, waiter = waiting[i]
             del self._waiting[key]
             reason = f"tier {self._tier} cannot serve it before its deadline"
             self._refuse(waiter, reason)
 
-    def _state(self, waiting: list[_Waiter], slots: list[_Slot], now: float) -> DispatchState:
-        place = {slot.client.address: j for j, slot in enumerate(slots)}
+    def _state(self, waiting: list[_Waiter], slots: list[Place], now: float) -> DispatchState:
+        place = {slot.key: j for j, slot in enumerate(slots)}
         planned = [UNPLANNED if w.planned is None else place.get(w.planned, -1) for w in waiting]
         return DispatchState(
             np.array([max(now - w.arrived, 0.0) for w in waiting]),
@@ -323,34 +276,53 @@ class TierQueue:
             self._fleet,
         )
 
-    def _predictions(self, waiting: list[_Waiter], slots: list[_Slot]) -> FloatArray:  # (m, n)
+    def _predictions(self, waiting: list[_Waiter], slots: list[Place]) -> FloatArray:  # (m, n)
         known: dict[tuple[str, float], float] = {}  # requests and instances are often alike
         seconds = np.empty((len(waiting), len(slots)))
         for j, slot in enumerate(slots):
             for i, waiter in enumerate(waiting):
-                key = _key(waiter.kind, slot), waiter.size
+                key = kind_at(waiter.kind, slot), waiter.size
                 if key not in known:
                     known[key] = self._predicted(waiter, slot)
                 seconds[i, j] = known[key]
         return seconds
 
-    def _predicted(self, waiter: _Waiter, slot: _Slot) -> float:
-        learnt = self._model.get(_key(waiter.kind, slot))
+    def _predicted(self, waiter: _Waiter, slot: Place) -> float:
+        learnt = self._model.get(kind_at(waiter.kind, slot))
         return self._prior_s if learnt is None else learnt.quantile(_LEVEL, waiter.size)
 
-    def _note(self, slot: _Slot, seconds: float, late_s: float) -> None:
+    def _note(self, slot: Place, seconds: float, late_s: float) -> None:
         self._counts.answered += 1
         self._counts.late += late_s > 0
+        self._counts.late_s += max(late_s, 0.0)
         self._counts.late_max_s = max(self._counts.late_max_s, late_s)
+        self._counts.predicted_s += slot.predicted_s
+        self._counts.observed_s += seconds
         if slot.predicted_s > 0:
             self._counts.ratio_sum += seconds / slot.predicted_s
             self._counts.ratios += 1
 
-    def _learn(self, kind: str, size: float, slot: _Slot, seconds: float) -> None:
-        key = _key(kind, slot)
+    def _note_concurrency(self, slot: Place, concurrency: int) -> None:
+        if self._slots.get(slot.key) is slot:
+            known = sum(key[0] == slot.client.address for key in self._slots)
+            if concurrency > known:
+                self._add_places(slot.client, slot.type, known, concurrency)
+
+    def _add_places(self, client: WorkerClient, type: InstanceType, first: int, end: int) -> None:
+        for number in range(first, end):
+            slot = Place(client, type, number)
+            self._slots[slot.key] = slot
+        self._fleet = fleet_of(self._slots.values())
+        self._match()
+
+    def _learn(self, kind: str, size: float, slot: Place, seconds: float) -> None:
+        key = kind_at(kind, slot)
         if key not in self._model:
             self._model[key] = LearntLatency(LatencyLine(prior_s=self._prior_s))
+        drifts = self._model[key].drifts
         self._model[key].observe(seconds, size)
+        if self._model[key].drifts > drifts:
+            _log.warning("latency_drifted tier=%s kind=%s seconds=%s", self._tier, key, seconds)
 
     def _backlog_s(self, waiter: _Waiter) -> float:
         predicted = [self._predicted(waiter, slot) for slot in self._slots.values()]
@@ -358,17 +330,17 @@ class TierQueue:
             return 1.0
         return max(len(self._waiting), 1) * max(predicted) / len(predicted)
 
-    def _free(self, slot: _Slot) -> None:
+    def _free(self, slot: Place) -> None:
         slot.idle = True
         self._match()
 
-    def _recover(self, slot: _Slot) -> None:
+    def _recover(self, slot: Place) -> None:
         task = asyncio.get_running_loop().create_task(self._settled(slot))
         self._recoveries.add(task)
         task.add_done_callback(self._recoveries.discard)
 
-    async def _settled(self, slot: _Slot) -> None:
-        while self._slots.get(slot.client.address) is slot:
+    async def _settled(self, slot: Place) -> None:
+        while self._slots.get(slot.key) is slot:
             try:
                 await slot.client.settle(timeout_s=_SETTLE_S)
             except Unavailable:
@@ -376,16 +348,3 @@ class TierQueue:
             else:
                 self._free(slot)
                 return
-
-
-def _key(kind: str, slot: _Slot) -> str:
-    return f"{kind} at {slot.type.name or slot.client.address}"
-
-
-def _fleet(slots: Iterable[_Slot]) -> Fleet:
-    types = [slot.type for slot in slots]
-    return Fleet(
-        np.array([type.kind for type in types], dtype=np.int64),
-        np.array([type.coefficient for type in types]),
-        np.array([type.price for type in types]),
-    )

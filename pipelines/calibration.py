@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from pipelines import checks
@@ -15,10 +15,9 @@ class ClassSpeed:
     """The speed factor of a tier for one class of operators.
 
     Attributes:
-        factor: How many times as fast as profiled on the reference machine, `> 0`; the median of
-            the repetitions.
-        low: The least of the repetitions, `> 0`.
-        high: The largest of them.
+        factor: How many times as fast as profiled on the reference machine, `> 0`.
+        low: The least that parts of the repetitions gave, `> 0`.
+        high: The largest of those.
         repetitions: How often it was measured, `>= 1`.
     """
 
@@ -34,6 +33,12 @@ class ClassSpeed:
         checks.require(ordered, "speed", "must have low <= factor <= high", spread)
         checks.require(
             self.repetitions >= 1, "speed.repetitions", "must be >= 1", self.repetitions
+        )
+
+    def times(self, ratio: float) -> ClassSpeed:
+        """Give the speed of the same operators on a machine `ratio` times as fast."""
+        return replace(
+            self, factor=self.factor * ratio, low=self.low * ratio, high=self.high * ratio
         )
 
 
@@ -61,3 +66,9 @@ class Calibration:
             raise InvalidInput.of("calibration.date", "must be YYYY-MM-DD", self.date) from error
         checks.share("calibration.share", self.share)
         checks.positive("calibration.tier_factor", self.tier_factor)
+
+    def at(self, tier_factor: float) -> Calibration:
+        """Give what would have been measured of a tier with another factor of its own."""
+        ratio = tier_factor / self.tier_factor
+        speeds = {name: speed.times(ratio) for name, speed in self.speeds.items()}
+        return replace(self, tier_factor=tier_factor, speeds=speeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -58,6 +58,12 @@ class Tier:
         if self.calibration is None or known is None:
             return self.speed_factor
         return known.factor * self.speed_factor / self.calibration.tier_factor
+
+    def calibrated(self, found: Calibration) -> Tier:
+        """Give the tier as measured; classes that were measured before only keep their speeds."""
+        before = {} if self.calibration is None else self.calibration.at(self.speed_factor).speeds
+        kept = replace(found, speeds={**before, **found.speeds})
+        return replace(self, speed_factor=found.tier_factor, calibration=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,11 +153,16 @@ class Operator:
         run: The function, see `OperatorFunction`.
         version: Changes whenever the output for equal inputs and knobs may change: cached
             outputs of another version are not used.
+        concurrency: Calls of `run` that one worker may have in hand at once, `>= 1`; more than 1
+            only for a batched operator, whose runtime puts what comes together into one batch.
+            A plan's latency is that of a call by itself: what calls take together, the
+            dispatcher learns.
     """
 
     spec: OperatorSpec
     run: OperatorFunction
     version: str = "1"
+    concurrency: int = 1
 
     def __post_init__(self) -> None:
         checks.require(
@@ -169,6 +174,12 @@ class Operator:
             "must not be empty",
             self.version,
         )
+        where = f"operator {self.spec.name}.concurrency"
+        checks.require(self.concurrency >= 1, where, "must be >= 1", self.concurrency)
+        alone = self.spec.scaling is Scaling.PROPORTIONAL
+        if alone:
+            rule = "must be 1 for a proportional operator"
+            checks.require(self.concurrency == 1, where, rule, self.concurrency)
 
     @property
     def name(self) -> str:

@@ -50,10 +50,15 @@ def payload_bytes(payload: Payload) -> int:
     Raises:
         InvalidInput: If the value is no payload.
     """
+    if isinstance(payload, bytes):
+        return len(payload)
+    if isinstance(payload, np.ndarray):  # asked after every run of an operator: no text for it
+        _check_kind(payload)
+        return payload.nbytes
     parts: list[bytes | npt.NDArray[np.generic]] = []
     text = _to_text(_to_json(payload, parts, 0))
     binary = sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
-    return binary + (len(text) if not parts or isinstance(payload, dict | list) else 0)
+    return binary + len(text)
 
 
 def encode(payload: Payload) -> bytes:
@@ -123,12 +128,16 @@ def _to_json(payload: object, parts: list[bytes | npt.NDArray[np.generic]], dept
 def _array_to_json(
     array: npt.NDArray[np.generic], parts: list[bytes | npt.NDArray[np.generic]]
 ) -> object:
+    _check_kind(array)
+    parts.append(np.ascontiguousarray(array))
+    return {"$array": [array.dtype.str, list(array.shape)]}
+
+
+def _check_kind(array: npt.NDArray[np.generic]) -> None:
     if array.dtype.kind not in _PLAIN_KINDS:
         raise InvalidInput.of(
             "payload", "must have arrays of numbers, truth values or text", str(array.dtype)
         )
-    parts.append(np.ascontiguousarray(array))
-    return {"$array": [array.dtype.str, list(array.shape)]}
 
 
 def _dict_to_json(

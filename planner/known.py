@@ -17,7 +17,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.profile import Profile
 from pipelines.query import Query
-from planner.caution import cautious
+from planner.caution import CAUTION, cautious
 from planner.history import holds
 from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
 from planner.placement import Placements, placements
@@ -25,9 +25,8 @@ from planner.plans import feasible_plans, merged
 from planner.prediction import Scene, scene_of
 from planner.result import Shortfall
 from planner.shortfall import shortfall
-from planner.spread import PooledSpread
+from planner.spread import PooledSpread, lineage_cells
 
-_CAUTION = 0.9
 _MOST_PLANS = 24
 
 
@@ -125,7 +124,7 @@ def accurate(measured: Measured, accuracy: float, known: Known) -> bool:
 def _plans(bench: Bench, measured: Sequence[Measured], known: Known) -> tuple[Plan, ...]:
     spread = PooledSpread()
     for one in measured:
-        spread.add(one.number, one.work)
+        spread.add(lineage_cells(bench.scene.graph, one.configuration), one.work)
     scene = bench.scene
     found: list[Plan] = []
     for one in measured:
@@ -137,7 +136,7 @@ def _plans(bench: Bench, measured: Sequence[Measured], known: Known) -> tuple[Pl
                 one,
                 spread,
                 population=known.population,
-                confidence=_CAUTION,
+                confidence=CAUTION,
             )
             found += feasible_plans(
                 stricter, bench.placements, one, population=known.population, most=_MOST_PLANS

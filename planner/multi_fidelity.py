@@ -28,16 +28,20 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from pipelines import checks
 from pipelines.evaluation import Verdict
+from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
+from planner.lookahead import log_index, log_shown
 from planner.operator_seconds import Seconds, SecondsModel
 from planner.scores import Increment, NoiseModel, increment, learnt, score_variance, worth
 from planner.space import candidates, indices_of
+from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting
 
 _MOST_CANDIDATES = 7_000
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _TINY = 1e-12
+_DECISION_S = 1e-6  # what measuring costs at least: nothing is free
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -53,6 +57,8 @@ class MultiFidelitySettings:
             and an oracle that confirms a known answer is granted 20.
         first: Inputs at which a configuration is first left or kept, `>= 1`.
         step: Most inputs between two decisions, `>= 1`.
+        scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
+            few quiet inputs cannot tell how slow others are, see `planner.spread`.
         horizon_s: How long a plan is taken to serve when the query does not say.
         refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
             observations, `> 1`.
@@ -60,15 +66,17 @@ class MultiFidelitySettings:
         structured: Whether seconds are learnt per operator; False: of whole configurations.
         unpaid: Whether only what the cache does not hold counts as cost.
         ordered: Whether neighbouring values of ordered knobs are alike.
+        staged: Whether leaving after a few inputs is reckoned with.
         paired: Whether noise is shared between configurations that met the same inputs.
     """
 
     candidates: int = _MOST_CANDIDATES
     confidence: float = 0.98
-    latency_confidence: float = 0.97
+    latency_confidence: float = 0.98
     minimum: int = 16
-    first: int = 2
-    step: int = 8
+    first: int = 1
+    step: int = 4
+    scouted: int = 48
     horizon_s: float = 3600.0
     refit_growth: float = 1.5
     fidelities: bool = True
@@ -76,9 +84,10 @@ class MultiFidelitySettings:
     unpaid: bool = True
     ordered: bool = True
     paired: bool = True
+    staged: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "first", "step"):
+        for name in ("candidates", "first", "step", "scouted"):
             value = getattr(self, name)
             checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
         checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
@@ -140,6 +149,8 @@ class MultiFidelity:
             structured=settings.structured,
         )
         self._refit_at = 6
+        self._spread = PooledSpread()
+        self._waiting: int | None = None  # would be announced if the scout had met enough
         self._looked: _Look | None = None
         self._tried: set[int] = set()
         self._best_cost: float | None = None
@@ -156,6 +167,8 @@ class MultiFidelity:
         if not self._increments:
             position = next(int(p) for p in self._order if self._open[p])
             return Proposal(number=self._numbers[position], inputs=1)
+        if self._waiting is not None and self._open[self._waiting]:
+            return self._scouting(self._waiting)
         look = self._look()
         utility, inputs = self._valued(look)
         if self._best_cost is not None:
@@ -185,8 +198,7 @@ class MultiFidelity:
         verdict = self._judged(row, seen)
         announced = Verdict.ABOVE in (verdict, seen.verdict)
         self._best_cost = seen.best_cost
-        full = seen.inputs >= self._setting.population
-        if full or seen.verdict is Verdict.BELOW:
+        if seen.inputs >= self._setting.population:
             self._open[row] = False
         return Verdict.ABOVE if announced else Verdict.UNDECIDED
 
@@ -195,6 +207,8 @@ class MultiFidelity:
         before = self._scores.get(row, np.zeros(0))
         self._scores[row] = seen.scores
         self._inputs[row] = seen.inputs
+        configuration = self._setting.space.configuration(self._numbers[row])
+        self._spread.add(lineage_cells(self._setting.scene.graph, configuration), seen.work)
         self._seconds.consider(seen.work)
         self._seconds.observe(row, seen.work, seen.latency_s)
         if seen.inputs > len(before):
@@ -234,13 +248,15 @@ class MultiFidelity:
         m = len(look.mean)
         best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
         rows = np.flatnonzero(self._open)
-        for target in self._targets if self._settings.fidelities else self._targets[:1]:
-            value, n = self._value_at(target, rows, look)
+        first, *further = self._targets if self._settings.fidelities else self._targets[:1]
+        best[rows], inputs[rows] = self._value_at(first, rows, look, staged=False)
+        rows = self._promising(rows, best)
+        staged = self._settings.staged and self._settings.fidelities
+        for target in [first, *further] if staged else further:
+            value, n = self._value_at(target, rows, look, staged=staged)
             better = value > best[rows]
             best[rows] = np.where(better, value, best[rows])
             inputs[rows] = np.where(better, n, inputs[rows])
-            if target == self._targets[0]:
-                rows = self._promising(rows, best)
         return best, inputs
 
     def _promising(self, rows: npt.NDArray[np.int64], value: FloatArray) -> npt.NDArray[np.int64]:
@@ -251,20 +267,44 @@ class MultiFidelity:
         return np.union1d(best, rows[self._inputs[rows] > 0])
 
     def _value_at(
-        self, target: int, rows: npt.NDArray[np.int64], look: _Look
+        self, target: int, rows: npt.NDArray[np.int64], look: _Look, *, staged: bool
     ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (rows,), (rows,)
         """Give log(chance per second) of measuring rows on about `target` inputs."""
         population = self._setting.population
-        met, mean, variance = self._inputs[rows], look.mean[rows], look.variance[rows]
+        met, variance = self._inputs[rows], look.variance[rows]
         log_variance = look.seconds.log_variance[rows]
         n = np.minimum(np.maximum(target, met + self._settings.first), population)
-        more = worth(n.astype(float), population) - worth(met.astype(float), population)
-        then = 1 / (1 / variance + more / score_variance(mean, self._noise.part))
-        accurate = _log_chance(mean - self._slo.accuracy, variance, then, self._z)
+        then = self._variance_at(n, rows, look)
+        above = look.mean[rows] - self._slo.accuracy
         later = np.minimum(log_variance, 0.5 * self._seconds.spread2() / n)
         ahead = log(self._slo.latency_s) - look.seconds.log_latency[rows]
-        fast = _log_chance(ahead, log_variance, later, self._z_latency)
-        return accurate + fast - np.log(self._cost(look.seconds, rows, n) + 1e-6), n
+        fast = log_shown(ahead, log_variance, later, self._z_latency)
+        cost = self._cost(look.seconds, rows, n) + _DECISION_S
+        if not staged:
+            return log_shown(above, variance, then, self._z) + fast - np.log(cost), n
+        step = np.where(met == 0, self._settings.first, self._settings.step)
+        soon = np.minimum(met + step, n)
+        first_cost = self._cost(look.seconds, rows, soon) + _DECISION_S
+        accurate = log_index(
+            above,
+            variance,
+            self._variance_at(soon, rows, look),
+            then,
+            self._z,
+            first_cost=first_cost,
+            rest_cost=np.maximum(cost - first_cost, 0.0),
+        )
+        return accurate + fast, n
+
+    def _variance_at(
+        self, inputs: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], look: _Look
+    ) -> FloatArray:  # (rows,)
+        """Give the variance of accuracies once rows have met so many inputs."""
+        population = self._setting.population
+        more = worth(inputs.astype(float), population)
+        more = more - worth(self._inputs[rows].astype(float), population)
+        noise = score_variance(look.mean[rows], self._noise.part)
+        return np.asarray(1 / (1 / look.variance[rows] + more / noise))
 
     def _cost(
         self, seconds: Seconds, rows: npt.NDArray[np.int64], inputs: npt.NDArray[np.int64]
@@ -302,17 +342,47 @@ class MultiFidelity:
         settings = self._settings
         if seen.inputs < min(settings.minimum, self._setting.population):
             return Verdict.UNDECIDED
+        if not self._accurate(row, seen):
+            return Verdict.UNDECIDED
+        if seen.latency_s > self._slo.latency_s:
+            return Verdict.UNDECIDED
+        if self._spread.scouted < min(settings.scouted, self._setting.population):
+            self._waiting = row
+            return Verdict.UNDECIDED
+        upper = seen.latency_s * self._upper_ratio(seen.work)
+        return Verdict.ABOVE if upper <= self._slo.latency_s else Verdict.UNDECIDED
+
+    def _accurate(self, row: int, seen: Observation) -> bool:
+        """Give whether both the models and the configuration's own scores say so."""
         look = self._look()
         deviation = float(np.sqrt(look.variance[row]))
         own = score_variance(np.array(seen.accuracy), self._noise.part)
         own = own / worth(np.array(float(seen.inputs)), self._setting.population)
-        ahead = log(self._slo.latency_s) - float(look.seconds.log_latency[row])
-        late = ahead < self._z_latency * float(np.sqrt(look.seconds.log_variance[row]))
-        sure = (
+        return bool(
             float(look.mean[row]) - self._z * deviation >= self._slo.accuracy
             and seen.accuracy - (self._z - 0.5) * float(np.sqrt(own)) >= self._slo.accuracy
         )
-        return Verdict.ABOVE if sure and not late else Verdict.UNDECIDED
+
+    def _upper_ratio(self, work: Work) -> float:
+        scene = self._setting.scene
+        anywhere = np.zeros(len(scene.graph.operators), dtype=np.int64)
+        population = self._setting.population
+        return self._spread.upper_ratio(scene, anywhere, work, population, self._z_latency)
+
+    def _scouting(self, waiting: int) -> Proposal:
+        """Give the cheapest way to meet enough inputs; `waiting` itself once they are met."""
+        scouted = min(self._settings.scouted, self._setting.population)
+        if self._spread.scouted >= scouted:
+            self._waiting = None
+            return self._again(waiting, int(self._inputs[waiting]) + 1)
+        seconds = self._look().seconds
+        rows = np.flatnonzero(self._inputs > 0)
+        left = np.maximum(scouted - seconds.paid[rows], 0)
+        best = rows[np.argmin((seconds.operator_s[rows] * left).sum(axis=1))]
+        return self._again(int(best), scouted)
+
+    def _again(self, row: int, inputs: int) -> Proposal:
+        return Proposal(number=self._numbers[row], inputs=inputs)
 
     def _chance(self, look: _Look) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.
@@ -325,12 +395,6 @@ class MultiFidelity:
         ahead = log(self._slo.latency_s) - look.seconds.log_latency
         fast = log_ndtr(ahead / (2 * np.sqrt(look.seconds.log_variance + _TINY)))
         return min(float(np.exp((accurate + fast)[self._open]).sum()), 1.0)
-
-
-def _log_chance(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
-    """Give log Pr[still z deviations ahead], variance falling from `now` to `then`."""
-    moves = np.sqrt(np.maximum(now - then, _TINY))
-    return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
 
 
 def _expected_saving(best: float, seconds: Seconds) -> FloatArray:  # (C,)

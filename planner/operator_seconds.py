@@ -19,10 +19,10 @@ import numpy as np
 
 from pipelines.configuration import IndexArray
 from pipelines.graph import PipelineGraph
-from pipelines.latency import TierArray, Work
+from pipelines.latency import TierArray, Work, stretch_of
 from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
-from planner.placement import Placements
+from planner.placement import FULL_STEPS, Placements
 from planner.prediction import Scene, mean_work, predict
 
 _SHORTEST_S = 1e-9
@@ -163,7 +163,10 @@ class SecondsModel:
         busy = np.zeros((len(seconds), len(names)))
         for o, parents in enumerate(graph.parents):
             here = int(tiers[o])
-            own = seconds[:, o] / infrastructure.tiers[here].speed_of(graph.classes[o])
+            speed = infrastructure.tiers[here].speed_of(graph.classes[o])
+            # Operators that can run at once share a machine, also at full shares.
+            share = np.array(float(self._all.full_steps[placement, here]) / FULL_STEPS)
+            own = seconds[:, o] / speed * stretch_of(graph.operators[o], share)
             busy[:, here] += own
             sources = [(finish[p], sizes[p], names[int(tiers[p])]) for p in parents] or [
                 (

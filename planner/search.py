@@ -26,7 +26,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.query import Query
 from planner.bill import Forecast, Tally
-from planner.caution import cautious
+from planner.caution import CAUTION, cautious
 from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
@@ -40,7 +40,7 @@ from planner.prediction import (
 )
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
-from planner.spread import PooledSpread
+from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
 _PROBE_STREAM = 1
@@ -64,8 +64,8 @@ class SearchSettings:
         most_placements: Beyond so many only those that never send data back down.
         looks: When hopeless latency ends a measurement.
         caution: Confidence of the latency interval whose upper end must meet the SLO after
-            tightening, in (0, 1); None: the estimate itself must. 90 %: tightened to the
-            estimate, every other plan would be late.
+            tightening, in (0, 1); None: the estimate itself must. 96 %, so that one plan in fifty
+            is late: tightened to the estimate, every other one would be.
         forecast: What the search is expected to cost, or the probes to tell it from; None:
             nothing is.
     """
@@ -77,7 +77,7 @@ class SearchSettings:
     most_plans: int = 24
     most_placements: int = MOST_PLACEMENTS
     looks: LatencyLooks = field(default_factory=LatencyLooks)
-    caution: float | None = 0.9
+    caution: float | None = CAUTION
     forecast: Forecast | Probes | None = None
 
     def __post_init__(self) -> None:
@@ -247,7 +247,7 @@ class _Search:
             self._strategy.observe(number, None)
             return
         self._measured[number] = measured
-        self._spread.add(number, measured.work)
+        self._spread.add(lineage_cells(self._scene.graph, configuration), measured.work)
         if measured.ending is not Ending.CUT_OFF:
             self._tally.end_early(configuration, measured.work.operator_s)
         before = self._cheapest
@@ -260,12 +260,14 @@ class _Search:
         self._fruitless = 0 if self._cheapest < before else self._fruitless + is_new
 
     def _observation(self, measured: Measured) -> Observation:
+        # What this configuration promised before is withdrawn until it is judged anew.
+        others = self._without(measured)
         return Observation(
             scores=measured.scores,
             work=measured.work,
             latency_s=measured.latency_s,
             verdict=measured.verdict,
-            best_cost=self._plans[0].cost_usd_per_hour if self._plans else None,
+            best_cost=others[0].cost_usd_per_hour if others else None,
         )
 
     def _without(self, measured: Measured) -> tuple[Plan, ...]:

@@ -1,56 +1,216 @@
-"""How much operators' seconds vary over inputs, pooled over configurations.
+"""How much operators' seconds vary over inputs, pooled over all that was measured.
 
-A few inputs of one configuration seldom show the rare slow ones: their own spread says
-that the mean is well known when it is not. All configurations together have met more.
+A few inputs of one configuration seldom show the rare slow ones: their mean is then too
+low, their own spread says that it is well known, and of many configurations the luckiest
+is chosen. So a mean is predicted from two sides: from the inputs' own mean, which is
+right in the long run, and from their median times how far means lie above medians
+everywhere. Each counts by its precision: where nothing is slow now and then the two agree.
 
 | symbol | meaning |
 | --- | --- |
-| cv_o | deviation over mean of operator o's seconds over inputs |
+| cell | an operator under one setting of its lineage: its seconds are one sample |
+| n, N | inputs a cell has met, inputs there are |
+| r | seconds over the median of their cell |
+| k, q2 | mean and variance of r of an operator, pooled over its cells |
+| b2 | variance of r's body: what a median's error depends on |
+| M | inputs behind k |
+| g | total seconds of the scout over their mean: the configuration that met most inputs |
+
+Some slowness is the input's or the moment's and meets all configurations alike: then the
+cells of a few quiet inputs are many and know nothing. A scout, a cheap configuration on
+more inputs, tells (double sampling, the regression estimator): a mean moves by beta times
+what the scout's own moved, beta learnt from the common inputs, drawn towards 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
+from pipelines.configuration import Configuration
+from pipelines.graph import PipelineGraph
 from pipelines.latency import TierArray, Work, speeds_at
 from pipelines.profile import FloatArray
 from planner.prediction import Scene
 
+_FEWEST = 4  # inputs of a cell whose median says anything
+_PRIOR_MEAN, _PRIOR_VARIANCE, _PRIOR_WEIGHT = 1.1, 0.5, 20.0
+"""k and q2 before anything is known, in inputs. No spike was seen in so few: there may be some."""
+_ALL_WEIGHT = 40.0  # inputs that what is known of all operators together counts in one's pool
+_MEDIAN = 1.57  # variance of a median over that of a mean, of normal bodies
+_QUARTILES = 1.349  # distance of the quartiles of a normal, in deviations
+_SHORTEST_S = 1e-12
+_COMMON_VARIANCE, _COMMON_WEIGHT = 0.3, 16.0
+"""Variance of g before anything is known, in inputs."""
+_RIDGE = 0.01  # per input: of g's variance that says no more than that beta is 1
+_STEEPEST = 1.5  # beta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Means:
+    """Mean seconds over all N inputs, as well as they are known.
+
+    Attributes:
+        mean: Of each operator, shape (O,).
+        variance: Of that, shape (O,).
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    mean: float
+    variance: float
+    body: float
+    inputs: float
+
 
 class PooledSpread:
-    """cv of every operator, from the latest work of each configuration."""
+    """r of every operator, from the latest work of each cell."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[FloatArray, int]] = {}
+        self._cells: list[dict[Hashable, FloatArray]] = []
+        self._pools: list[_Pool] | None = None
+        self._scout = np.zeros(0)
 
-    def add(self, number: int, work: Work) -> None:
-        """Take in the work of a configuration, replacing what was known of it."""
-        n = work.operator_s.shape[1]
-        if n >= 2:
-            mean = np.maximum(work.operator_s.mean(axis=1), 1e-12)
-            self._seen[number] = (work.operator_s.var(axis=1, ddof=1) / mean**2, n - 1)
+    @property
+    def scouted(self) -> int:
+        """Inputs that the scout has met."""
+        return len(self._scout)
 
-    def variance(self, operators: int) -> FloatArray:  # (O,)
-        """Give cv_o squared; zeros before anything is known."""
-        if not self._seen:
-            return np.zeros(operators)
-        relative = np.stack([seen for seen, _ in self._seen.values()])
-        weight = np.array([n for _, n in self._seen.values()], dtype=float)
-        return np.asarray(weight @ relative / weight.sum())
+    def add(self, cells: Sequence[Hashable], work: Work) -> None:
+        """Take in work, replacing what was known of a cell when it is of more inputs.
 
-    def error_s(self, scene: Scene, tiers: TierArray, work: Work, population: int) -> float:
-        """Give the standard error of the mean latency of a deployment at full shares.
+        Args:
+            cells: Name of each operator's cell.
+            work: On n inputs.
+        """
+        if not self._cells:
+            self._cells = [{} for _ in cells]
+        total = work.operator_s.sum(axis=0)
+        if len(total) >= len(self._scout):
+            self._scout = total
+        for known, cell, seconds in zip(self._cells, cells, work.operator_s, strict=True):
+            before = known.get(cell)
+            if len(seconds) < _FEWEST or (before is not None and len(seconds) <= before[0]):
+                continue
+            known[cell] = _summary(seconds)
+            self._pools = None
 
-        Operators' deviations are taken as independent; on a DAG all count, as if on the path.
+    def means(self, work: Work, population: int) -> Means:
+        """Give the mean seconds of operators over all N inputs, of which n were measured."""
+        return predicted(work.operator_s, self.pools(len(work.operator_s)), population)
+
+    def pools(self, operators: int) -> list[_Pool]:
+        """Give k, q2, b2 and M of each operator."""
+        if not self._cells:
+            prior = _pooled([], _prior())
+            return [prior] * operators
+        if self._pools is None:
+            everything = _pooled([s for known in self._cells for s in known.values()], _prior())
+            start = _weighing(everything, min(everything.inputs, _ALL_WEIGHT))
+            self._pools = [_pooled(list(known.values()), start) for known in self._cells]
+        return self._pools
+
+    def upper_ratio(
+        self, scene: Scene, tiers: TierArray, work: Work, population: int, z: float
+    ) -> float:
+        """Give how far a deployment's mean latency at full shares may lie above the measured one.
+
+        The operators' deviations are taken as independent; on a DAG all count, as if on the path.
 
         Args:
             scene: Where it runs.
             tiers: Position of each operator's tier, shape (O,).
             work: Of n inputs of the population, without replacement.
             population: N >= n.
+            z: How many deviations above what is expected, of a log-normal.
         """
         speed = speeds_at(scene.graph, scene.infrastructure, tiers[None, :])[0]
-        mean = work.operator_s.mean(axis=1) / speed
-        n = work.operator_s.shape[1]
-        left = max(population - n, 0) / max(population - 1, 1)
-        return float(np.sqrt((mean**2 * self.variance(len(mean))).sum() / n * left))
+        means = self.means(work, population)
+        own = float((work.operator_s.mean(axis=1) / speed).sum())
+        mean = float((means.mean / speed).sum())
+        if own <= 0 or mean <= 0:
+            return 1.0
+        moved, common = self._moved((work.operator_s.T / speed).sum(axis=1), population)
+        relative = float((means.variance / speed**2).sum()) / mean**2 + common
+        deviation = np.sqrt(np.log1p(relative))
+        return float(mean / own * moved * np.exp(z * deviation - deviation**2 / 2))
+
+    def _moved(self, total: FloatArray, population: int) -> tuple[float, float]:  # (n,)
+        """Give what the scout's further inputs multiply a mean by, and the relative variance."""
+        n, scouted = len(total), max(len(self._scout), len(total))
+        scout = self._scout if len(self._scout) >= n else total
+        g = scout / max(float(scout.mean()), _SHORTEST_S)
+        variance = float(np.square(g - 1).sum()) + _COMMON_WEIGHT * _COMMON_VARIANCE
+        variance /= _COMMON_WEIGHT + scouted
+        common = g[:n] / max(float(g[:n].mean()), _SHORTEST_S) - 1
+        own = total / max(float(total.mean()), _SHORTEST_S) - 1
+        ridge = _RIDGE * n
+        beta = (float(common @ own) + ridge) / (float(common @ common) + ridge)
+        beta = min(max(beta, 0.0), _STEEPEST)
+        left = max(1 / scouted - 1 / population, 0.0)
+        moved = 1 + beta * (1 / max(float(g[:n].mean()), _SHORTEST_S) - 1)
+        return max(moved, 0.1), beta**2 * variance * left
+
+
+def lineage_cells(graph: PipelineGraph, configuration: Configuration) -> tuple[Hashable, ...]:
+    """Give the cell of each operator under a configuration."""
+    cells = []
+    for lineage in graph.lineages:
+        names = {graph.operators[i].name for i in lineage}
+        cells.append(tuple(value for value in configuration.values if value[0] in names))
+    return tuple(cells)
+
+
+def predicted(
+    seconds: FloatArray,  # (O, n)
+    pools: Sequence[_Pool],
+    population: int,
+) -> Means:
+    """Give the mean of each row over all N inputs, of which n >= 1 are given."""
+    n = seconds.shape[1]
+    left = 1 - min(n / population, 1.0)
+    own = np.maximum(seconds.mean(axis=1), _SHORTEST_S)
+    middle = np.maximum(np.median(seconds, axis=1), _SHORTEST_S)
+    mean, variance, body, inputs = (
+        np.array([getattr(pool, name) for pool in pools])
+        for name in ("mean", "variance", "body", "inputs")
+    )
+    by_own = n / variance
+    by_median = 1 / (_MEDIAN * body * mean**2 / n + variance / inputs)
+    rest = (by_own * own + by_median * middle * mean) / (by_own + by_median)
+    # The two rest on the same inputs: their errors are added as if they were one.
+    error = (np.sqrt(by_own) + np.sqrt(by_median)) / (by_own + by_median)
+    spread = middle**2 * (variance / max(population * left, 1.0) + error**2)
+    return Means(mean=(1 - left) * own + left * rest, variance=left**2 * spread)
+
+
+def _prior() -> _Pool:
+    return _Pool(_PRIOR_MEAN, _PRIOR_VARIANCE, 0.3 * _PRIOR_VARIANCE, _PRIOR_WEIGHT)
+
+
+def _weighing(pool: _Pool, inputs: float) -> _Pool:
+    return _Pool(pool.mean, pool.variance, pool.body, inputs)
+
+
+def _summary(seconds: FloatArray) -> FloatArray:  # (n,) -> (n, sum of r, of r^2, body variance)
+    ratio = seconds / max(float(np.median(seconds)), _SHORTEST_S)
+    low, high = np.quantile(ratio, [0.25, 0.75])
+    body = ((high - low) / _QUARTILES) ** 2
+    return np.array([len(ratio), ratio.sum(), np.square(ratio).sum(), body])
+
+
+def _pooled(cells: Sequence[FloatArray], start: _Pool) -> _Pool:
+    weight, total = start.inputs, start.inputs * start.mean
+    square = start.inputs * (start.variance + start.mean**2)
+    body = start.inputs * start.body
+    for n, ratios, squares, own_body in cells:
+        weight, total, square = weight + n, total + ratios, square + squares
+        body += n * own_body
+    mean = total / weight
+    return _Pool(mean, max(square / weight - mean**2, 1e-6), max(body / weight, 1e-6), weight)

@@ -52,8 +52,8 @@ class Observation:
         latency_s: Least latency that any placement gives at full shares, in the SLO's statistic,
             `>= 0`.
         verdict: What the search's stopping rule says of the scores.
-        best_cost: US dollars per hour of the cheapest plan announced so far, of any
-            configuration; None: there is none.
+        best_cost: US dollars per hour of the cheapest plan announced so far of the other
+            configurations; None: there is none.
     """
 
     scores: FloatArray

@@ -17,7 +17,7 @@ in everything, as a user's own may be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -177,8 +177,3 @@ def arrays_of(recipe: Recipe, seed: int) -> PlanArrays:
         item_parts=sizes[there] * (PARTS // _STEPS),
         machines=np.array([recipe.tiers[t].machines for t in shared], np.int64),
     )
-
-
-def with_machines(tiers: tuple[Tier, ...], machines: int) -> tuple[Tier, ...]:
-    """Give the tiers with that many machines on each shared one."""
-    return tuple(t if t.dedicated else replace(t, machines=machines) for t in tiers)

@@ -64,7 +64,7 @@ class DispatchRow:
         late_mean_s: Mean lateness of the late at the allowable rate of the first policy; those
             that were rejected have none.
         late_max_s: The worst of it.
-        decision_us_p50: Median of a decision, from Python, in microseconds.
+        decision_us_p50: Median of a decision, from Python, in microseconds of the clock given.
         decision_us_p99: Its 99th percentile.
     """
 

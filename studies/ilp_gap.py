@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one policy made of one problem; a line of `ilp.csv`.
+    """What one policy made of one problem; a line of `ilp.csv`, but for `cpu_seconds`.
 
     Attributes:
         queries: N.
@@ -99,6 +99,10 @@ class Row:
         if self.served < self.queries:
             return nan
         return self.cost / self.bound if self.bound > 0 else 1.0
+
+
+COLUMNS = tuple(column.name for column in fields(Row) if column.name != "cpu_seconds")
+"""Of `ilp.csv`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,8 +315,8 @@ def _row(case: Case, question: Question, policy: str, schedule: Schedule, took: 
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write one line per row, under the names of `Row`."""
+    """Write one line per row, under the names of `COLUMNS`."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, [column.name for column in fields(Row)])
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(asdict(row) for row in rows)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from deploy.places import InstanceType
 from deploy.pool_dispatcher import PoolDispatcher, PoolSettings
-from deploy.tier_queue import InstanceType
 from deploy.workers.client import WorkerClient
 from deploy.workers.execution import INPUT
 from deploy.workers.options import WorkerOptions

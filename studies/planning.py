@@ -67,6 +67,7 @@ class PlanningStudy:
         strategies: Names, see `planning_contestants`.
         levels: Of SLOs: easy, medium, hard.
         seeds: Per Pareto point.
+        first_seed: The first of them, `>= 0`.
         infrastructure: Where plans may run.
         budget_s: Profiling seconds of a run, `> 0`.
         first_only: Whether a run ends with its first true plan (cost ratios stay empty).
@@ -76,6 +77,7 @@ class PlanningStudy:
     strategies: tuple[str, ...]
     levels: tuple[str, ...] = ("easy", "medium", "hard")
     seeds: int = 20
+    first_seed: int = 0
     infrastructure: Infrastructure = ONE_TIER
     budget_s: float = 60.0
     first_only: bool = False
@@ -105,7 +107,7 @@ def results(study: PlanningStudy) -> Iterator[Row]:
                 count = published_count(truth.trace, goal.slo.accuracy, rng)
                 for name in study.strategies:
                     who = contestant(name, published_inputs=count)
-                    for seed in range(study.seeds):
+                    for seed in range(study.first_seed, study.first_seed + study.seeds):
                         yield one_run(study, truth, goal, (name, who), seed)
 
 

@@ -106,7 +106,7 @@ def run(
     """
     checks.require(seeds >= 1, "seeds", "must be >= 1", seeds)
     rows: list[Row] = []
-    loaded = {folder.resolve().name: load_trace(folder) for folder in traces}
+    loaded = {name: load_trace(folder) for name, folder in _named(traces).items()}
     ratios = {name: prefix_cache_ratio(trace) for name, trace in loaded.items()}
     for population in _populations(loaded):
         for row in study(population, seeds * PROFILES_PER_SEED):
@@ -184,6 +184,15 @@ def as_document(row: Row) -> dict[str, object]:
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in asdict(row).items()
     }
+
+
+def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
+    """Give every folder under its name, and as much of its path as tells it from the others."""
+    whole = list(dict.fromkeys(folder.resolve() for folder in folders))
+    parts = 1
+    while len(named := {"/".join(each.parts[-parts:]): each for each in whole}) < len(whole):
+        parts += 1
+    return named
 
 
 def _populations(traces: Mapping[str, Trace]) -> Iterable[Population]:

@@ -22,6 +22,7 @@ from api.cli import (
     service,
     serving,
     study,
+    verifying,
 )
 from api.cli.exits import EPILOG
 
@@ -66,6 +67,7 @@ for _group in (
     calibrating,
     doctor,
     history,
+    verifying,
     study,
 ):
     _group.register(app)

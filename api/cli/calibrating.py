@@ -59,8 +59,8 @@ def calibrate(
 ) -> None:
     """Measure speed factors of every tier, per class of operators, and write them down.
 
-    Starts a worker for each tier, as a deployment does, or calls one that runs; the pipeline is
-    profiled here for comparison.
+    Calls the workers that are named; the other tiers are this computer, where a worker is started
+    as a deployment does. The pipeline is profiled here for comparison.
     """
     from api.bootstrap import Sampling, calibrated_infrastructure  # heavy libraries behind it
 

@@ -151,6 +151,7 @@ def planning(
     ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
     slo: Annotated[str, typer.Option("--slo", help="easy, medium, hard.")] = "easy,medium,hard",
     seeds: Annotated[int, typer.Option("--seeds", help="Per Pareto point.", min=1)] = 20,
+    first_seed: Annotated[int, typer.Option("--first-seed", help="The first seed.", min=0)] = 0,
     infrastructure: Annotated[
         str | None, typer.Option("--infrastructure", help="Preset or file; none: one tier.")
     ] = None,
@@ -167,6 +168,7 @@ def planning(
         strategies=tuple(strategies.split(",")),
         levels=tuple(slo.split(",")),
         seeds=seeds,
+        first_seed=first_seed,
         infrastructure=_infrastructure(infrastructure),
         budget_s=budget,
         first_only=first_only,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from api.cli.screen import Screen
-from pipelines.clock import SystemClock
+from pipelines.clock import ProcessorClock
 from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import LatencyTable, parse_latencies
 from studies.dispatch import POLICIES, DispatchRow, DispatchStudy, run, write_csv
@@ -77,7 +77,7 @@ def dispatch(
         service=service,
         load=load_of(mix, arrivals, after=mix_after, at=change_at),
     )
-    rows = run(study, SystemClock())
+    rows = run(study, ProcessorClock())
     out.mkdir(parents=True, exist_ok=True)
     write_csv(rows, out / "dispatch.csv")
     (out / "dispatch.svg").write_text(picture(rows, model, service))

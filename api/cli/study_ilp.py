@@ -27,7 +27,7 @@ from studies.ilp_gap import (
     given,
     run,
 )
-from studies.ilp_gap_report import Line, summary
+from studies.ilp_gap_summary import Line, summary
 from studies.problem_file import read_problem
 
 
@@ -135,6 +135,7 @@ def _document(line: Line) -> dict[str, object]:
         "worst_ratio": None if isnan(line.worst) else line.worst,
         "served": line.served,
         "seconds": line.seconds,
+        "cpu_seconds": line.cpu_seconds,
     }
 
 

@@ -52,7 +52,12 @@ class Observed:
 
 
 def send(
-    client: Client, query_ids: Sequence[str], requests: int, told: Callable[[str, int], None]
+    client: Client,
+    query_ids: Sequence[str],
+    requests: int,
+    told: Callable[[str, int], None],
+    *,
+    seed: int = HELD_OUT_SEED,
 ) -> Mapping[str, Observed]:
     """Send requests with held-out inputs to every query.
 
@@ -61,21 +66,27 @@ def send(
         query_ids: The queries, all serving.
         requests: For each of them.
         told: Called with the query and the number of its requests done.
+        seed: Of the inputs; unlike that of those that were planned on.
     """
     # One query after the other: this computer's few cores stand for many machines, and requests
     # side by side would slow each other down as they would not on those.
-    return {query_id: _send(client, query_id, requests, told) for query_id in query_ids}
+    return {query_id: _send(client, query_id, requests, told, seed=seed) for query_id in query_ids}
 
 
 def _send(
-    client: Client, query_id: str, requests: int, told: Callable[[str, int], None]
+    client: Client,
+    query_id: str,
+    requests: int,
+    told: Callable[[str, int], None],
+    *,
+    seed: int,
 ) -> Observed:
     latency_s: list[float] = []
     score: list[float] = []
     failures: list[str] = []
     emulated = False
     for index in range(requests):
-        example = ExampleReference(index=index, seed=HELD_OUT_SEED, count=requests)
+        example = ExampleReference(index=index, seed=seed, count=requests)
         try:
             reply = client.request(query_id, RequestBody(example=example))
         except CircinusError as error:

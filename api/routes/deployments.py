@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from api.payload_json import payload_from_json, payload_to_json
+from api.routes.connection import while_connected
 from api.routes.service import ServiceOf
 from api.schemas import DeploymentView, QueryView, RequestBody, RequestReply
 from api.services.requests import Answer, ExampleChoice, InferenceCall
@@ -33,9 +34,11 @@ def retire(query_id: str, service: ServiceOf) -> QueryView:
 
 
 @router.post("/requests")
-async def send(query_id: str, body: RequestBody, service: ServiceOf) -> RequestReply:
+async def send(
+    query_id: str, body: RequestBody, service: ServiceOf, request: Request
+) -> RequestReply:
     """Send one request to the deployed plan of a query."""
-    answer = await service.requests.send(query_id, _call(body))
+    answer = await while_connected(request, service.requests.send(query_id, _call(body)))
     return _reply(answer, service.parts.infrastructure)
 
 

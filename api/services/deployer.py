@@ -8,6 +8,7 @@ from typing import Protocol
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentPhase, DeploymentStatus
+from deploy.queue_figures import QueueFigures
 from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.payload import Payload
@@ -34,11 +35,15 @@ class Deployer(Protocol):
         Raises:
             InvalidInput: If the query is not deployed, or the input is none for its pipeline.
             OperatorFailed: If an operator raised.
+            TooManyRequests: If too many requests wait already.
             Unavailable: If it does not serve now, or not within the time.
         """
 
     def imitate(self, infrastructure: Infrastructure) -> None:
         """Let emulated links be as thin as those of an infrastructure with the same tiers."""
+
+    def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
+        """Give query id -> tier -> its queue at this moment, of all that serve."""
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares.

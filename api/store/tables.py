@@ -138,3 +138,12 @@ class CheckpointRow(Base):
         ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
     )
     document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class LatencyRow(Base):
+    """What was learnt of the latencies of a deployed plan."""
+
+    __tablename__ = "latencies"
+
+    plan_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    learnt: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)

@@ -9,6 +9,7 @@ from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.kubernetes.launcher import ClusterLauncher
 from deploy.orchestrator import DeploymentStatus, Orchestrator
+from deploy.queue_figures import QueueFigures
 from pipelines.errors import CircinusError
 from pipelines.infrastructure import Infrastructure
 from pipelines.payload import Payload
@@ -61,6 +62,10 @@ class ClusterDeployer:
             InvalidInput: If there is none.
         """
         return self._orchestrator.status(query_id)
+
+    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+        """See `Orchestrator.figures`."""
+        return self._orchestrator.figures()
 
     async def close(self) -> None:
         """Let go of everything, and leave it running; may be called again."""

@@ -27,11 +27,13 @@ class Reply:
         outputs: Encoded payload of each wanted operator.
         seconds: Of each operator that ran, waits for share and speed included.
         sizes: Bytes of each output as links are charged for it.
+        concurrency: Calls that it takes at a time, `>= 1`.
     """
 
     outputs: Mapping[str, bytes]
     seconds: Mapping[str, float]
     sizes: Mapping[str, int]
+    concurrency: int = 1
 
 
 class WorkerClient:
@@ -94,11 +96,14 @@ class WorkerClient:
             # Nobody cancelled the caller: the channel was closed under the call.
             raise InstanceLost(self.address, "it was given up") from None
         return Reply(
-            outputs=dict(reply.outputs), seconds=dict(reply.seconds), sizes=dict(reply.sizes)
+            outputs=dict(reply.outputs),
+            seconds=dict(reply.seconds),
+            sizes=dict(reply.sizes),
+            concurrency=max(reply.concurrency, 1),
         )
 
     async def settle(self, *, timeout_s: float) -> None:
-        """Return when the calls before are over.
+        """Return when there is room for a call: without batching, when those before are over.
 
         Raises:
             DeadlineExceeded: If they are not within `timeout_s`.

@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Operators of a configured pipeline, run one at a time.
+    """Operators of a configured pipeline.
 
     Attributes:
         pipeline: Whose.
@@ -70,6 +70,12 @@ class Execution:
     def __post_init__(self) -> None:
         for name in sorted(self.served):
             self.pipeline.graph.position(name)
+
+    @property
+    def concurrency(self) -> int:
+        """Give the calls that may run at once, `>= 1`: as many as every operator served takes."""
+        served = (self.pipeline.by_name[name].concurrency for name in self.served)
+        return min(served, default=1)
 
     def run(
         self,

@@ -36,7 +36,7 @@ from pipelines.registry import load_pipeline
 
 SERVICE = worker_pb2.DESCRIPTOR.services_by_name["Worker"].full_name
 DRAIN_S = 10.0
-_CALLS = 8  # one runs; the others wait, or ask for health
+_WAITING_CALLS = 7  # beyond those that run: they wait, or ask for health
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
     if options.memory_bytes is not None:
         limit_memory(options.memory_bytes)
     server = grpc.server(
-        ThreadPoolExecutor(max_workers=_CALLS),
+        ThreadPoolExecutor(max_workers=execution.concurrency + _WAITING_CALLS),
         options=[*MESSAGE_OPTIONS, ("grpc.so_reuseport", 0)],
     )
     worker_pb2_grpc.add_WorkerServicer_to_server(OperatorService(execution), server)

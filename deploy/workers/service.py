@@ -1,4 +1,4 @@
-"""The gRPC face of a worker: one call at a time, errors as status codes."""
+"""The gRPC face of a worker: as many calls at a time as operators take, errors as status codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._turn = threading.Lock()
+        self._turn = threading.Semaphore(execution.concurrency)
 
     def Run(
         self, request: worker_pb2.RunRequest, context: grpc.ServicerContext
@@ -36,7 +36,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         """Run the operators of a request."""
         call = _GrpcCall(context)
         if not self._turn.acquire(timeout=call.time_left_s()):
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "waiting for the call before")
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "waiting for the calls before")
         try:
             return self._answer(request, call)
         except InvalidInput as error:
@@ -73,7 +73,10 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             Pace() if request.warm_up else None,
         )
         return worker_pb2.RunReply(
-            outputs=outcome.outputs, seconds=outcome.seconds, sizes=outcome.sizes
+            outputs=outcome.outputs,
+            seconds=outcome.seconds,
+            sizes=outcome.sizes,
+            concurrency=self._execution.concurrency,
         )
 
 

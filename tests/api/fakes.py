@@ -20,6 +20,7 @@ from api.store.store import Store
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
 from deploy.orchestrator import DeploymentPhase, DeploymentStatus
+from deploy.queue_figures import QueueFigures
 from pipelines.clock import ManualClock
 from pipelines.configuration import Configuration
 from pipelines.dataset import Dataset, Example
@@ -88,6 +89,7 @@ class FakeDeployer:
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
     applied: int = 0
     imitated: Infrastructure | None = None
+    queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
@@ -111,6 +113,9 @@ class FakeDeployer:
 
     def imitate(self, infrastructure: Infrastructure) -> None:
         self.imitated = infrastructure
+
+    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+        return self.queues
 
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:

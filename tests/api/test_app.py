@@ -18,7 +18,10 @@ from api.service import Service, make_service
 from api.services.in_force import InForce
 from api.store.records import Move
 from api.store.store import Store
+from deploy.dispatcher import RequestResult
+from deploy.errors import TooManyRequests
 from deploy.instances import DesiredDeployment
+from pipelines.payload import Payload
 from scheduler.problem_form import problem_from_dict
 from tests.api.fakes import SPEC, FakeDeployer, add_planned, parts, plan
 
@@ -291,6 +294,32 @@ def served(connect: Connect) -> TestClient:
     add_planned(store_of(client), "q-1", plan())
     store_of(client).move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
     return client
+
+
+def test_a_full_deployment_says_when_to_come_again(connect: Connect) -> None:
+    class Full(FakeDeployer):
+        async def request(
+            self, query_id: str, input: Payload, *, timeout_s: float
+        ) -> RequestResult:
+            raise TooManyRequests("64 requests already wait", retry_after_s=2.5)
+
+    deployer = Full()
+    deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(by=1))
+    client = connect(deployer)
+    add_planned(store_of(client), "q-1", plan())
+    store_of(client).move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    response = client.post("/v1/queries/q-1/requests", json={"input": 1})
+    assert assert_problem(response, 429)["detail"] == "64 requests already wait"
+    assert response.headers["retry-after"] == "3"
+
+
+def test_metrics_need_the_token_too(connect: Connect) -> None:
+    client = connect(token="secret")
+    assert_problem(client.get("/metrics"), 401)
+    response = client.get("/metrics", headers={"Authorization": "Bearer secret"})
+    assert response.status_code == 200
+    assert "# TYPE circinus_dispatch_waiting gauge" in response.text
+    assert response.headers["content-type"].startswith("text/plain")
 
 
 BAD_CALLS: list[tuple[dict[str, object], str]] = [

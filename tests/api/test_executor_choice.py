@@ -10,8 +10,10 @@ from pydantic import ValidationError
 from api.bootstrap import opened_executor
 from api.executor_choice import ExecutorChoice, Kind, executor_choice
 from api.settings import Settings
+from pipelines.calibration import Calibration, ClassSpeed
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.presets import PRESETS
 from profiler.execution import Completed
 from tests.deploy.profiled_pipelines import EVERY, every
@@ -81,3 +83,23 @@ def test_what_is_chosen_runs_operators(text: str, tmp_path: Path) -> None:
         done = executor.run(every.by_name["echo"], [1, 2], Configuration(()))
     assert isinstance(done, Completed)
     assert done.output == [1, 2]
+
+
+def test_what_a_calibration_found_cold_is_not_in_the_seconds_of_a_warm_worker(
+    tmp_path: Path,
+) -> None:
+    cold = ClassSpeed(factor=0.01, low=0.01, high=0.01, repetitions=1)
+    found = Calibration(
+        date="2026-11-21", share=1.0, tier_factor=1.0, speeds={"every.slower": cold}
+    )
+    seconds = {}
+    for emulated in (False, True):
+        tier = Tier(name="edge", emulated=emulated, calibration=found)
+        infrastructure = Infrastructure(name="one", tiers=(tier,))
+        choice = executor_choice("worker:edge")
+        with opened_executor(choice, EVERY, every, infrastructure, tmp_path) as executor:
+            done = executor.run(every.by_name["slower"], 1, Configuration(()))
+        assert isinstance(done, Completed)
+        seconds[emulated] = done.seconds
+    assert seconds[True] >= 0.02  # it sleeps so long; on other machines it is a matter of speed
+    assert seconds[False] < seconds[True]

@@ -82,8 +82,10 @@ def running(*, real: bool = False) -> Iterator[Cluster]:
         finally:
             control.stop()
     finally:
-        clear(slot)
-        slot.release()
+        try:
+            clear(slot)
+        finally:
+            slot.release()
 
 
 def given() -> Cluster | None:

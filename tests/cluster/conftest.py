@@ -1,18 +1,16 @@
-"""The cluster that the tests marked `cluster` share."""
+"""The clusters that the tests marked `cluster` share."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster import programs, real_nodes
+from tests.cluster import programs, real_nodes, telling_pods
 from tests.cluster.cluster import Cluster, given, running
+from tests.cluster.requirements import BROKEN, HOW, not_here
 
-REQUIRED = "CIRCINUS_CLUSTER_TESTS"
-"""Set to `required` where a test that cannot run must fail instead of being skipped."""
-_HOW = "`make cluster-test` builds what they need and runs them"
 _left_out: list[str] = []
 
 
@@ -23,21 +21,24 @@ def cluster() -> Iterator[Cluster]:
     if found is not None:
         yield found
         return
-    for program in programs.CONTROL_PLANE:
-        _need(program)
+    _need(*programs.CONTROL_PLANE)
     with running() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[Cluster]:
-    """A cluster with a real node per tier, and tainted simulated ones."""
-    for program in (*programs.CONTROL_PLANE, *programs.NODE):
-        _need(program)
+    """A cluster with a real node per tier that runs pods, and tainted simulated ones."""
+    _need(*programs.CONTROL_PLANE, *programs.NODE)
     lacking = real_nodes.missing()
     if lacking:
-        pytest.skip(lacking)
-    with running(real=True) as found:
+        not_here(lacking)
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(running(real=True))
+            telling_pods.told(found)
+        except BROKEN as error:  # containers may lack cgroups, mounts, bridges or more
+            not_here(f"real nodes do not work here: {error}")
         yield found
 
 
@@ -48,13 +49,12 @@ def namespace(cluster: Cluster) -> Iterator[str]:
         yield name
 
 
-def _need(program: programs.Program) -> None:
+def _need(*wanted: programs.Program) -> None:
     try:
-        programs.find(program)
+        for program in wanted:
+            programs.find(program)
     except programs.NotBuilt as error:
-        if os.environ.get(REQUIRED) == "required":
-            raise
-        pytest.skip(f"{error} {_HOW}.")
+        not_here(str(error))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -65,4 +65,4 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how to run what was left out."""
     if _left_out:
-        terminalreporter.write_line(f"{len(_left_out)} cluster tests left out: {_HOW}.")
+        terminalreporter.write_line(f"{len(_left_out)} cluster tests left out: {HOW}.")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pipelines.catalog.digits.model_store import user_store
@@ -21,13 +23,21 @@ BASE = "localhost/circinus-base:test"
 SERVICE, WORKER = "docker.io/circinus/service:test", "docker.io/circinus/worker:test"
 _TARGETS = {SERVICE: "service-mounted", WORKER: "worker-mounted"}
 _MIRROR = "http://deb.debian.org/debian"
+_RELEASE, _PYTHON = "bookworm", (3, 11)
 _PACKAGES = "python3,libstdc++6,libgomp1,ca-certificates"
+_NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+class NoImages(RuntimeError):
+    """This machine cannot make the images, and why."""
 
 
 def missing() -> str:
     """Say what this machine lacks for building images; empty: nothing."""
     lacking = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
+    if sys.version_info[:2] != _PYTHON:
+        lacking.append("Python {}.{} as in the images".format(*_PYTHON))
     return f"images need {', '.join(lacking)}." if lacking else ""
 
 
@@ -37,23 +47,16 @@ def load(nodes: Sequence[RealNode], folder: Path) -> None:
     Args:
         nodes: That shall have them.
         folder: For archives, which are large.
+
+    Raises:
+        NoImages: If this machine cannot make them, such as without Debian's packages.
     """
     _make_base()
     for name, target in _TARGETS.items():
-        base = ["--build-arg", f"BASE={BASE}", "--pull-never", "--layers"]
-        file = ["-f", str(_ROOT / "deploy" / "images" / "Dockerfile")]
-        _buildah(
-            "bud",
-            "--isolation",
-            "chroot",
-            *base,
-            "--target",
-            target,
-            "-t",
-            name,
-            *file,
-            str(_ROOT),
-        )
+        options = ["--isolation", "chroot", "--pull-never", "--layers", "--target", target]
+        file = str(_ROOT / "deploy" / "images" / "Dockerfile")
+        base = ["--build-arg", f"BASE={BASE}"]
+        _buildah("bud", *options, *base, "-t", name, "-f", file, str(_ROOT))
         archive = folder / f"{target}.tar"
         archive.unlink(missing_ok=True)
         _buildah("push", "-q", name, f"docker-archive:{archive}:{name}")
@@ -85,16 +88,16 @@ def _make_base() -> None:
         return
     root = store / "debian"
     shutil.rmtree(root, ignore_errors=True)
-    _run(
-        "debootstrap",
-        "--variant=minbase",
-        f"--include={_PACKAGES}",
-        "bookworm",
-        str(root),
-        _MIRROR,
-    )
-    for left in ("proc", "sys"):
-        subprocess.run(["umount", str(root / left)], check=False, capture_output=True)
+    packages = f"--include={_PACKAGES}"
+    try:
+        _run("debootstrap", "--variant=minbase", packages, _RELEASE, str(root), _MIRROR)
+    except RuntimeError as error:
+        raise NoImages(f"the base of the images cannot be made: {error}") from error
+    finally:
+        for left in ("proc", "sys"):
+            subprocess.run(["umount", str(root / left)], check=False, capture_output=True)
+    for folder in _NOT_NEEDED:
+        shutil.rmtree(root / folder, ignore_errors=True)
     container = _buildah("from", "scratch").strip()
     _buildah("copy", "-q", container, str(root), "/")
     _buildah("commit", "-q", "--rm", container, BASE)
@@ -102,9 +105,21 @@ def _make_base() -> None:
 
 
 def _buildah(*arguments: str) -> str:
+    return _run("buildah", *_storage(), *arguments)
+
+
+@cache
+def _storage() -> tuple[str, ...]:
+    """Give where images are kept: overlays where the kernel can, else copies of everything."""
     folder = programs.cache() / "images"
-    place = ["--root", str(folder / "store"), "--runroot", str(folder / "run")]
-    return _run("buildah", *place, "--storage-driver", "vfs", *arguments)
+    for driver in ("overlay", "vfs"):
+        place = folder / driver
+        options = ("--root", str(place), "--runroot", str(place / "run"))
+        command = ("buildah", *options, "--storage-driver", driver)
+        done = subprocess.run([*command, "images"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return command[1:]
+    raise NoImages(f"buildah cannot keep images: {done.stderr.decode().strip()[-500:]}")
 
 
 def _run(*command: str) -> str:

@@ -13,7 +13,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _UNIFIED = _ROOT / "cgroup.controllers"
 _CPUSET = ("cpuset.cpus", "cpuset.mems")
 _SHARES, _MOST_SHARES = "cpu.shares", "65536"
-_TRIES = 100
+_TRIES = 600  # half a minute: a busy machine is slow to bury its dead
 
 
 def make(name: str) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 TOOLS = Path(__file__).parent / "tools"
 STAGES = "stages.yaml"
 _VERSION_OF = "k8s.io/component-base/version"
+_BUILD_S = 900.0
 _KWOK_STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 
 
@@ -88,7 +89,7 @@ def find(program: Program) -> Path:
     if assets and (Path(assets) / program.name).exists():
         return Path(assets) / program.name
     if not program.path.exists():
-        raise NotBuilt(f"{program.name} is not built: `make cluster-test` builds it.")
+        raise NotBuilt(f"{program.name} is not built: `make cluster-programs` builds it.")
     return program.path
 
 
@@ -117,14 +118,18 @@ def build(program: Program) -> Path:
 def _go(program: Program, *arguments: str) -> str:
     if shutil.which("go") is None:
         raise NotBuilt(f"{program.name} is not built, and there is no Go to build it with.")
-    done = subprocess.run(
-        ["go", *arguments],
-        cwd=TOOLS / program.module,
-        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["go", *arguments],
+            cwd=TOOLS / program.module,
+            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=_BUILD_S,
+        )
+    except subprocess.TimeoutExpired as error:  # such as a proxy of modules that does not answer
+        raise NotBuilt(f"building {program.name} took more than {_BUILD_S:g} s.") from error
     if done.returncode:
         raise NotBuilt(f"building {program.name} ended with code {done.returncode}.")
     return done.stdout

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from deploy.kubernetes.access import DEPLOYER, OPERATOR, Need
-from tests.cluster import programs
+from tests.cluster.chart import CHART, VERSION, helm, of_kind, rendered
 
-CHART = Path("deploy/chart")
-VERSION = "1.36.3"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 pytestmark = pytest.mark.cluster
-
-
-def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        program = programs.find(programs.HELM)
-    except programs.NotBuilt as error:
-        pytest.skip(str(error))
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-
-
-def rendered(*values: str) -> list[dict[str, Any]]:
-    flags = [word for value in values for word in ("--set", value)]
-    done = helm(
-        "template", "c", str(CHART), "--namespace", "ns", "--kube-version", VERSION, *flags
-    )
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def of_kind(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    return next(d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
 
 
 def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:

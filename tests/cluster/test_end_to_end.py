@@ -18,6 +18,7 @@ from tests.cluster import images
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.release import Release, installed
+from tests.cluster.requirements import not_here
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 REQUESTS = 500
@@ -42,9 +43,12 @@ QUERY = {
 def release(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     lacking = images.missing()
     if lacking:
-        pytest.skip(lacking)
-    with installed(real_cluster, tmp_path_factory.mktemp("release")) as found:
-        yield found
+        not_here(lacking)
+    try:
+        with installed(real_cluster, tmp_path_factory.mktemp("release")) as found:
+            yield found
+    except images.NoImages as error:
+        not_here(str(error))
 
 
 def objects(release: Release) -> str:

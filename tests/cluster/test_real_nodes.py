@@ -1,53 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.cluster import sandbox_image
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.real_nodes import TIERS
-from tests.cluster.simulated import TIER
+from tests.cluster.telling_pods import name_of, pod, told
 
 pytestmark = pytest.mark.cluster
-PORT = 8080
-
-
-def pod(tier: str) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": sandbox_image.NAME,
-        "imagePullPolicy": "Never",
-        "args": [f":{PORT}"],
-    }
-    return {
-        "metadata": {"name": f"answers-{tier}"},
-        "spec": {
-            "nodeSelector": {TIER: tier},
-            "containers": [container],
-            "terminationGracePeriodSeconds": 0,
-        },
-    }
 
 
 def test_a_pod_of_every_tier_answers_over_the_pod_network(real_cluster: Cluster) -> None:
-    with real_cluster.namespace() as namespace:
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        for tier in TIERS:
-            real_cluster.api.create(path, pod(tier))
-
-        def addresses() -> list[str]:
-            pods = real_cluster.api.items(path)
-            running = [p for p in pods if p["status"]["phase"] == "Running"]
-            return [p["status"]["podIP"] for p in running]
-
-        eventually(lambda: len(addresses()) == len(TIERS), "three running pods", timeout_s=120)
-        answers = [httpx.get(f"http://{each}:{PORT}/").text for each in addresses()]
-
-    assert sorted(answers) == sorted(f"answers-{tier}" for tier in TIERS)
+    assert sorted(told(real_cluster)) == sorted(map(name_of, TIERS))
 
 
 def test_a_cluster_that_ends_with_running_pods_leaves_nothing_and_others_alone(

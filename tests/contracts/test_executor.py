@@ -6,9 +6,8 @@ Over Ray only where `circinus[ray]` is installed; a local cluster is started for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from pipelines.configuration import Configuration
 from pipelines.operators import Operator
 from profiler.execution import Completed, Executor, Failed, InProcess
 from tests.deploy.profiled_pipelines import EVERY, every
+from tests.deploy.ray_cluster import local_ray
 from tests.deploy.serving import deployed
 
 PLAIN = Configuration(())
@@ -43,7 +43,7 @@ def executor(
 ) -> Iterator[Executor]:
     with ExitStack() as stack:
         if request.param == "ray":
-            yield stack.enter_context(local_ray())
+            yield stack.enter_context(local_ray(EVERY, timeout_s=10.0))
             return
         if request.param == "grpc_worker":
             logs = tmp_path_factory.mktemp("logs")
@@ -53,26 +53,6 @@ def executor(
         else:
             settings = PoolSettings(workers=1, memory_bytes=None)
             yield stack.enter_context(ProcessPool(EVERY, SystemClock(), settings))
-
-
-@contextmanager
-def local_ray() -> Iterator[Executor]:
-    import ray  # an extra: only where it is installed
-
-    from deploy.ray_executor import RayExecutor
-
-    root = str(Path(__file__).parents[2])
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": root}},
-    )
-    settings = PoolSettings(workers=1, memory_bytes=None, timeout_s=10.0)
-    with RayExecutor(EVERY, SystemClock(), settings) as executor:
-        yield executor
-    ray.shutdown()
 
 
 def operator(name: str) -> Operator:

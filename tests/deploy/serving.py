@@ -10,6 +10,7 @@ from pathlib import Path
 from deploy.cgroups import Cgroups, available
 from deploy.dispatcher import DispatchSettings
 from deploy.instances import DesiredDeployment
+from deploy.latency_memory import Forgetful, LatencyMemory
 from deploy.local import LocalLauncher
 from deploy.orchestrator import Orchestrator, OrchestratorSettings
 from deploy.profiling_pool import PoolSettings
@@ -113,10 +114,13 @@ async def serving(
     *,
     cgroups: Cgroups | str = DUTY_CYCLES,
     queue_limit: int = 64,
+    memory: LatencyMemory | None = None,
     graphs: Callable[[str], PipelineGraph] = graph_of,
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator with these deployments; on the way out nothing of it may be left."""
-    settings = OrchestratorSettings(dispatch=DispatchSettings(queue_limit=queue_limit))
+    settings = OrchestratorSettings(
+        dispatch=DispatchSettings(queue_limit=queue_limit), memory=memory or Forgetful()
+    )
     orchestrator = Orchestrator(
         infrastructure,
         launcher(logs, cgroups),

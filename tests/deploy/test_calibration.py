@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, calibrated
+from deploy.calibration import CalibrationSettings, Workload, all_calibrated, calibrated
 from deploy.errors import LaunchFailed
-from deploy.instances import InstanceKey, InstanceSpec
+from deploy.instances import InstanceKey, InstanceSpec, Launcher, RunningInstance
+from deploy.tls import files_in
 from pipelines.calibration import Calibration, ClassSpeed
 from pipelines.clock import SystemClock
 from pipelines.configuration import ConfigurationSpace
@@ -19,6 +20,20 @@ from pipelines.errors import InvalidInput, OperatorFailed
 from pipelines.infrastructure import Tier
 from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
+
+
+@dataclass
+class Counting:
+    """A launcher that remembers which tiers it started workers of."""
+
+    starts: Launcher
+    tiers: list[str] = field(default_factory=list)
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        self.tiers.append(spec.tier.name)
+        return await self.starts.start(spec)
+
 
 SPACE = ConfigurationSpace(chain.graph)
 WORK = Workload(
@@ -111,3 +126,38 @@ def test_an_address_where_nobody_serves_is_said_to_be_so(tmp_path: Path) -> None
     nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
     with pytest.raises(LaunchFailed, match=r"nobody serves at 127\.0\.0\.1:9"):
         asyncio.run(calibrated(EMULATED, WORK, nobody, SystemClock(), QUICK))
+
+
+def test_tiers_of_this_computer_are_measured_once(tmp_path: Path) -> None:
+    starts = Counting(launcher(tmp_path))
+    tiers = [
+        EMULATED,
+        Tier(name="cloud", speed_factor=7.0),
+        Tier(name="none", machines=0),
+        Tier(name="fast", speed_factor=2.0, emulated=True),
+    ]
+    known = AttachedLauncher({}, starts)
+    edge, cloud, none, fast = asyncio.run(all_calibrated(tiers, WORK, known, SystemClock(), QUICK))
+    assert starts.tiers == ["edge"]
+    assert edge.speed_factor == 0.5
+    assert cloud.speed_factor == pytest.approx(1.0, rel=0.4)  # nearly all of it sleeps
+    assert none == tiers[2]
+    own = cloud.speed_of("chain.slower")
+    assert edge.speed_of("chain.slower") == pytest.approx(own / 2)
+    assert fast.speed_of("chain.slower") == pytest.approx(own)  # nothing is faster by waiting
+
+
+def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
+    nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match="edge"):
+        asyncio.run(all_calibrated([EMULATED], WORK, nobody, SystemClock(), QUICK))
+
+
+def test_a_worker_on_another_computer_is_called_with_certificates_only(tmp_path: Path) -> None:
+    far = {"edge": "192.0.2.1:50051"}
+    plain = AttachedLauncher(far, launcher(tmp_path))
+    with pytest.raises(InvalidInput, match="must be a loopback address unless TLS files"):
+        asyncio.run(calibrated(EMULATED, WORK, plain, SystemClock(), QUICK))
+    secured = AttachedLauncher(far, launcher(tmp_path), files_in(tmp_path))
+    with pytest.raises(InvalidInput, match="tls must name readable PEM files"):
+        asyncio.run(calibrated(EMULATED, WORK, secured, SystemClock(), QUICK))

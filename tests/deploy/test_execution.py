@@ -99,6 +99,24 @@ def test_operators_run_one_after_the_other_and_only_what_is_wanted_comes_back() 
     assert set(outcome.seconds) == {"double", "add"}
 
 
+@pytest.mark.parametrize(
+    ("served", "concurrency"), [({"meet"}, 2), ({"meet", "after"}, 1), (set(), 1)]
+)
+def test_as_many_calls_run_at_once_as_every_operator_takes(
+    served: set[str], concurrency: int
+) -> None:
+    pipeline = tiny("batching")
+    execution = Execution(
+        pipeline=pipeline,
+        served=frozenset(served),
+        configuration=ConfigurationSpace(pipeline.graph).parse({}),
+        pace=Pace(),
+        clock=ManualClock(),
+        cpu_seconds=lambda: 0.0,
+    )
+    assert execution.concurrency == concurrency
+
+
 def test_nothing_runs_once_nobody_waits() -> None:
     clock = ManualClock()
     with pytest.raises(CallEnded):

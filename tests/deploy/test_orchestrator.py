@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 from deploy.cgroups import Cgroups, available
-from deploy.errors import DeadlineExceeded, InstanceLost
+from deploy.errors import DeadlineExceeded, InstanceLost, TooManyRequests
+from deploy.latency_memory import Learnt
 from deploy.orchestrator import DeploymentPhase, Orchestrator
 from deploy.shares import Enforcement
 from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.payload import Payload, encode
 from tests.deploy.serving import (
     DUTY_CYCLES,
@@ -192,13 +195,59 @@ def test_a_full_queue_turns_requests_away(tmp_path: Path) -> None:
         async with serving(tmp_path, {"q": desired("nap")}, queue_limit=2) as orchestrator:
             burst = [orchestrator.request("q", 0.1, timeout_s=5.0) for _ in range(5)]
             results = await asyncio.gather(*burst, return_exceptions=True)
-            refused = [r for r in results if isinstance(r, Unavailable)]
+            refused = [r for r in results if isinstance(r, TooManyRequests)]
             assert len(refused) == 2  # one runs, two wait
             assert "2 requests already wait for tier cloud" in str(refused[0])
             assert all(r.retry_after_s >= 0 for r in refused)
             assert sum(not isinstance(r, BaseException) for r in results) == 3
 
     asyncio.run(scenario())
+
+
+class Notebook:
+    """A memory in this process; may refuse to write."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Learnt] = {}
+        self.full = False
+
+    def recall(self, plan_id: str) -> Learnt:
+        return self.pages.get(plan_id, {})
+
+    def keep(self, plan_id: str, learnt: Learnt) -> None:
+        if self.full:
+            raise OSError("no space")
+        self.pages[plan_id] = learnt
+
+
+def test_what_was_learnt_of_latencies_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        memory = Notebook()
+        for life in (1, 2):
+            async with serving(tmp_path, {"q": desired("nap")}, memory=memory) as orchestrator:
+                for _ in range(3):
+                    await orchestrator.request("q", 0.05, timeout_s=5.0)
+                figures = orchestrator.figures()["q"]["cloud"]
+                assert figures.answered == 3
+                # first the plan's prediction of nothing, then what was learnt before the restart
+                assert (figures.predicted_s > 0.14) == (life == 2)
+            (learnt,) = memory.pages[plan("nap").id]["cloud"].values()
+            assert learnt["line"]["count"] == 3 * life  # type: ignore[index] # as dumped
+
+    asyncio.run(scenario())
+
+
+def test_a_memory_that_cannot_keep_does_not_keep_the_deployment_from_ending(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        memory = Notebook()
+        memory.full = True
+        async with serving(tmp_path, {"q": desired("echo")}, memory=memory) as orchestrator:
+            assert (await orchestrator.request("q", 1, timeout_s=5.0)).output == 1
+
+    asyncio.run(scenario())
+    assert own_cgroups() == []
 
 
 def test_replicas_share_the_load(tmp_path: Path) -> None:
@@ -208,6 +257,52 @@ def test_replicas_share_the_load(tmp_path: Path) -> None:
             burst = [orchestrator.request("q", 0.2, timeout_s=5.0) for _ in range(2)]
             results = await asyncio.gather(*burst)
             assert max(r.latency_s for r in results) < 0.38  # one after the other: 0.4
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        chosen = plan("batching", {"meet": "cloud", "after": "edge"})
+        async with serving(tmp_path, {"q": desired("batching", chosen)}, LOCAL) as orchestrator:
+            await orchestrator.request("q", False, timeout_s=10.0)  # its answer declares it
+            both = [orchestrator.request("q", True, timeout_s=10.0) for _ in range(2)]
+            assert [result.output for result in await asyncio.gather(*both)] == [True, True]
+            figures = orchestrator.figures()["q"]
+            assert (figures["cloud"].idle, figures["edge"].idle) == (2, 1)
+
+    asyncio.run(scenario())
+
+
+async def _cancelled(orchestrator: Orchestrator) -> None:
+    request = asyncio.create_task(orchestrator.request("q", 0.1, timeout_s=60.0))
+    while not orchestrator.figures()["q"]["slow"].busy:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)  # on its way, at work or in the wait that stands for speed
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+
+
+async def _too_late(orchestrator: Orchestrator) -> None:
+    with pytest.raises(DeadlineExceeded):
+        await orchestrator.request("q", 0.1, timeout_s=0.3)
+
+
+@pytest.mark.parametrize("ended", [_cancelled, _too_late])
+def test_a_worker_gives_up_what_nobody_waits_for(
+    tmp_path: Path, ended: Callable[[Orchestrator], Awaitable[None]]
+) -> None:
+    slow = Infrastructure(
+        name="slow", tiers=(Tier(name="slow", machines=1, speed_factor=0.002, emulated=True),)
+    )
+
+    async def scenario() -> None:
+        wanted = {"q": desired("nap", plan("nap", {"nap": "slow"}))}
+        async with serving(tmp_path, wanted, slow) as orchestrator:
+            await ended(orchestrator)  # left alone it would take 50 s
+            assert (await orchestrator.request("q", 0.0, timeout_s=20.0)).output == 0.0
 
     asyncio.run(scenario())
 

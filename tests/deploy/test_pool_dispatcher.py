@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from deploy.errors import InstanceLost
+from deploy.places import InstanceType
 from deploy.pool_dispatcher import Answer, PoolDispatcher, PoolSettings
-from deploy.tier_queue import InstanceType
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import ManualClock
 from pipelines.errors import InvalidInput, Unavailable

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.profiling_pool import PoolSettings
 from pipelines.clock import SystemClock
 from pipelines.configuration import Configuration
 from pipelines.errors import Unavailable
 from profiler.execution import Completed, Failed
 from tests.deploy.profiled_pipelines import CANNOT_LOAD, EVERY, every
+from tests.deploy.ray_cluster import local_ray
 
 if TYPE_CHECKING:
     from deploy.ray_executor import RayExecutor
@@ -29,22 +28,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
-    import ray  # an extra: only where it is installed
-
-    from deploy.ray_executor import RayExecutor
-
-    root = str(Path(__file__).parents[2])
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": root}},
-    )
-    settings = PoolSettings(workers=1, timeout_s=1.0, memory_bytes=None)
-    with RayExecutor(EVERY, SystemClock(), settings) as opened:
+    with local_ray(EVERY, timeout_s=1.0) as opened:
         yield opened
-    ray.shutdown()
 
 
 def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable(

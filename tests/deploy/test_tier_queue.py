@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from deploy.errors import InstanceLost
+from deploy.errors import InstanceLost, TooManyRequests
 from deploy.tier_queue import TierQueue
 from deploy.workers.client import Reply, WorkerClient
 from pipelines.clock import ManualClock
-from pipelines.errors import Unavailable
+from pipelines.errors import OperatorFailed, Unavailable
+from scheduler.dispatch.clockwork import Clockwork
 from scheduler.dispatch.matching import MinCostMatching
+from scheduler.dispatch.plan_ahead import PlanAhead
+from scheduler.dispatch.policy import DispatchPolicy
 
 REPLY = Reply(outputs={}, seconds={}, sizes={})
 
@@ -43,13 +49,22 @@ def queue_of(limit: int = 10, prior_s: float = 1.0) -> TierQueue:
     return TierQueue("cloud", MinCostMatching(), ManualClock(), limit=limit, prior_s=prior_s)
 
 
-def start(queue: TierQueue) -> asyncio.Task[object]:
+def start(queue: TierQueue, time_left_s: float = 60.0) -> asyncio.Task[object]:
     async def serve() -> object:
         return await queue.serve(
-            "k", lambda client: cast("FakeClient", client).work(), time_left_s=60.0
+            "k", lambda client: cast("FakeClient", client).work(), time_left_s=time_left_s
         )
 
     return asyncio.create_task(serve())
+
+
+def end(call: asyncio.Future[Reply], how: str, concurrency: int) -> None:
+    if how == "answer":
+        call.set_result(replace(REPLY, concurrency=concurrency))
+    elif how == "fail":
+        call.set_exception(OperatorFailed("k", "no"))
+    else:
+        call.set_exception(InstanceLost("a", "reset"))
 
 
 async def quiet() -> None:
@@ -148,6 +163,127 @@ def test_a_request_cancelled_in_the_moment_of_its_turn_gives_it_back() -> None:
         await quiet()
         client.running[-1].set_result(REPLY)
         await third
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_goes_on_from_what_an_earlier_one_learnt_and_leaves_out_nonsense() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", MinCostMatching(), clock, limit=10, prior_s=1.0)
+        (client,) = fakes(queue, "a")
+        for _ in range(4):
+            task = start(queue)
+            await quiet()
+            clock.seconds += 3.0
+            client.running[-1].set_result(REPLY)
+            await task
+        assert queue.figures().observed_s == 12.0
+        learnt = queue.learnt()
+        later = queue_of(limit=1)
+        later.recall({**learnt, "odd": {"line": 3}})
+        assert later.learnt() == learnt
+        fakes(later, "a")
+        waiting = [start(later) for _ in range(2)]
+        await quiet()
+        with pytest.raises(TooManyRequests) as refusal:
+            await start(later)
+        assert refusal.value.retry_after_s == pytest.approx(3.0, rel=0.1)
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_drift_is_counted() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", MinCostMatching(), clock, limit=10, prior_s=1.0)
+        (client,) = fakes(queue, "a")
+        for i in range(60):
+            task = start(queue)
+            await quiet()
+            clock.seconds += 1.0 if i < 30 else 2.0
+            client.running[-1].set_result(REPLY)
+            await task
+        assert queue.figures().drifts == 1
+
+    asyncio.run(scenario())
+
+
+BATCHING = replace(REPLY, concurrency=2)
+
+
+def test_an_instance_gets_as_many_requests_at_once_as_it_declares() -> None:
+    async def scenario() -> None:
+        queue = queue_of()
+        (client,) = fakes(queue, "a")
+        tasks = [start(queue) for _ in range(5)]
+        await quiet()
+        assert len(client.running) == 1  # nothing is known of it yet
+        client.running[0].set_result(BATCHING)
+        await quiet()
+        assert len(client.running) == 3
+        assert queue.figures().busy == ("a",)
+        client.running[1].set_exception(InstanceLost("a", "reset"))
+        client.running[2].set_result(BATCHING)
+        await quiet()
+        assert len(client.running) == 4  # a place is out
+        client.settled.set()
+        await quiet()
+        assert len(client.running) == 5
+        for call in client.running[3:]:
+            call.set_result(BATCHING)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        queue.remove("a")
+        assert queue.figures().idle == 0
+
+    asyncio.run(scenario())
+
+
+EVENTS = st.sampled_from(["come", "come", "answer", "answer", "fail", "lose", "leave", "wait"])
+
+
+@pytest.mark.parametrize("policy", [PlanAhead(), MinCostMatching(), Clockwork(rejects=True)])
+@given(
+    events=st.lists(st.tuples(EVENTS, st.integers(0, 9)), max_size=40),
+    concurrency=st.integers(1, 3),
+)
+@settings(max_examples=50, deadline=None)
+def test_whatever_happens_a_request_ends_once_and_no_instance_has_more_than_it_takes(
+    policy: DispatchPolicy, events: list[tuple[str, int]], concurrency: int
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", policy, clock, limit=3, prior_s=1.0)
+        clients = fakes(queue, "a", "b")
+        tasks: list[asyncio.Task[object]] = []
+        for event, which in events:
+            at_work = [call for client in clients for call in client.running if not call.done()]
+            if event == "come":
+                tasks.append(start(queue, time_left_s=2.0))
+            elif event == "wait":
+                clock.seconds += 0.5 * which
+            elif event == "leave" and tasks:
+                tasks[which % len(tasks)].cancel()
+            elif at_work:
+                end(at_work[which % len(at_work)], event, concurrency)
+            await quiet()
+            busy = [sum(not call.done() for call in client.running) for client in clients]
+            assert max(busy) <= concurrency
+            assert queue.figures().waiting <= 3
+        for client in clients:
+            client.settled.set()
+        for _ in range(2 * len(tasks) + 1):
+            await quiet()
+            for call in [call for client in clients for call in client.running if not call.done()]:
+                call.set_result(REPLY)
+        assert all(task.done() for task in tasks)
+        assert queue.figures().waiting == 0
+        answers = sum(not t.cancelled() and t.exception() is None for t in tasks)
+        assert queue.figures().answered == answers
+        assert sum(len(client.running) for client in clients) <= len(tasks)
+        await queue.close()
 
     asyncio.run(scenario())
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 
@@ -51,6 +51,16 @@ def _burn(inputs: Payload, knobs: Settings) -> Payload:
 def _nap(inputs: Payload, knobs: Settings) -> Payload:
     assert isinstance(inputs, int | float)
     threading.Event().wait(inputs)
+    return inputs
+
+
+_both = threading.Barrier(2)
+
+
+def _meet(inputs: Payload, knobs: Settings) -> Payload:
+    """With a true input, return when two calls are at work in this process."""
+    if inputs:
+        _both.wait(timeout=20)
     return inputs
 
 
@@ -98,6 +108,21 @@ def _single(name: str, run: object) -> Pipeline:
         name=name, operators=(Operator(spec=OperatorSpec(name=name), run=run),), score=_same
     )
 
+
+batching = Pipeline(
+    name="batching",
+    operators=(
+        Operator(
+            spec=OperatorSpec(
+                name="meet", scaling=Scaling.BATCHED, batch_latency={1: 1.0, 2: 1.0}
+            ),
+            run=_meet,
+            concurrency=2,
+        ),
+        Operator(spec=OperatorSpec(name="after", after=("meet",)), run=_echo),
+    ),
+    score=_same,
+)
 
 echo = _single("echo", _echo)
 chatty = _single("chatty", _chatty)

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def free_port() -> int:

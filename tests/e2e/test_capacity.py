@@ -11,15 +11,16 @@ import pytest
 
 from scheduler.problem_form import problem_from_dict
 from tests.e2e.service_process import ServiceProcess
+from tests.e2e.steady import SECONDS
 
 INFRASTRUCTURE = """
 name: lab
 tiers:
   - {name: cloud, machines: 3, price_usd_per_hour: 1.0}
 """
-# Two operators of 2 to 8 ms and 2 ms: a rate that keeps most of a machine busy makes every plan
-# ask for more than half of one, so that no two share a machine.
-RATE_PER_S = 100.0
+# A copy is kept busy for 0.7 of the time at most, so 0.42 asks for 0.6 of a machine, and for less
+# than a whole one even if everything takes half as long again: no two queries share a machine.
+RATE_PER_S = 0.42 / SECONDS
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
         tmp_path,
         extra={
             "CIRCINUS_INFRASTRUCTURE": str(tmp_path / "lab.yaml"),
+            "CIRCINUS_EXTRA_PIPELINES": "tests.e2e.steady:pipeline",
             "CIRCINUS_QUOTAS": "small=0.25",
             "CIRCINUS_AGEING_LIMIT_S": "100000",
         },
@@ -39,7 +41,13 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def submit(service: ServiceProcess, **more: object) -> str:
-    return service.submit(request_rate_per_s=RATE_PER_S, **more)
+    return service.submit(
+        pipeline="steady",
+        data={"examples": 8},
+        slo={"accuracy": 0.8, "latency_s": 10.0},
+        request_rate_per_s=RATE_PER_S,
+        **more,
+    )
 
 
 def set_machines(service: ServiceProcess, machines: int | None) -> None:

@@ -102,3 +102,17 @@ def test_a_document_with_a_calibration_that_cannot_be_is_refused(
     document = {"name": "i", "tiers": [{"name": "t", "calibration": calibration}]}
     with pytest.raises(InvalidInput, match=re.escape(message)):
         infrastructure_from_dict(document)
+
+
+def test_classes_that_were_measured_before_are_as_fast_as_the_tier_is_set_to_be_now() -> None:
+    tier = Tier(name="t", speed_factor=0.5, calibration=FOUND)  # measured at 1, set to half of it
+    other = replace(FOUND, tier_factor=0.25, speeds={"p.b": SPEED})
+    found = tier.calibrated(other)
+    assert found.speed_factor == 0.25
+    assert found.speed_of("p.a") == tier.speed_of("p.a") == 1.0
+    assert found.speed_of("p.b") == 2.0
+
+
+def test_what_was_measured_of_a_tier_tells_of_one_that_waits_longer() -> None:
+    assert FOUND.at(0.5).tier_factor == 0.5
+    assert FOUND.at(0.5).speeds["p.a"] == ClassSpeed(factor=1.0, low=0.75, high=1.5, repetitions=3)

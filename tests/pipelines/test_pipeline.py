@@ -4,7 +4,7 @@ import pytest
 from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset, Example
 from pipelines.errors import InvalidInput, OperatorFailed
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline, features_of
 
@@ -57,6 +57,16 @@ def test_a_function_that_cannot_be_called_is_refused() -> None:
         _one(3)
     with pytest.raises(InvalidInput, match=r"pipeline one.score must be callable, got None"):
         _one(lambda inputs, knobs: inputs, None)
+
+
+def test_only_a_batched_operator_takes_several_calls_at_once() -> None:
+    batched = OperatorSpec(name="op", scaling=Scaling.BATCHED, batch_latency={1: 1.0})
+    assert Operator(spec=batched, run=_add, concurrency=2).concurrency == 2
+    rule = r"operator op.concurrency must be"
+    with pytest.raises(InvalidInput, match=f"{rule} >= 1, got 0"):
+        Operator(spec=batched, run=_add, concurrency=0)
+    with pytest.raises(InvalidInput, match=f"{rule} 1 for a proportional operator, got 2"):
+        Operator(spec=OperatorSpec(name="op"), run=_add, concurrency=2)
 
 
 @pytest.mark.parametrize("bad", [1.5, -0.1, float("nan")])

@@ -29,6 +29,9 @@ _ACCURACY = additive([[0.3, 0.5, 0.6], [0.0, 0.1, 0.2, 0.3]])
 _SECONDS = additive([[0.01, 0.02, 0.04], [0.0, 0.01, 0.02, 0.04]])
 
 
+_ROOMY = Slo(accuracy=0.55, latency_s=0.119)
+
+
 def _evaluator() -> SyntheticEvaluator:
     return SyntheticEvaluator(chain(3, 4), _ACCURACY, _SECONDS)
 
@@ -57,12 +60,13 @@ def test_settings_below_one_are_refused(name: str) -> None:
 @pytest.mark.parametrize("strategy", [CmboFactory(), RandomFactory(), MultiFidelityFactory()])
 def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
     settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
-    result = _search(_query(seed=seed), _evaluator(), settings=settings)
+    result = _search(_query(seed=seed, slo=_ROOMY), _evaluator(), settings=settings)
     assert result.outcome is Outcome.FEASIBLE
     # Fastest with accuracy >= 0.55: knobs (1, 1), 0.6 in 0.03 s; so is (0, 3), 0.6 in 0.05 s.
     best = result.plans[0]
     assert [value for _, _, value in best.configuration.values] == [1, 1]
-    # Least share in steps of 0.05 with 0.03 / r <= 0.1: 0.3, at 3.6 USD per hour.
+    # Least share in steps of 0.05 with 0.03 / r <= 0.119: 0.3, at 3.6 USD per hour, and what few
+    # inputs cannot rule out fits in as well.
     assert best.cost_usd_per_hour == pytest.approx(0.3 * 3.6)
     assert best.latency_s.value <= 0.1
 
@@ -268,7 +272,7 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
     accuracy = trace.score.mean(axis=1)
     order = np.random.default_rng(0).permutation(len(trace.input_bytes))
     slo = Slo(accuracy=0.57, latency_s=0.0028 if tiers == "one-tier" else 0.05)
-    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=5), seed=1)
+    query = Query(pipeline=trace.graph.name, slo=slo, limits=PlanningLimits(profiling_s=1), seed=1)
     results = [
         search(query, PRESETS[tiers], TraceEvaluator(trace, order), TTest()) for _ in range(2)
     ]

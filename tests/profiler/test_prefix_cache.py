@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,12 +120,12 @@ def test_payloads_of_every_kind_count(output: Payload) -> None:
 
 
 def test_of_equal_worth_the_least_recently_used_goes_first() -> None:
-    # About 1,390 bytes each: two fit into 3,000.
+    # About 1,370 bytes each: two fit into 3,000.
     cache = PrefixCache(3000)
-    cache.put("op", "old", entry("x" * 570))
-    cache.put("op", "used", entry("x" * 570))
+    cache.put("op", "old", entry("x" * 350))
+    cache.put("op", "used", entry("x" * 350))
     cache.get("op", "old")
-    cache.put("op", "new", entry("x" * 570))
+    cache.put("op", "new", entry("x" * 350))
     assert cache.get("op", "used") is None
     assert cache.get("op", "old") is not None
     assert cache.get("op", "new") is not None
@@ -131,18 +134,18 @@ def test_of_equal_worth_the_least_recently_used_goes_first() -> None:
 
 def test_what_is_cheap_to_make_again_per_byte_goes_first() -> None:
     cache = PrefixCache(3000)
-    cache.put("op", "dear", entry("x" * 570, seconds=9.0))
-    cache.put("op", "cheap", entry("x" * 570, seconds=0.1))
-    cache.put("op", "new", entry("x" * 570, seconds=1.0))
+    cache.put("op", "dear", entry("x" * 350, seconds=9.0))
+    cache.put("op", "cheap", entry("x" * 350, seconds=0.1))
+    cache.put("op", "new", entry("x" * 350, seconds=1.0))
     assert cache.get("op", "cheap") is None
     assert cache.get("op", "dear") is not None
 
 
 def test_what_is_dear_but_never_asked_for_goes_in_the_end() -> None:
     cache = PrefixCache(3000)
-    cache.put("op", "dear", entry("x" * 570, seconds=9.0))
+    cache.put("op", "dear", entry("x" * 350, seconds=9.0))
     for number in range(20):
-        cache.put("op", str(number), entry("x" * 570, seconds=1.0))
+        cache.put("op", str(number), entry("x" * 350, seconds=1.0))
     assert cache.get("op", "dear") is None
 
 
@@ -169,6 +172,40 @@ def test_resident_memory_stays_under_the_limit(size: int) -> None:
     tracemalloc.stop()
     assert cache.statistics.evictions > 0
     assert held <= limit
+
+
+CHURN = """
+import numpy as np
+from profiler.prefix_cache import Entry, PrefixCache
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return 4096 * int(file.read().split()[1])
+
+limit = 20_000_000
+cache, rng = PrefixCache(limit), np.random.default_rng(0)
+before, most, put = resident(), 0, 0
+for number in range(2_000):
+    size = int(rng.integers(100, 200_000 if number % 2 else 3_000))
+    bytes_ = rng.integers(0, 255, size, dtype=np.uint8)
+    output = bytes_ if number % 3 else {"text": "x" * size, "list": [1.0] * (size // 100)}
+    entry = Entry(output=output, output_bytes=size, seconds=float(number % 7))
+    cache.put(f"{number:032}", f"{number:031}x", entry)
+    put += size
+    most = max(most, resident() - before)
+assert put > 4 * limit
+print(most / limit)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_the_process_does_not_grow_by_more_than_the_limit() -> None:
+    # In a process of its own: what others freed before would hide what is taken.
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", CHURN], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert 0.2 < float(done.stdout) <= 1
 
 
 @dataclass

@@ -183,6 +183,19 @@ def test_the_study_writes_every_cell_and_a_picture(
     assert "synthetic-strata" in picture
 
 
+def test_traces_whose_folders_have_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "PROFILES_PER_SEED", 2)
+    monkeypatch.setattr(study, "synthetic", lambda rng: ())
+    folders = [tmp_path / where / "made" for where in ("one", "two")]
+    for folder in folders:
+        save_trace(trace(), folder)
+    found = study.run([*folders, folders[0]], 1, tmp_path / "out")
+    assert list(found.cache_ratios) == ["one/made", "two/made"]
+    assert {row.trace for row in found.rows} == {"one/made", "two/made"}
+
+
 def test_a_shared_operator_is_paid_once_with_the_prefix_cache() -> None:
     graph = PipelineGraph(
         name="two",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!deploy/workers/proto/worker.proto\x12\x12\x63ircinus.worker.v1\"\x9b\x02\n\nRunRequest\x12\x11\n\toperators\x18\x01 \x03(\t\x12:\n\x06inputs\x18\x02 \x03(\x0b\x32*.circinus.worker.v1.RunRequest.InputsEntry\x12\r\n\x05wants\x18\x03 \x03(\t\x12\x0f\n\x07warm_up\x18\x04 \x01(\x08\x12>\n\x08settings\x18\x05 \x03(\x0b\x32,.circinus.worker.v1.RunRequest.SettingsEntry\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xc8\x02\n\x08RunReply\x12:\n\x07outputs\x18\x01 \x03(\x0b\x32).circinus.worker.v1.RunReply.OutputsEntry\x12:\n\x07seconds\x18\x02 \x03(\x0b\x32).circinus.worker.v1.RunReply.SecondsEntry\x12\x36\n\x05sizes\x18\x03 \x03(\x0b\x32\'.circinus.worker.v1.RunReply.SizesEntry\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32M\n\x06Worker\x12\x43\n\x03Run\x12\x1e.circinus.worker.v1.RunRequest\x1a\x1c.circinus.worker.v1.RunReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!deploy/workers/proto/worker.proto\x12\x12\x63ircinus.worker.v1\"\x9b\x02\n\nRunRequest\x12\x11\n\toperators\x18\x01 \x03(\t\x12:\n\x06inputs\x18\x02 \x03(\x0b\x32*.circinus.worker.v1.RunRequest.InputsEntry\x12\r\n\x05wants\x18\x03 \x03(\t\x12\x0f\n\x07warm_up\x18\x04 \x01(\x08\x12>\n\x08settings\x18\x05 \x03(\x0b\x32,.circinus.worker.v1.RunRequest.SettingsEntry\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xdd\x02\n\x08RunReply\x12:\n\x07outputs\x18\x01 \x03(\x0b\x32).circinus.worker.v1.RunReply.OutputsEntry\x12:\n\x07seconds\x18\x02 \x03(\x0b\x32).circinus.worker.v1.RunReply.SecondsEntry\x12\x36\n\x05sizes\x18\x03 \x03(\x0b\x32\'.circinus.worker.v1.RunReply.SizesEntry\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32M\n\x06Worker\x12\x43\n\x03Run\x12\x1e.circinus.worker.v1.RunRequest\x1a\x1c.circinus.worker.v1.RunReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,13 +48,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNREQUEST_SETTINGSENTRY']._serialized_start=294
   _globals['_RUNREQUEST_SETTINGSENTRY']._serialized_end=341
   _globals['_RUNREPLY']._serialized_start=344
-  _globals['_RUNREPLY']._serialized_end=672
-  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_start=532
-  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_end=578
-  _globals['_RUNREPLY_SECONDSENTRY']._serialized_start=580
-  _globals['_RUNREPLY_SECONDSENTRY']._serialized_end=626
-  _globals['_RUNREPLY_SIZESENTRY']._serialized_start=628
-  _globals['_RUNREPLY_SIZESENTRY']._serialized_end=672
-  _globals['_WORKER']._serialized_start=674
-  _globals['_WORKER']._serialized_end=751
+  _globals['_RUNREPLY']._serialized_end=693
+  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_start=553
+  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_end=599
+  _globals['_RUNREPLY_SECONDSENTRY']._serialized_start=601
+  _globals['_RUNREPLY_SECONDSENTRY']._serialized_end=647
+  _globals['_RUNREPLY_SIZESENTRY']._serialized_start=649
+  _globals['_RUNREPLY_SIZESENTRY']._serialized_end=693
+  _globals['_WORKER']._serialized_start=695
+  _globals['_WORKER']._serialized_end=772
 # @@protoc_insertion_point(module_scope)

@@ -35,7 +35,7 @@ class RunRequest(_message.Message):
     def __init__(self, operators: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Mapping[str, bytes]] = ..., wants: _Optional[_Iterable[str]] = ..., warm_up: _Optional[bool] = ..., settings: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("outputs", "seconds", "sizes")
+    __slots__ = ("outputs", "seconds", "sizes", "concurrency")
     class OutputsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,7 +60,9 @@ class RunReply(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.ScalarMap[str, bytes]
     seconds: _containers.ScalarMap[str, float]
     sizes: _containers.ScalarMap[str, int]
-    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    concurrency: int
+    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ..., concurrency: _Optional[int] = ...) -> None: ...

@@ -45,8 +45,9 @@ class WorkerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Run(self, request, context):
-        """Runs operators one after the other; one call at a time, further calls wait.
-        Without operators it answers as soon as the calls before it are done.
+        """Runs operators one after the other; as many calls at a time as the worker's operators
+        take together (one, unless they batch by themselves), further calls wait.
+        Without operators it answers as soon as there is room for a call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,127 @@
+"""A Job that verifies a deployed plan from inside the cluster. Pure: settings in, document out.
+
+Its pod runs `circinus verify`: requests go to the service, whose dispatcher sends them over the
+pod network. What it observed is its log, one JSON document; it fails if the plan does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from deploy.kubernetes.api import Object
+from deploy.kubernetes.worker_objects import MANAGED_BY, QUERY_LABEL
+from pipelines import checks
+
+COMPONENT = {"app.kubernetes.io/component": "benchmark"}
+_USER = 10001
+_KEPT_S = 3600
+_LONGEST_S = 1800
+_PULL_POLICIES = ("IfNotPresent", "Always", "Never")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkSettings:
+    """What is verified, and with what.
+
+    Attributes:
+        query_id: Of a query that serves.
+        requests: How many are sent, at least 2.
+        seed: Of their inputs.
+        namespace: Of the Job.
+        image: Of the service.
+        pull_policy: Of the image.
+        environment: Folder of every node with the Python packages; None: the image has them.
+        service_url: Where the service is found from a pod.
+        token_secret: Secret of the namespace with the key `token`.
+    """
+
+    query_id: str
+    requests: int
+    seed: int
+    namespace: str
+    image: str
+    pull_policy: str = "IfNotPresent"
+    environment: str | None = None
+    service_url: str
+    token_secret: str
+
+    def __post_init__(self) -> None:
+        checks.require(self.requests > 1, "requests", "must be at least 2", self.requests)
+        rule = f"must be one of {', '.join(_PULL_POLICIES)}"
+        known = self.pull_policy in _PULL_POLICIES
+        checks.require(known, "pull_policy", rule, self.pull_policy)
+
+
+def name_of(settings: BenchmarkSettings) -> str:
+    """Give the Job's name: the same for the same query, requests and inputs."""
+    words = f"{settings.query_id}/{settings.requests}/{settings.seed}"
+    return f"benchmark-{blake2b(words.encode(), digest_size=10).hexdigest()}"
+
+
+def benchmark_job(settings: BenchmarkSettings) -> Object:
+    """Give the Job. It runs once: figures of a second try would not be those of the first."""
+    labels = {**MANAGED_BY, **COMPONENT, QUERY_LABEL: settings.query_id}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name_of(settings),
+            "namespace": settings.namespace,
+            "labels": labels,
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": _LONGEST_S,
+            "ttlSecondsAfterFinished": _KEPT_S,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(settings)},
+        },
+    }
+
+
+def _pod(settings: BenchmarkSettings) -> Object:
+    mounts: list[Object] = [{"name": "scratch", "mountPath": "/tmp"}]
+    volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
+    if settings.environment is not None:
+        mounts.append({"name": "environment", "mountPath": "/opt/environment", "readOnly": True})
+        path = {"path": settings.environment, "type": "Directory"}
+        volumes.append({"name": "environment", "hostPath": path})
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(settings, mounts)],
+        "volumes": volumes,
+    }
+
+
+def _container(settings: BenchmarkSettings, mounts: list[Object]) -> Object:
+    requests, seed = str(settings.requests), str(settings.seed)
+    secret = {"name": settings.token_secret, "key": "token"}
+    return {
+        "name": "benchmark",
+        "image": settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "args": ["verify", settings.query_id, "--requests", requests, "--seed", seed, "--json"],
+        "env": [
+            {"name": "CIRCINUS_URL", "value": settings.service_url},
+            {"name": "CIRCINUS_TOKEN", "valueFrom": {"secretKeyRef": secret}},
+        ],
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }

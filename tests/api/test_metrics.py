@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from fastapi import Request
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.errors import ClientGone
+from api.metrics import exposition
+from api.routes.connection import while_connected
+from deploy.queue_figures import QueueFigures
+
+FIGURES = QueueFigures(
+    waiting=2,
+    busy=("a", "b"),
+    idle=1,
+    answered=10,
+    late=3,
+    late_s=0.5,
+    late_max_s=0.25,
+    turned_away=4,
+    lost=1,
+    waited_s=1.5,
+    predicted_s=2.5,
+    observed_s=2.0,
+    drifts=6,
+    observed_over_predicted=0.8,
+)
+
+
+def test_without_deployments_the_metrics_are_named_without_values() -> None:
+    families = list(text_string_to_metric_families(exposition({}).decode()))
+    assert "circinus_dispatch_waiting" in {family.name for family in families}
+    assert not any(family.samples for family in families)
+
+
+def test_every_figure_is_told_per_query_and_tier() -> None:
+    queues = {"q-1": {"edge": FIGURES, "cloud": replace(FIGURES, waiting=7)}, "q-2": {}}
+    samples = {
+        (sample.name, sample.labels["query"], sample.labels["tier"]): sample.value
+        for family in text_string_to_metric_families(exposition(queues).decode())
+        for sample in family.samples
+    }
+    told = {name: value for (name, _, tier), value in samples.items() if tier == "edge"}
+    assert told == {
+        f"circinus_dispatch_{name}": value
+        for name, value in {
+            "waiting": 2,
+            "idle_instances": 1,
+            "busy_instances": 2,
+            "lateness_max_seconds": 0.25,
+            "answered_total": 10,
+            "late_total": 3,
+            "lateness_seconds_total": 0.5,
+            "turned_away_total": 4,
+            "lost_total": 1,
+            "waiting_seconds_total": 1.5,
+            "predicted_seconds_total": 2.5,
+            "observed_seconds_total": 2.0,
+            "drifts_total": 6,
+        }.items()
+    }
+    assert samples["circinus_dispatch_waiting", "q-1", "cloud"] == 7
+
+
+def connection(closed: asyncio.Event) -> Request:
+    async def receive() -> dict[str, str]:
+        await closed.wait()
+        return {"type": "http.disconnect"}
+
+    return Request({"type": "http"}, receive)
+
+
+def test_work_is_cancelled_when_its_client_goes_away() -> None:
+    async def scenario() -> None:
+        closed, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        request = asyncio.create_task(while_connected(connection(closed), work()))
+        await asyncio.sleep(0)
+        closed.set()
+        with pytest.raises(ClientGone):
+            await request
+        assert cancelled.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_work_of_a_client_that_stays_gives_its_answer_or_its_error() -> None:
+    async def scenario() -> None:
+        async def good() -> int:
+            return 3
+
+        async def bad() -> int:
+            raise ValueError("odd")
+
+        assert await while_connected(connection(asyncio.Event()), good()) == 3
+        with pytest.raises(ValueError, match="odd"):
+            await while_connected(connection(asyncio.Event()), bad())
+
+    asyncio.run(scenario())

@@ -1,0 +1,139 @@
+"""What a deployed plan promised beside what it did, over HTTP to a service in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from api.app import application_of
+from api.cli import app
+from api.client import Client
+from api.demo.report import Report
+from api.demo.verification import verify
+from api.phases import LIVE, Phase
+from api.service import make_service
+from api.store.records import Move
+from deploy.instances import DesiredDeployment
+from pipelines.clock import ManualClock
+from pipelines.errors import InvalidInput
+from tests.api.fakes import FakeDeployer, add_planned, parts, plan
+
+LOOPBACK = "http://127.0.0.1:8350"
+REQUESTS, SEED = 20, 5
+TIGHT = {"accuracy": 0.5, "latency_s": 0.2}  # a request takes 0.25 s
+SLO = {"accuracy": 0.5, "latency_s": 1.0}
+
+
+class Verified:
+    """A service with one query that serves, whose answers add `by`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._told: list[int] = []
+
+    def report(
+        self, *, by: int = 1, serving: bool = True, slo: Mapping[str, object] = SLO
+    ) -> Report:
+        deployer = FakeDeployer()
+        deployed = DesiredDeployment(pipeline_reference="add", plan=plan(by=by))
+        deployer.desired["q-1"] = deployed
+        service = make_service(parts(self._folder, {}), deployer)
+        store = service.parts.store
+        add_planned(store, "q-1", plan(by=by), slo=slo)
+        if serving:
+            store.move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+        try:
+            with TestClient(application_of(service), base_url=LOOPBACK) as inner:
+                transport = httpx.MockTransport(lambda request: _passed_on(inner, request))
+                with Client(LOOPBACK, transport=transport) as client:
+                    return verify(client, "q-1", REQUESTS, SEED, ManualClock(), self._tell)
+        finally:
+            store.close()
+
+    @property
+    def told(self) -> list[int]:
+        return self._told
+
+    def _tell(self, _query_id: str, done: int) -> None:
+        self._told.append(done)
+
+
+def _passed_on(inner: TestClient, request: httpx.Request) -> httpx.Response:
+    answer = inner.request(
+        request.method,
+        str(request.url),
+        content=request.content,
+        headers={"content-type": "application/json"},
+    )
+    return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
+
+
+@pytest.fixture
+def verified(tmp_path: Path) -> Verified:
+    return Verified(tmp_path)
+
+
+def test_a_query_that_does_not_serve_cannot_be_verified(verified: Verified) -> None:
+    with pytest.raises(InvalidInput, match="phase must be serving, got 'waiting'"):
+        verified.report(serving=False)
+
+
+def test_inputs_that_were_planned_on_prove_nothing(
+    verified: Verified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.api.test_verifying.SEED", 0)
+    with pytest.raises(InvalidInput, match="seed must not be that of the query's data, got 0"):
+        verified.report()
+
+
+def test_wrong_answers_break_the_accuracy(verified: Verified) -> None:
+    report = verified.report(by=0)
+    assert report.problems == ("accuracy 0 is below the objective, 0.5",)
+    assert not report.worked
+
+
+def test_slow_answers_break_the_latency(verified: Verified) -> None:
+    report = verified.report(slo=TIGHT)
+    assert report.problems == ("mean latency 0.25 s is above the objective, 0.2 s",)
+
+
+def test_tails_are_not_judged_by_the_mean(verified: Verified) -> None:
+    assert verified.report(slo={**TIGHT, "latency_statistic": "p99"}).worked
+
+
+def test_a_plan_that_holds_is_told_with_both_figures(verified: Verified) -> None:
+    report = verified.report()
+    assert report.worked
+    document: Any = report.document()
+    (query,) = document["queries"]
+    assert query["observed"]["requests"] == REQUESTS
+    assert query["observed"]["mean_s"]["value"] == 0.25
+    assert query["observed"]["accuracy"]["value"] == 1.0
+    assert query["predicted"]["latency_s"]["value"] == 0.2
+    assert verified.told == list(range(1, REQUESTS + 1))
+
+
+def test_a_job_is_printed_without_a_service() -> None:
+    options = ["--namespace", "lab", "--release", "r", "--image", "i:1", "--requests", "50"]
+    done = CliRunner().invoke(app, ["verify", "q-1", "--job", *options])
+    assert done.exit_code == 0, done.output
+    job = yaml.safe_load(done.stdout)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["kind"], container["image"]) == ("Job", "i:1")
+    assert container["args"][:4] == ["verify", "q-1", "--requests", "50"]
+    url, token = container["env"]
+    assert url["value"] == "http://r.lab.svc:8350"
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "r-token", "key": "token"}
+
+
+def test_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(app, ["verify", "q-1", "--url", "http://127.0.0.1:9"])
+    assert done.exit_code == 1
+    assert done.stdout == ""

@@ -1,0 +1,46 @@
+"""What helm makes of the chart, without a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster import programs
+from tests.cluster.requirements import not_here
+
+CHART = Path(__file__).resolve().parents[2] / "deploy" / "chart"
+VERSION = "1.36.3"
+RELEASE, NAMESPACE = "c", "ns"
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Give how helm ended; the test is left out where there is none."""
+    try:
+        program = programs.find(programs.HELM)
+    except programs.NotBuilt as error:
+        not_here(str(error))
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+
+def rendered(*values: str) -> list[dict[str, Any]]:
+    """Give the objects of a release of the chart, with values as of `--set`."""
+    flags = [word for value in values for word in ("--set", value)]
+    version = ("--kube-version", VERSION)
+    done = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *version, *flags)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    """Give the object of that kind and name."""
+    return next(d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
+
+
+def definition() -> dict[str, Any]:
+    """Give the definition of PipelineQuery that the chart brings."""
+    (file,) = (CHART / "crds").iterdir()
+    found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return found

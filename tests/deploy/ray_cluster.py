@@ -1,0 +1,36 @@
+"""A Ray cluster of this computer alone, for the tests that have `circinus[ray]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.profiling_pool import PoolSettings
+from pipelines.clock import SystemClock
+
+if TYPE_CHECKING:
+    from deploy.ray_executor import RayExecutor
+
+
+@contextmanager
+def local_ray(reference: str, timeout_s: float) -> Iterator[RayExecutor]:
+    """Give an executor of one actor; the cluster ends with it."""
+    import ray  # an extra: only where it is installed
+
+    from deploy.ray_executor import RayExecutor
+
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])}},
+    )
+    settings = PoolSettings(workers=1, memory_bytes=None, timeout_s=timeout_s)
+    try:
+        with RayExecutor(reference, SystemClock(), settings) as executor:
+            yield executor
+    finally:
+        ray.shutdown()
