@@ -221,7 +221,9 @@ def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
         marks = [name for name in ("dedicated", "emulated") if getattr(tier, name)]
         machines = f"{tier.machines} each" if tier.dedicated else str(tier.machines)
         price = formats.dollars(tier.price_usd_per_hour)
-        made.add_row(Text(tier.name), machines, f"{tier.speed_factor:g}x", price, ", ".join(marks))
+        made.add_row(
+            Text(tier.name), machines, f"{tier.speed_factor:.3g}x", price, ", ".join(marks)
+        )
     return made
 
 
