@@ -44,6 +44,7 @@ from deploy.prefix_files import PrefixFiles
 from deploy.profiling_pool import PoolSettings, WorkerPool
 from deploy.profiling_processes import ProcessPool
 from deploy.tier_executor import ProfiledTier, TierExecutor
+from deploy.tls import files_in
 from pipelines.clock import Clock, SystemClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset
@@ -242,7 +243,8 @@ def calibrated_infrastructure(
         named: Reference and pipeline; what it needs once is prepared first.
         sampling: Which samples.
         settings: How.
-        addresses: Tier -> address of a worker that runs; one is started for the others.
+        addresses: Tier -> address of a worker that runs; one is started for the others. Those on
+            other computers are called with the certificates in `Settings.worker_tls`.
         logs: Folder for the logs of workers.
 
     Raises:
@@ -265,7 +267,7 @@ def calibrated_infrastructure(
         inputs=[example.input for example in dataset.examples],
     )
     started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
-    launcher = AttachedLauncher(addresses, started)
+    launcher = AttachedLauncher(addresses, started, files_in(Settings().worker_tls))
 
     with threadpool_limits(1):  # a machine of a local tier is one core
         tiers = asyncio.run(
@@ -486,7 +488,7 @@ def _cluster_deployer(parts: Parts) -> Deployer:
     from deploy.kubernetes.connection import own_namespace
     from deploy.kubernetes.deployer import ClusterDeployer
     from deploy.kubernetes.launcher import ClusterLauncher
-    from deploy.kubernetes.worker_objects import WorkerShape, files_in
+    from deploy.kubernetes.worker_objects import WorkerShape
 
     settings = parts.settings
     cluster = Cluster(connect_cluster())

@@ -11,6 +11,7 @@ from deploy.instances import InstanceSpec, Launcher, RunningInstance
 from deploy.shares import Enforcement
 from deploy.tls import TlsFiles
 from deploy.workers.client import WorkerClient
+from deploy.workers.transport import is_loopback, split_address
 
 _HEALTH_S = 5.0
 
@@ -44,7 +45,7 @@ class AttachedLauncher:
     Attributes:
         addresses: Tier -> `host:port` of a worker that serves the pipeline.
         others: Starts those of the other tiers.
-        tls: With what to call them; None: plaintext, on this computer only.
+        tls: With what to call those on other computers; None: there are none.
     """
 
     addresses: Mapping[str, str]
@@ -56,10 +57,12 @@ class AttachedLauncher:
         address = self.addresses.get(spec.tier.name)
         if address is None:
             return await self.others.start(spec)
-        client = WorkerClient(address, self.tls)
+        host, _ = split_address(address)
+        tls = None if is_loopback(host) else self.tls
+        client = WorkerClient(address, tls)
         try:
             if not await client.healthy(timeout_s=_HEALTH_S):
                 raise LaunchFailed(str(spec.key), f"nobody serves at {address}", "(no log)")
         finally:
             await client.close()
-        return AttachedInstance(address, tls=self.tls)
+        return AttachedInstance(address, tls=tls)

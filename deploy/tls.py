@@ -7,6 +7,9 @@ from pathlib import Path
 
 from pipelines.errors import InvalidInput
 
+SERVER_NAME = "circinus-worker"
+"""On the certificates of workers that are called by addresses which nobody knows beforehand."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
@@ -39,3 +42,13 @@ class TlsFiles:
             )
         except OSError as error:
             raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error
+
+
+def files_in(folder: Path) -> TlsFiles:
+    """Give the certificates of a folder, named as in a Secret that is mounted there."""
+    return TlsFiles(
+        certificate=folder / "tls.crt",
+        key=folder / "tls.key",
+        authority=folder / "ca.crt",
+        server_name=SERVER_NAME,
+    )

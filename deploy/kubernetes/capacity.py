@@ -25,7 +25,7 @@ def free_of(
     free = {
         node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
         for node in nodes
-        if not node.get("spec", {}).get("unschedulable")
+        if _takes_pods(node.get("spec") or {})
     }
     for pod in pods:
         node = pod.get("spec", {}).get("nodeName")
@@ -66,6 +66,12 @@ def shortage(
                 )
             _take(left[chosen], asked)
     return ""
+
+
+def _takes_pods(spec: Object) -> bool:
+    """Whether it takes new pods that tolerate nothing, as workers do."""
+    taints = [taint.get("effect") for taint in spec.get("taints") or []]
+    return not spec.get("unschedulable") and not {"NoSchedule", "NoExecute"} & {*taints}
 
 
 def _wanted(pod: Object) -> dict[str, list[str]]:

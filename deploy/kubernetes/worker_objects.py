@@ -17,7 +17,7 @@ from deploy.kubernetes.api import FIELD_MANAGER, Object
 from deploy.kubernetes.nodes import TIER_LABEL
 from deploy.kubernetes.quantities import quantity
 from deploy.shares import Pace, enforcement_for
-from deploy.tls import TlsFiles
+from deploy.tls import files_in
 from deploy.workers.options import WorkerOptions
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
@@ -29,7 +29,6 @@ INSTANCE_ANNOTATION = "circinus.io/instance"
 PORT_NAME = "worker"
 PORT, HEALTH_PORT = 50051, 50052
 TLS_FOLDER = Path("/etc/circinus-tls")
-SERVER_NAME = "circinus-worker"
 _USER = 10001
 
 
@@ -61,16 +60,6 @@ class WorkerShape:
 def name_of(key: InstanceKey) -> str:
     """Give the name of an instance's objects: equal keys have equal names."""
     return "cq-" + blake2b(str(key).encode(), digest_size=12).hexdigest()
-
-
-def files_in(folder: Path) -> TlsFiles:
-    """Give the certificates as the Secret holds them, where it is mounted."""
-    return TlsFiles(
-        certificate=folder / "tls.crt",
-        key=folder / "tls.key",
-        authority=folder / "ca.crt",
-        server_name=SERVER_NAME,
-    )
 
 
 def worker_objects(spec: InstanceSpec, shape: WorkerShape) -> tuple[Object, ...]:

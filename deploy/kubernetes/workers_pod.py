@@ -16,9 +16,9 @@ from deploy.kubernetes.worker_objects import (
     PORT,
     PORT_NAME,
     TLS_FOLDER,
-    files_in,
 )
 from deploy.shares import Pace, enforcement_for
+from deploy.tls import files_in
 from deploy.workers.options import WorkerOptions
 
 _USER = 10001

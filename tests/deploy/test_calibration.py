@@ -12,6 +12,7 @@ from deploy.attached import AttachedLauncher
 from deploy.calibration import CalibrationSettings, Workload, all_calibrated, calibrated
 from deploy.errors import LaunchFailed
 from deploy.instances import InstanceKey, InstanceSpec, Launcher, RunningInstance
+from deploy.tls import files_in
 from pipelines.calibration import Calibration, ClassSpeed
 from pipelines.clock import SystemClock
 from pipelines.configuration import ConfigurationSpace
@@ -150,3 +151,13 @@ def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
     nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
     with pytest.raises(LaunchFailed, match="edge"):
         asyncio.run(all_calibrated([EMULATED], WORK, nobody, SystemClock(), QUICK))
+
+
+def test_a_worker_on_another_computer_is_called_with_certificates_only(tmp_path: Path) -> None:
+    far = {"edge": "192.0.2.1:50051"}
+    plain = AttachedLauncher(far, launcher(tmp_path))
+    with pytest.raises(InvalidInput, match="must be a loopback address unless TLS files"):
+        asyncio.run(calibrated(EMULATED, WORK, plain, SystemClock(), QUICK))
+    secured = AttachedLauncher(far, launcher(tmp_path), files_in(tmp_path))
+    with pytest.raises(InvalidInput, match="tls must name readable PEM files"):
+        asyncio.run(calibrated(EMULATED, WORK, secured, SystemClock(), QUICK))
