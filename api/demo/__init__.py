@@ -6,7 +6,7 @@ Everything shown comes from the service's answers; nothing is kept when the demo
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,7 +14,15 @@ from rich.rule import Rule
 from rich.text import Text
 
 from api.client import Client
-from api.demo.cases import HELD_OUT_SEED, INPUTS, PLANNING_SEED, Case, cases
+from api.demo.cases import (
+    HELD_OUT_SEED,
+    INPUTS,
+    PIPELINE,
+    PLANNING_SEED,
+    Case,
+    cases,
+    demo_infrastructure,
+)
 from api.demo.report import Report, Served, comparison, problems_of
 from api.demo.service import running_service
 from api.demo.traffic import Observed, send
@@ -31,6 +39,7 @@ from api.rendering.tables import (
 )
 from api.schemas import QueryView
 from pipelines.clock import Clock, SystemClock
+from pipelines.infrastructure import Infrastructure
 
 REQUESTS_PER_QUERY = 70
 _PLANNED_WITHIN_S = 120.0
@@ -39,15 +48,30 @@ _POLL_S = 0.25
 _MOST_PLANS = 4
 _BEFORE_DEPLOYMENT = frozenset({Phase.QUEUED, Phase.PLANNING})
 
+Calibrate = Callable[[Infrastructure, str, int], Infrastructure]
+"""Gives an infrastructure with measured speeds: of a pipeline by name, on samples of a seed."""
 Submitted = Mapping[str, Case]
 """Query id -> case."""
 
 
-def run(console: Console) -> Report:
-    """Run the demo; leaves nothing behind, also when interrupted."""
+def run(console: Console, calibrated: Calibrate) -> Report:
+    """Run the demo; leaves nothing behind, also when interrupted.
+
+    Args:
+        console: To show it on.
+        calibrated: Measures how fast this computer serves.
+    """
     clock = SystemClock()
     start = clock.now()
-    with _terminated_like_interrupted(), running_service(clock) as client:
+    with _terminated_like_interrupted():
+        _heading(console, "How fast this computer serves")
+        infrastructure = calibrated(demo_infrastructure(), PIPELINE, PLANNING_SEED)
+        console.print(_speed_line(infrastructure))
+        return _run(console, infrastructure, clock, start)
+
+
+def _run(console: Console, infrastructure: Infrastructure, clock: Clock, start: float) -> Report:
+    with running_service(infrastructure, clock) as client:
         _heading(console, "A service on this computer")
         console.print(f"  {client.base_url}, started for this demo")
         console.print(tiers_table(client.infrastructure()))
@@ -60,6 +84,16 @@ def run(console: Console) -> Report:
     report = Report(served=served, problems=problems, elapsed_s=clock.now() - start)
     _conclude(console, report)
     return report
+
+
+def _speed_line(infrastructure: Infrastructure) -> str:
+    """Say what serving makes of the seconds that are profiled."""
+    as_is = next(tier for tier in infrastructure.tiers if not tier.emulated)
+    slower = 1 / as_is.speed_factor
+    return (
+        f"  In served requests, operators take {slower:.2f} times as long as in a profile,\n"
+        "  each its own: measured on a worker like those that serve, and planned with."
+    )
 
 
 def _submit(console: Console, client: Client) -> Submitted:

@@ -9,6 +9,7 @@ from api.schemas import DataSource, LimitsRequest, QueryRequest, SloRequest
 from pipelines.infrastructure import Infrastructure
 from pipelines.presets import PRESETS
 
+PIPELINE = "digits"
 PLANNING_SEED = 11
 """Of the inputs that are planned on."""
 HELD_OUT_SEED = 12
@@ -74,7 +75,7 @@ def demo_infrastructure() -> Infrastructure:
 
 def _request(slo: SloRequest, *, configurations: int | None = _CONFIGURATIONS) -> QueryRequest:
     return QueryRequest(
-        pipeline="digits",
+        pipeline=PIPELINE,
         data=DataSource(examples=INPUTS, seed=PLANNING_SEED),
         slo=slo,
         limits=LimitsRequest(profiling_s=_PROFILING_S, configurations=configurations),

@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from api.client import Client
-from api.demo.cases import demo_infrastructure
 from pipelines.clock import Clock
 from pipelines.errors import CircinusError
+from pipelines.infrastructure import Infrastructure
 from pipelines.infrastructure_file import infrastructure_to_dict
 
 _STARTS_WITHIN_S = 30.0
@@ -32,8 +32,12 @@ class ServiceFailed(CircinusError):
 
 
 @contextmanager
-def running_service(clock: Clock) -> Iterator[Client]:
+def running_service(infrastructure: Infrastructure, clock: Clock) -> Iterator[Client]:
     """Give a client of a service that runs until the block is left.
+
+    Args:
+        infrastructure: That it plans for.
+        clock: Times its start.
 
     Raises:
         ServiceFailed: If it does not answer in time.
@@ -42,7 +46,18 @@ def running_service(clock: Clock) -> Iterator[Client]:
         log = Path(folder) / "service.log"
         port = _free_port()
         token = secrets.token_urlsafe(24)
-        process = _start(Path(folder), log, port, token)
+        tiers = Path(folder) / "infrastructure.yaml"
+        document = infrastructure_to_dict(infrastructure)
+        tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        settings = {
+            "CIRCINUS_DATABASE_URL": f"sqlite:///{Path(folder) / 'demo.sqlite3'}",
+            "CIRCINUS_HOST": "127.0.0.1",
+            "CIRCINUS_PORT": str(port),
+            "CIRCINUS_TOKEN": token,
+            "CIRCINUS_INFRASTRUCTURE": str(tiers),
+            "CIRCINUS_EXTRA_PIPELINES": "",
+        }
+        process = _start(settings, log)
         try:
             with Client(f"http://127.0.0.1:{port}", token=token) as client:
                 _wait_until_up(client, process, log, clock)
@@ -51,18 +66,7 @@ def running_service(clock: Clock) -> Iterator[Client]:
             _stop(process)
 
 
-def _start(folder: Path, log: Path, port: int, token: str) -> subprocess.Popen[bytes]:
-    infrastructure = folder / "infrastructure.yaml"
-    document = infrastructure_to_dict(demo_infrastructure())
-    infrastructure.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    settings = {
-        "CIRCINUS_DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
-        "CIRCINUS_HOST": "127.0.0.1",
-        "CIRCINUS_PORT": str(port),
-        "CIRCINUS_TOKEN": token,
-        "CIRCINUS_INFRASTRUCTURE": str(infrastructure),
-        "CIRCINUS_EXTRA_PIPELINES": "",
-    }
+def _start(settings: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         # A session of its own: Ctrl-C reaches the demo, and the demo stops the service in order.
         return subprocess.Popen(

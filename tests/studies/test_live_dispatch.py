@@ -49,7 +49,7 @@ def test_workers_answer_as_simulated_and_no_request_is_lost_without_a_word(
 ) -> None:
     (tmp_path / "latency.csv").write_text("\n".join(lines()) + "\n")
     words = ["--latency", str(tmp_path / "latency.csv"), "--model", "toy", "--qos-ms", "500"]
-    words += ["--pool", "2,4", "--seconds", "12", "--overload", "5", "--killing", "6"]
+    words += ["--pool", "2,4", "--seconds", "5", "--overload", "3", "--killing", "4"]
     result = CliRunner().invoke(app, ["study", "live", *words, "--json"])
     assert result.exit_code == 0, result.output
     phases = json.loads(result.stdout)
