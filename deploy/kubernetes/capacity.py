@@ -54,7 +54,7 @@ def shortage(
         name = deployment["metadata"]["name"]
         if not fitting:
             return f"no node that takes pods carries {told} (for {name})."
-        asked = _asked(pod)
+        asked = {**_asked(pod), "pods": Decimal(1)}
         for _ in range(deployment["spec"]["replicas"]):
             chosen = max(fitting, key=lambda node: left[node].get("cpu", Decimal(0)))
             short = [r for r, n in asked.items() if left[chosen].get(r, Decimal(0)) < n]
