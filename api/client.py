@@ -11,6 +11,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from api.schemas import (
     DeploymentView,
+    EmulationBody,
     ExplanationView,
     HealthView,
     InfrastructureView,
@@ -210,6 +211,15 @@ class Client:
         """Give the infrastructure after machines of tiers came or went; None: as stated."""
         body = {"machines": dict(machines)}
         return self._ask(InfrastructureView, "PATCH", "/v1/infrastructure", json=body)
+
+    def emulation(self) -> InfrastructureView:
+        """Give the infrastructure with the links that are imitated."""
+        return self._get(InfrastructureView, "/v1/emulation")
+
+    def set_emulation(self, body: EmulationBody) -> InfrastructureView:
+        """Give the infrastructure with the links that are imitated from now on."""
+        asked = body.model_dump(mode="json")
+        return self._ask(InfrastructureView, "PATCH", "/v1/emulation", json=asked)
 
     def _get(self, answer: type[Answer], path: str) -> Answer:
         return self._ask(answer, "GET", path)

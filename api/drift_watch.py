@@ -13,7 +13,7 @@ from api.event_log import event, trouble
 from api.phases import Phase
 from api.schemas import to_query
 from api.services.observing import RequestWindows
-from api.services.replanning import Replanner, deployed_plan
+from api.services.replanning import Drifted, Replanner, deployed_plan
 from api.store.store import Store
 from api.views import request_of
 from pipelines.errors import CircinusError
@@ -65,12 +65,13 @@ class DriftWatch:
             self.windows.forget(query_id)
             return
         query = to_query(request_of(record))
-        drift = drifted(plan, query.slo, self.windows.seen(query_id), self.settings)
+        seen = self.windows.seen(query_id)
+        drift = drifted(plan, query.slo, seen, self.settings)
         if drift is None:
             return
-        data = self.windows.data(query_id)
+        found = Drifted(drift=drift, seen=seen, data=self.windows.data(query_id))
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
-        done = await asyncio.to_thread(self.replanner.for_drift, record, query, plan, drift, data)
+        done = await asyncio.to_thread(self.replanner.for_drift, record, query, plan, found)
         # Judged anew by new requests, also where nothing could be done.
         self.windows.forget(query_id)
         event(_LOG, "query.replanned", query_id=query_id, outcome=done)

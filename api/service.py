@@ -13,6 +13,7 @@ from api.reconciler import Reconciler
 from api.rescheduler import Rescheduler
 from api.services.capacity import Capacity
 from api.services.deployer import Deployer
+from api.services.emulation import Emulation
 from api.services.examples import ExampleSource
 from api.services.in_force import ScheduleInForce
 from api.services.knowledge import Knowledge
@@ -40,6 +41,7 @@ class Service:
         in_force: The schedule.
         knowledge: Answers from measurements.
         replanner: Finds other plans.
+        emulation: The links that are imitated.
     """
 
     parts: Parts
@@ -50,6 +52,7 @@ class Service:
     in_force: ScheduleInForce
     knowledge: Knowledge
     replanner: Replanner
+    emulation: Emulation
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""
@@ -118,6 +121,7 @@ def make_service(parts: Parts, deployer: Deployer) -> Service:
         in_force=ScheduleInForce(parts.schedules),
         knowledge=knowledge,
         replanner=replanner,
+        emulation=Emulation(stated=parts.infrastructure, deployer=deployer),
     )
 
 

@@ -15,6 +15,7 @@ from api.schemas import (
     ProgressView,
     QueryRequest,
     QueryView,
+    ReplannedView,
     ShortfallView,
     finished_view,
     plan_view,
@@ -22,7 +23,7 @@ from api.schemas import (
     shortfall_view,
     to_query,
 )
-from api.store.records import QueryRecord, StoredPlan
+from api.store.records import REPLANNED, QueryRecord, StoredPlan
 from api.store.schedule_store import DisplacedRecord
 from deploy.monitor import Observed
 from deploy.orchestrator import DeploymentStatus
@@ -79,6 +80,10 @@ def query_view(
         shortfall=_shortfall(result, slo, infrastructure),
         plan_id=None if chosen is None else chosen.plan_id,
         message=why or record.message or None,
+        replanned=[
+            ReplannedView(at=time_of(change.at), why=change.message.removeprefix(REPLANNED))
+            for change in reversed(record.replans)
+        ],
         displaced=[displaced_view(entry) for entry in displaced],
         idempotency_key=record.idempotency_key,
     )

@@ -157,6 +157,10 @@ class Dispatcher:
             for tier in plan.deployment.tiers
         }
 
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let the waits that stand for links be those of an infrastructure from now on."""
+        self._links = emulated_links(infrastructure)
+
     def add(self, tier: str, client: WorkerClient, replica: int = 0) -> None:
         """Take an instance into service.
 

@@ -130,6 +130,7 @@ class Orchestrator:
             settings: None takes the defaults.
         """
         self._infrastructure = infrastructure
+        self._imitated = infrastructure
         self._launcher = launcher
         self._graph_of = graph_of
         self._policy = policy
@@ -165,6 +166,15 @@ class Orchestrator:
                 *(self._replace(q, desired[q], graphs[q], specs) for q in starting),
                 *(self._retire(q) for q in ending if q not in starting),
             )
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let emulated links be as thin as those of an infrastructure with the same tiers.
+
+        Nobody who plans hears of it: so a drift of the network is tried out.
+        """
+        self._imitated = infrastructure
+        for deployment in self._serving.values():
+            deployment.dispatcher.imitate(infrastructure)
 
     async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
         """Give the output for an input; errors as `Dispatcher.request`.
@@ -224,6 +234,7 @@ class Orchestrator:
             del self._pending[query_id]
         self._failed.pop(query_id, None)
         old = self._serving.get(query_id)
+        fresh.dispatcher.imitate(self._imitated)  # it may have changed during the start
         self._serving[query_id] = fresh
         _log.info("deployment_serving query_id=%s plan_id=%s", query_id, plan_id)
         if old is not None:
@@ -236,7 +247,7 @@ class Orchestrator:
         dispatcher = Dispatcher(
             graph,
             desired.plan,
-            self._infrastructure,
+            self._imitated,
             self._policy,
             self._clock,
             settings.dispatch,

@@ -2,17 +2,23 @@
 
 Circinus 4.3: a monitor compares what requests take, and score where the output is known,
 with the plan's estimates; what drifted is planned anew. A drift is told only where the SLO
-is missed: a plan that is merely worse than thought, yet good enough, is left alone.
+is missed: a plan that is merely worse than thought, yet good enough, is left alone. How the
+world is now follows from what requests took beside what the profile says that they take on
+the infrastructure as it is said to be - not beside the plan's own estimates, which may be
+of a world that had drifted before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from sys import float_info
 
 from pipelines import checks
+from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure, Link
+from pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
 from pipelines.plan import Plan
 from pipelines.profile import FloatArray
 from pipelines.slo import Slo, SloState
@@ -20,7 +26,6 @@ from planner.estimates import accuracy_estimate, latency_estimate
 
 _ENDLESS = 10**9
 """Requests to come: what was seen of them is a vanishing part."""
-_LEAST_MOVED_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +37,9 @@ class DriftSettings:
             latency rests on.
         confidence: Of the interval that must miss the SLO entirely, in (0, 1). 99.9 %: it is
             looked at often.
-        noticeable: Least ratio of observed to planned seconds of a tier or of links that is
-            taken over, `> 1`. 1.2: below, it is noise of a loaded machine.
+        noticeable: Least ratio of observed to expected seconds of a tier, or of a request for
+            what links add to it, that is taken over, `> 1`. 1.2: below, it is noise of a loaded
+            machine.
     """
 
     least: int = 20
@@ -54,7 +60,7 @@ class Seen:
     Attributes:
         latency_s: Of each, in the SLO's sense, shape (n,).
         tier_s: Tier -> mean seconds that a request kept its instances busy.
-        moved_s: Mean seconds between tiers.
+        moved_s: Mean seconds on the way: all but operators and waiting for an instance's turn.
         scores: Of those whose output is known, shape (k,).
     """
 
@@ -72,15 +78,28 @@ class Drift:
         latency: Whether the latency SLO is missed.
         accuracy: Whether the accuracy SLO is missed.
         words: Both, with figures.
-        tiers: Tier -> how many times as long as planned it takes, those that differ noticeably.
-        links: How many times as long as planned data travels; 1: as planned.
     """
 
     latency: bool
     accuracy: bool
     words: str
-    tiers: Mapping[str, float] = field(default_factory=dict)
-    links: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Where the mean seconds of a request go as the measurements have it, waits left out.
+
+    Attributes:
+        tier_s: Tier -> seconds that a request keeps its instances busy with operators.
+        moved_s: Seconds between tiers.
+        called_s: Seconds that calling instances takes.
+        latency_s: Of the request in all.
+    """
+
+    tier_s: Mapping[str, float]
+    moved_s: float
+    called_s: float
+    latency_s: float
 
 
 def drifted(
@@ -100,32 +119,72 @@ def drifted(
     wrong = _is_wrong(plan, slo, seen, settings, words)
     if not (late or wrong):
         return None
-    return Drift(
-        latency=late,
-        accuracy=wrong,
-        words=", ".join(words),
-        tiers=_slower_tiers(plan, seen, settings) if late else {},
-        links=_slower_links(plan, seen, settings) if late else 1.0,
+    return Drift(latency=late, accuracy=wrong, words=", ".join(words))
+
+
+def parts_of(
+    graph: PipelineGraph, infrastructure: Infrastructure, work: Work, plan: Plan
+) -> Parts:
+    """Give where the seconds of a plan's requests go on an infrastructure.
+
+    Args:
+        graph: The pipeline.
+        infrastructure: Where it runs.
+        work: Of the plan's configuration.
+        plan: What is deployed.
+    """
+    free = _without_links(infrastructure)
+    bare = replace(free, tiers=tuple(replace(tier, call_s=0.0) for tier in free.tiers))
+    placement, shares = deployment_arrays(graph, infrastructure, plan.deployment)
+    busy = busy_seconds(graph, bare, work, placement, shares)[0].mean(axis=1)  # (O,)
+    tier_s = dict.fromkeys(plan.deployment.tiers, 0.0)
+    for tier, seconds in zip(placement[0], busy, strict=True):
+        tier_s[infrastructure.tiers[tier].name] += float(seconds)
+    whole, unmoved, operators = (
+        float(request_seconds(graph, where, work, plan.deployment).mean())
+        for where in (infrastructure, free, bare)
+    )
+    return Parts(
+        tier_s=tier_s,
+        moved_s=whole - unmoved,
+        called_s=unmoved - operators,
+        latency_s=whole,
     )
 
 
-def as_observed(infrastructure: Infrastructure, plan: Plan, drift: Drift) -> Infrastructure:
-    """Give the infrastructure as the requests to a plan found it.
+def as_observed(
+    infrastructure: Infrastructure,
+    plan: Plan,
+    parts: Parts,
+    seen: Seen,
+    settings: DriftSettings | None = None,
+) -> Infrastructure:
+    """Give the infrastructure as the requests to a plan found it; itself: as it is said to be.
 
     Tiers that took longer are slower by as much. Of the links on the plan's ways which one
-    became thinner cannot be told apart: all of them are taken to be.
+    became thinner, and whether in bandwidth or delay, cannot be told apart: all are taken to be,
+    in both.
+
+    Args:
+        infrastructure: As it is said to be.
+        plan: That answered.
+        parts: Of its requests on that infrastructure.
+        seen: What its requests gave lately.
+        settings: What is noticeable.
     """
-    if drift.links <= 1 and not drift.tiers:
+    settings = settings or DriftSettings()
+    slower, thinner = _slower_tiers(parts, seen, settings), _thinner_by(parts, seen, settings)
+    if thinner <= 1 and not slower:
         return infrastructure
-    crossed = _crossed(infrastructure, plan) if drift.links > 1 else set()
+    crossed = _crossed(infrastructure, plan) if thinner > 1 else set()
     return replace(
         infrastructure,
         tiers=tuple(
-            replace(tier, speed_factor=tier.speed_factor / drift.tiers.get(tier.name, 1.0))
+            replace(tier, speed_factor=tier.speed_factor / slower.get(tier.name, 1.0))
             for tier in infrastructure.tiers
         ),
         links=tuple(
-            _thinner(link, drift.links) if frozenset(link.between) in crossed else link
+            _thinner(link, thinner) if frozenset(link.between) in crossed else link
             for link in infrastructure.links
         ),
     )
@@ -162,21 +221,22 @@ def _is_wrong(plan: Plan, slo: Slo, seen: Seen, settings: DriftSettings, words: 
     return wrong
 
 
-def _slower_tiers(plan: Plan, seen: Seen, settings: DriftSettings) -> dict[str, float]:
+def _slower_tiers(parts: Parts, seen: Seen, settings: DriftSettings) -> dict[str, float]:
     ratios = {
-        tier: seen.tier_s[tier] / planned
-        for tier, planned in plan.tier_service_s.items()
-        if planned > 0 and tier in seen.tier_s
+        tier: seen.tier_s[tier] / said
+        for tier, said in parts.tier_s.items()
+        if said > 0 and tier in seen.tier_s
     }
     return {tier: ratio for tier, ratio in ratios.items() if ratio >= settings.noticeable}
 
 
-def _slower_links(plan: Plan, seen: Seen, settings: DriftSettings) -> float:
-    planned = plan.latency_s.value - sum(plan.tier_service_s.values())
-    if seen.moved_s <= _LEAST_MOVED_S:
+def _thinner_by(parts: Parts, seen: Seen, settings: DriftSettings) -> float:
+    more = seen.moved_s - parts.moved_s - parts.called_s
+    # Beside the whole request, too: ten times a microsecond is no drift of a link.
+    noticed = more >= (settings.noticeable - 1) * parts.latency_s
+    if parts.moved_s <= 0 or not noticed:
         return 1.0
-    ratio = seen.moved_s / max(planned, _LEAST_MOVED_S)
-    return ratio if ratio >= settings.noticeable else 1.0
+    return 1 + more / parts.moved_s
 
 
 def _crossed(infrastructure: Infrastructure, plan: Plan) -> set[frozenset[str]]:
@@ -192,3 +252,11 @@ def _thinner(link: Link, ratio: float) -> Link:
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / ratio,
         delay_s=link.delay_s * ratio,
     )
+
+
+def _without_links(infrastructure: Infrastructure) -> Infrastructure:
+    links = tuple(
+        replace(link, delay_s=0.0, bandwidth_bytes_per_s=float_info.max)
+        for link in infrastructure.links
+    )
+    return replace(infrastructure, links=links)

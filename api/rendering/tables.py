@@ -153,6 +153,8 @@ def query_text(query: QueryView) -> RenderableType:
             rows.add_row(name, Text(value))
     if query.progress is not None:
         rows.add_row("progress", Text(progress_line(query)))
+    for replanned in query.replanned:
+        rows.add_row("replanned", Text(f"{replanned.at:%Y-%m-%d %H:%M:%S} UTC: {replanned.why}"))
     for line in displaced_lines(query.displaced):
         rows.add_row("displaced", Text(line))
     parts: list[RenderableType] = [rows]
@@ -222,6 +224,16 @@ def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
         made.add_row(
             Text(tier.name), machines, f"{tier.speed_factor:.3g}x", price, ", ".join(marks)
         )
+    return made
+
+
+def links_table(infrastructure: InfrastructureView) -> RenderableType:
+    """Give the links of an infrastructure as they are imitated."""
+    made = table("Links", "between", "bandwidth", "delay", "", right=[1, 2])
+    for link in infrastructure.links:
+        rate = f"{link.bandwidth_bytes_per_s * 8 / 1e6:g} Mbit/s"
+        mark = "emulated" if link.emulated else "the network's own"
+        made.add_row(Text(", ".join(link.between)), rate, formats.seconds(link.delay_s), mark)
     return made
 
 

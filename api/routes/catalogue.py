@@ -8,12 +8,14 @@ from fastapi import APIRouter
 
 from api.routes.service import ServiceOf
 from api.schemas import (
+    EmulationBody,
     HealthView,
     InfrastructureView,
     MachinesBody,
     PipelineList,
     infrastructure_view,
     pipeline_view,
+    to_links,
 )
 
 router = APIRouter(tags=["catalogue"])
@@ -38,6 +40,18 @@ def infrastructure(service: ServiceOf) -> InfrastructureView:
 def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
     """Let machines of tiers come or go; the schedule follows within a moment."""
     return infrastructure_view(service.capacity.set_machines(body.machines))
+
+
+@router.get("/v1/emulation")
+async def emulation(service: ServiceOf) -> InfrastructureView:
+    """Give the infrastructure with the links that this computer imitates."""
+    return infrastructure_view(service.emulation.now())
+
+
+@router.patch("/v1/emulation")
+async def set_emulation(body: EmulationBody, service: ServiceOf) -> InfrastructureView:
+    """Imitate thinner or thicker links, which nobody who plans hears of: to try a drift out."""
+    return infrastructure_view(service.emulation.set_links(to_links(body)))
 
 
 @router.get("/healthz")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from api.schemas.bill import BillView, CostView, ForecastView, bill_view
 from api.schemas.catalogue import (
+    EmulationBody,
     InfrastructureView,
     KnobView,
+    LinkBody,
     LinkView,
     MachinesBody,
     OperatorView,
@@ -19,6 +21,7 @@ from api.schemas.catalogue import (
     TierView,
     infrastructure_view,
     pipeline_view,
+    to_links,
 )
 from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
 from api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
@@ -37,6 +40,7 @@ from api.schemas.progress import (
     ProgressView,
     QueryPage,
     QueryView,
+    ReplannedView,
     ShortfallView,
     finished_view,
     progress_view,
@@ -64,6 +68,7 @@ __all__ = [
     "DemandView",
     "DeploymentView",
     "DisplacedView",
+    "EmulationBody",
     "EstimateView",
     "ExampleReference",
     "ExplanationView",
@@ -74,6 +79,7 @@ __all__ = [
     "InstanceView",
     "KnobView",
     "LimitsRequest",
+    "LinkBody",
     "LinkView",
     "MachineShare",
     "MachinesBody",
@@ -91,6 +97,7 @@ __all__ = [
     "QueryRequest",
     "QueryView",
     "ReplanBody",
+    "ReplannedView",
     "RequestBody",
     "RequestReply",
     "ScheduleView",
@@ -110,5 +117,6 @@ __all__ = [
     "plan_view",
     "progress_view",
     "shortfall_view",
+    "to_links",
     "to_query",
 ]

@@ -9,8 +9,10 @@ from pydantic import Field
 from api.schemas.base import Input, View
 from pipelines.configuration import ConfigurationSpace
 from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.operators import KnobValue, Scaling
+
+_BYTES_PER_MBIT = 1e6 / 8
 
 
 class KnobView(View):
@@ -111,6 +113,24 @@ class MachinesBody(Input):
     """Shared tier -> how many it has from now on; none: as many as the infrastructure states."""
 
 
+class LinkBody(Input):
+    """A link as it is imitated."""
+
+    between: Annotated[list[str], Field(min_length=2, max_length=2)]
+    """The two tiers."""
+    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)]
+    """Megabits per second."""
+    delay_s: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds until the first byte arrives."""
+
+
+class EmulationBody(Input):
+    """What is imitated from now on, apart from what is planned for."""
+
+    links: Annotated[list[LinkBody], Field(min_length=1, max_length=1000)]
+    """Emulated links; those left out stay as they are."""
+
+
 class InfrastructureView(View):
     """What the service plans for."""
 
@@ -145,6 +165,22 @@ def pipeline_view(graph: PipelineGraph) -> PipelineView:
         configurations=ConfigurationSpace(graph).size,
         operators=operators,
     )
+
+
+def to_links(body: EmulationBody) -> list[Link]:
+    """Give the links of a body.
+
+    Raises:
+        InvalidInput: If one connects a tier to itself.
+    """
+    return [
+        Link(
+            between=(link.between[0], link.between[1]),
+            bandwidth_bytes_per_s=link.bandwidth_mbit_per_s * _BYTES_PER_MBIT,
+            delay_s=link.delay_s,
+        )
+        for link in body.links
+    ]
 
 
 def _calibration_view(tier: Tier) -> CalibrationView | None:

@@ -67,6 +67,15 @@ class ShortfallView(View):
     """What the answer rests on."""
 
 
+class ReplannedView(View):
+    """That a query was planned again."""
+
+    at: AwareDatetime
+    """When."""
+    why: str
+    """In words: what drifted, or what was changed."""
+
+
 class QueryView(View):
     """A query: what was asked, where it is, what came out."""
 
@@ -96,6 +105,8 @@ class QueryView(View):
     """With which it was submitted; none: without."""
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
+    replanned: list[ReplannedView] = Field(default_factory=list)
+    """When other plans took the place of its plans, the latest first."""
     displaced: list[DisplacedView] = Field(default_factory=list)
     """Where it had to make way, or others for it, the latest first; empty in lists."""
 

@@ -7,9 +7,13 @@ from typing import Protocol
 
 from deploy.dispatcher import RequestResult
 from deploy.instances import DesiredDeployment
-from deploy.orchestrator import DeploymentStatus
+from deploy.orchestrator import DeploymentPhase, DeploymentStatus
 from deploy.queue_figures import QueueFigures
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure
 from pipelines.payload import Payload
+
+_UP = (DeploymentPhase.SERVING, DeploymentPhase.DEGRADED)
 
 
 class Deployer(Protocol):
@@ -35,6 +39,9 @@ class Deployer(Protocol):
             Unavailable: If it does not serve now, or not within the time.
         """
 
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let emulated links be as thin as those of an infrastructure with the same tiers."""
+
     def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of all that serve."""
 
@@ -47,3 +54,11 @@ class Deployer(Protocol):
 
     async def close(self) -> None:
         """Stop everything; may be called again."""
+
+
+def serves(deployer: Deployer, query_id: str) -> bool:
+    """Give whether some plan of a query answers requests."""
+    try:
+        return deployer.status(query_id).phase in _UP
+    except InvalidInput:
+        return False

@@ -10,8 +10,10 @@ from api.documents import from_document
 from api.services.changes import Circumstances, changed_infrastructure, changed_query
 from api.store.records import QueryRecord
 from api.store.store import Store
+from pipelines.errors import InvalidInput
 from pipelines.evaluation import StoppingRule
 from pipelines.infrastructure import Infrastructure
+from pipelines.latency import Work
 from pipelines.pipeline import Pipeline
 from pipelines.plan import Plan
 from pipelines.profile import Profile
@@ -138,6 +140,19 @@ class Knowledge:
         """
         known, rule = self._known(record, query, pipeline)
         return answer(query, infrastructure, known, rule)
+
+    def work(self, record: QueryRecord, query: Query, pipeline: Pipeline, plan: Plan) -> Work:
+        """Give what a plan's configuration does to inputs.
+
+        Raises:
+            InvalidInput: If it is not among the measurements.
+        """
+        known, _ = self._known(record, query, pipeline)
+        mine = (p for p in known.profiles if p.configuration == plan.configuration)
+        profile = next(mine, None)
+        if profile is None:
+            raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
+        return Work.of(profile)
 
     def _known(
         self, record: QueryRecord, query: Query, pipeline: Pipeline

@@ -81,7 +81,8 @@ class RequestWindows:
                 tier: float(np.mean([result.tier_s.get(tier, 0.0) for result in window.results]))
                 for tier in tiers
             },
-            moved_s=float(np.mean([result.transfer_s for result in window.results])),
+            # What is no link's wait here is the network's own, in a cluster.
+            moved_s=float(np.mean([r.transfer_s + r.overhead_s for r in window.results])),
             scores=np.array(window.scores),
         )
 

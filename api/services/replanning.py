@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from api.documents import from_document, to_document
@@ -15,11 +15,27 @@ from api.services.observing import KnownData
 from api.store.records import QueryRecord, Replan
 from api.store.store import Conflict, Store
 from pipelines.clock import Clock
+from pipelines.fitting import fitted
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.query import Query
-from planner.drift import Drift, as_observed
+from planner.drift import Drift, Seen, as_observed, parts_of
 from planner.replanning import result_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drifted:
+    """That a deployed plan drifted.
+
+    Attributes:
+        drift: What it no longer gives.
+        seen: What its requests gave.
+        data: Which examples known outputs came from; None: there were none.
+    """
+
+    drift: Drift
+    seen: Seen
+    data: KnownData | None
 
 
 class Replanned:
@@ -98,41 +114,39 @@ class Replanner:
         self._store(found(replan) if found is not None else replan, record)
         return self.store.query(record.id)
 
-    def for_drift(
-        self,
-        record: QueryRecord,
-        query: Query,
-        plan: Plan,
-        drift: Drift,
-        data: KnownData | None,
-    ) -> str:
+    def for_drift(self, record: QueryRecord, query: Query, plan: Plan, drifted: Drifted) -> str:
         """Replan a query whose deployed plan drifted; give what was done, in words.
 
         Where latency drifted plans are looked for on the infrastructure as it was observed; where
         accuracy did, the query is planned anew on the data that showed it.
         """
-        if drift.accuracy and data is not None:
-            spec = _spec(record.spec, query, data)
-            self._store(
-                Replan(
-                    query_id=record.id,
-                    spec=spec,
-                    why=drift.words,
-                    at=self.clock.timestamp(),
-                    forget=True,
-                ),
-                record,
-            )
-            return "planned anew on the data that showed it"
-        observed = as_observed(self.infrastructure, plan, drift)
-        found = self._from_known(record, query, observed)
-        if found is None:
-            return "no measured plan would do: nothing was changed"
+        drift, data = drifted.drift, drifted.data
         replan = Replan(
             query_id=record.id, spec=record.spec, why=drift.words, at=self.clock.timestamp()
         )
+        if drift.accuracy and data is not None:
+            anew = replace(replan, spec=_spec(record.spec, query, data), forget=True)
+            self._store(anew, record)
+            return "planned anew on the data that showed it"
+        observed = self._observed(record, query, plan, drifted.seen)
+        if observed is None:
+            return "neither tiers nor links are slower, requests wait: nothing was changed"
+        # The query's own device is part of what was observed.
+        found = self._from_known(record, replace(query, device=None), observed)
+        if found is None:
+            return "no measured plan would do: nothing was changed"
         self._store(found(replan), record)
         return "replaced by plans that were measured earlier"
+
+    def _observed(
+        self, record: QueryRecord, query: Query, plan: Plan, seen: Seen
+    ) -> Infrastructure | None:
+        """Give the world as requests found it; None: as it is said to be."""
+        pipeline = offered(self.catalogue, query.pipeline)
+        said = fitted(query, pipeline.graph, self.infrastructure).infrastructure
+        work = self.knowledge.work(record, query, pipeline, plan)
+        observed = as_observed(said, plan, parts_of(pipeline.graph, said, work, plan), seen)
+        return None if observed is said else observed
 
     def _from_known(
         self, record: QueryRecord, query: Query, infrastructure: Infrastructure
@@ -160,14 +174,7 @@ class _Found:
 
     def __call__(self, replan: Replan) -> Replan:
         """Give the replan with what was found."""
-        return Replan(
-            query_id=replan.query_id,
-            spec=replan.spec,
-            why=replan.why,
-            at=replan.at,
-            result=self.result,
-            plans=self.plans,
-        )
+        return replace(replan, result=self.result, plans=self.plans)
 
 
 def deployed_plan(store: Store, query_id: str, plan_id: str) -> Plan | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from api.phases import LIVE, Phase
+from api.phases import LIVE, UNFINISHED, Phase
 from api.services.catalogue import Catalogue
-from api.services.deployer import Deployer
+from api.services.deployer import Deployer, serves
 from api.services.examples import ExampleSource
 from api.services.observing import KnownData, RequestWindows
 from api.store.records import QueryRecord
@@ -89,13 +89,13 @@ class Requests:
 
         Raises:
             NotFound: If there is no such query.
-            Conflict: If the query has no deployment and will get none.
+            Conflict: If the query has no deployment, and it is not known whether it will get one.
             Unavailable: If it is not serving now.
             InvalidInput: If the input or the example is none for the pipeline.
             OperatorFailed: If an operator or the metric raised.
         """
         record = await asyncio.to_thread(self.store.query, query_id)
-        _require_serving(record)
+        self._require_serving(record)
         name = str(record.spec["pipeline"])
         example = await self._example(name, call.example)
         input = call.input if example is None else example.input
@@ -121,14 +121,16 @@ class Requests:
         checks.require(choice.index < len(dataset), "example.index", rule, choice.index)
         return dataset.examples[choice.index]
 
-
-def _require_serving(record: QueryRecord) -> None:
-    if record.phase is Phase.SERVING:
-        return
-    if record.phase in LIVE:
-        reason = f"query {record.id} is {record.phase.value}"
-        raise Unavailable(
-            f"{reason}: {record.message}" if record.message else reason,
-            retry_after_s=_RETRY_AFTER_S,
-        )
-    raise Conflict("phase", "must be serving to answer requests", record.phase.value)
+    def _require_serving(self, record: QueryRecord) -> None:
+        if record.phase is Phase.SERVING:
+            return
+        comes_back = record.phase in LIVE or (record.replans and record.phase in UNFINISHED)
+        if not comes_back:
+            raise Conflict("phase", "must be serving to answer requests", record.phase.value)
+        # A query that was replanned is served by its old plan until the new one is up.
+        if not serves(self.deployer, record.id):
+            reason = f"query {record.id} is {record.phase.value}"
+            raise Unavailable(
+                f"{reason}: {record.message}" if record.message else reason,
+                retry_after_s=_RETRY_AFTER_S,
+            )

@@ -87,9 +87,9 @@ class QueryRecord:
     idempotency_key: str | None
 
     @property
-    def replans(self) -> int:
-        """How often other plans took the place of its plans."""
-        return sum(change.message.startswith(REPLANNED) for change in self.history)
+    def replans(self) -> tuple[PhaseChange, ...]:
+        """When other plans took the place of its plans, oldest first."""
+        return tuple(change for change in self.history if change.message.startswith(REPLANNED))
 
     def entered(self, phase: Phase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""

@@ -11,6 +11,7 @@ from deploy.kubernetes.launcher import ClusterLauncher
 from deploy.orchestrator import DeploymentStatus, Orchestrator
 from deploy.queue_figures import QueueFigures
 from pipelines.errors import CircinusError
+from pipelines.infrastructure import Infrastructure
 from pipelines.payload import Payload
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ class ClusterDeployer:
     async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
         """Give the output for an input; errors as `Orchestrator.request`."""
         return await self._orchestrator.request(query_id, input, timeout_s=timeout_s)
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let emulated links be as thin as those of an infrastructure with the same tiers."""
+        self._orchestrator.imitate(infrastructure)
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares.

@@ -88,6 +88,7 @@ class FakeDeployer:
     broken: set[str] = field(default_factory=set)
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
     applied: int = 0
+    imitated: Infrastructure | None = None
     queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
@@ -109,6 +110,9 @@ class FakeDeployer:
             overhead_s=0.05,
             retries=0,
         )
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        self.imitated = infrastructure
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
         return self.queues

@@ -5,13 +5,26 @@ import pytest
 
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure
+from pipelines.latency import Work
+from pipelines.operators import OperatorSpec
 from pipelines.plan import DemandItem, Deployment, Plan
 from pipelines.presets import PRESETS
 from pipelines.profile import FloatArray
 from pipelines.slo import Estimate, Slo
-from planner.drift import Drift, DriftSettings, Seen, as_observed, drifted
+from planner.drift import DriftSettings, Seen, as_observed, drifted, parts_of
 
 THREE = PRESETS["three-tier"]  # device, mec, cloud
+GRAPH = PipelineGraph(
+    name="p",
+    operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",))),
+)
+WORK = Work(
+    operator_s=np.array([[0.01, 0.01], [0.04, 0.04]]),
+    output_bytes=np.array([[625_000.0, 625_000.0], [8.0, 8.0]]),
+    input_bytes=np.array([1e6, 1e6]),
+)
 SLO = Slo(accuracy=0.8, latency_s=0.5)
 
 
@@ -76,20 +89,11 @@ def test_a_few_late_requests_prove_nothing() -> None:
     assert drifted(_plan(), SLO, _seen(0.9, n=20)) is not None
 
 
-def test_a_drift_of_links_is_told_with_its_figures() -> None:
-    drift = drifted(_plan(), SLO, _seen(0.8, moved_s=0.5))
+def test_a_drift_is_told_with_its_figures() -> None:
+    drift = drifted(_plan(), SLO, _seen(0.8))
     assert drift is not None
     assert (drift.latency, drift.accuracy) == (True, False)
     assert drift.words == "latency is 0.8 s, planned were 0.4 s, allowed are 0.5 s"
-    assert drift.links == pytest.approx(5.0)
-    assert drift.tiers == {}
-
-
-def test_a_slower_tier_is_told_apart_from_slower_links() -> None:
-    drift = drifted(_plan(), SLO, _seen(0.8, tier_s={"device": 0.1, "mec": 0.6}))
-    assert drift is not None
-    assert drift.tiers == {"mec": pytest.approx(3.0)}
-    assert drift.links == 1.0
 
 
 def test_accuracy_drifts_when_known_outputs_say_so() -> None:
@@ -100,14 +104,49 @@ def test_accuracy_drifts_when_known_outputs_say_so() -> None:
     assert "accuracy is 0.3333" in drift.words
 
 
-def test_the_observed_world_has_thinner_links_on_the_plans_ways_alone() -> None:
-    drift = Drift(latency=True, accuracy=False, words="", tiers={"mec": 2.0}, links=4.0)
-    world = as_observed(THREE, _plan(), drift)
-    assert world.tier("mec").speed_factor == THREE.tier("mec").speed_factor / 2
-    assert world.links[0].bandwidth_bytes_per_s == THREE.links[0].bandwidth_bytes_per_s / 4
-    assert world.links[0].delay_s == THREE.links[0].delay_s * 4
-    assert world.links[1] == THREE.links[1]  # mec to cloud is not on its way
-    both = as_observed(THREE, _plan("cloud"), drift)
-    assert both.links[1].bandwidth_bytes_per_s == THREE.links[1].bandwidth_bytes_per_s / 4
-    nothing = Drift(latency=False, accuracy=True, words="")
-    assert as_observed(THREE, _plan(), nothing) is THREE
+def test_parts_of_a_request_are_told_apart() -> None:
+    # device to mec: 2 ms and 6.25 MB/s; the device is 0.1 times as fast, a call takes 3 ms there.
+    called = replace(THREE.tiers[0], call_s=0.0003)
+    world = replace(THREE, tiers=(called, *THREE.tiers[1:]))
+    parts = parts_of(GRAPH, world, WORK, _plan())
+    assert parts.tier_s == {"device": pytest.approx(0.1), "mec": pytest.approx(0.1)}
+    assert parts.moved_s == pytest.approx(0.002 + 0.1)
+    assert parts.called_s == pytest.approx(0.003)
+    assert parts.latency_s == pytest.approx(0.305)
+
+
+def _observed(seen: Seen, plan: Plan | None = None) -> Infrastructure:
+    plan = plan or _plan()
+    return as_observed(THREE, plan, parts_of(GRAPH, THREE, WORK, plan), seen)
+
+
+def test_a_world_as_it_is_said_to_be_is_given_back_itself() -> None:
+    as_said = {"device": 0.1, "mec": 0.1}
+    assert _observed(_seen(0.8, tier_s=as_said, moved_s=0.102)) is THREE
+    # A fifth more of a tier is noticed, and a fifth of the whole request on its way.
+    assert _observed(_seen(0.8, tier_s={"device": 0.119, "mec": 0.1}, moved_s=0.16)) is THREE
+
+
+def test_a_slower_tier_is_told_apart_from_slower_links() -> None:
+    world = _observed(_seen(0.8, tier_s={"device": 0.1, "mec": 0.3}, moved_s=0.102))
+    assert world.tier("mec").speed_factor == pytest.approx(THREE.tier("mec").speed_factor / 3)
+    assert world.tier("device") == THREE.tier("device")
+    assert world.links == THREE.links
+
+
+@pytest.mark.parametrize(("to", "slower"), [("mec", (4, 1)), ("cloud", (4, 4))])
+def test_the_observed_world_has_thinner_links_on_the_plans_ways_alone(
+    to: str, slower: tuple[int, int]
+) -> None:
+    plan = _plan(to)
+    parts = parts_of(GRAPH, THREE, WORK, plan)
+    seen = _seen(0.8, tier_s=dict(parts.tier_s), moved_s=4 * parts.moved_s)
+    world = _observed(seen, plan)
+    assert world.tiers == THREE.tiers
+    for link, said, factor in zip(world.links, THREE.links, slower, strict=True):
+        rate = said.bandwidth_bytes_per_s / factor
+        assert link.bandwidth_bytes_per_s == pytest.approx(rate)
+        assert link.delay_s == pytest.approx(said.delay_s * factor)
+    # A request takes in that world what it was seen to take.
+    again = parts_of(GRAPH, world, WORK, plan)
+    assert again.moved_s == pytest.approx(seen.moved_s)

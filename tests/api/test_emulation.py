@@ -1,0 +1,86 @@
+"""The links that are imitated, apart from those that are planned for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import application_of
+from api.service import make_service
+from api.services.emulation import Emulation
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Link
+from pipelines.presets import PRESETS
+from tests.api.fakes import FakeDeployer, parts
+
+LOCAL = PRESETS["local"]
+THIN = Link(between=("edge", "device"), bandwidth_bytes_per_s=1e6, delay_s=0.1)
+
+
+def emulation() -> Emulation:
+    return Emulation(stated=LOCAL, deployer=FakeDeployer())
+
+
+@pytest.mark.parametrize("between", [("device", "cloud"), ("device", "moon")])
+def test_a_link_that_is_not_there_is_refused(between: tuple[str, str]) -> None:
+    found = emulation()
+    with pytest.raises(InvalidInput, match=r"must name emulated links \(device-edge, edge-cloud"):
+        found.set_links([THIN, replace(THIN, between=between)])
+    assert found.now() is LOCAL
+
+
+def test_a_link_of_the_networks_own_is_refused() -> None:
+    own = Emulation(stated=PRESETS["three-tier"], deployer=FakeDeployer())
+    with pytest.raises(InvalidInput, match="there are none"):
+        own.set_links([replace(THIN, between=("device", "mec"))])
+
+
+def test_links_left_out_stay_and_the_deployer_hears_of_all() -> None:
+    deployer = FakeDeployer()
+    found = Emulation(stated=LOCAL, deployer=deployer)
+    found.set_links([THIN])
+    now = found.set_links([replace(THIN, between=("edge", "cloud"))])
+    assert [link.bandwidth_bytes_per_s for link in now.links] == [1e6, 1e6]
+    assert all(link.emulated for link in now.links)
+    assert now.tiers == LOCAL.tiers
+    assert deployer.imitated is now is found.now()
+
+
+@pytest.mark.parametrize(
+    ("link", "field"),
+    [
+        ({"between": ["device"], "bandwidth_mbit_per_s": 1}, "links[0].between"),
+        ({"between": ["device", "edge"], "bandwidth_mbit_per_s": 0}, "bandwidth_mbit_per_s"),
+        ({"between": ["device", "device"], "bandwidth_mbit_per_s": 1}, "link device-device"),
+        ({"between": ["device", "edge"]}, "bandwidth_mbit_per_s"),
+    ],
+)
+def test_a_malformed_link_is_refused(tmp_path: Path, link: object, field: str) -> None:
+    given = replace(parts(tmp_path, {}), infrastructure=LOCAL)
+    client = TestClient(
+        application_of(make_service(given, FakeDeployer())), base_url="http://127.0.0.1"
+    )
+    before = client.get("/v1/emulation").json()
+    response = client.patch("/v1/emulation", json={"links": [link]})
+    assert response.status_code == 422, response.text
+    assert field in response.json()["errors"][0]["field"]
+    assert client.get("/v1/emulation").json() == before
+    given.store.close()
+
+
+def test_what_is_imitated_is_not_what_is_planned_for(tmp_path: Path) -> None:
+    given = replace(parts(tmp_path, {}), infrastructure=LOCAL)
+    client = TestClient(
+        application_of(make_service(given, FakeDeployer())), base_url="http://127.0.0.1"
+    )
+    link = {"between": ["device", "edge"], "bandwidth_mbit_per_s": 8, "delay_s": 0.5}
+    shown = client.patch("/v1/emulation", json={"links": [link]}).json()
+    assert shown == client.get("/v1/emulation").json()
+    assert shown["links"][0]["bandwidth_bytes_per_s"] == 1e6
+    assert shown["links"][0]["delay_s"] == 0.5
+    planned = client.get("/v1/infrastructure").json()["links"][0]
+    assert planned["bandwidth_bytes_per_s"] == LOCAL.links[0].bandwidth_bytes_per_s
+    given.store.close()
