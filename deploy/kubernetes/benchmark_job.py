@@ -114,8 +114,8 @@ def _container(settings: BenchmarkSettings, mounts: list[Object]) -> Object:
             {"name": "CIRCINUS_TOKEN", "valueFrom": {"secretKeyRef": secret}},
         ],
         "resources": {
-            "requests": {"cpu": "50m", "memory": "128Mi"},
-            "limits": {"memory": "512Mi"},
+            "requests": {"cpu": "50m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {

@@ -25,7 +25,7 @@ def free_of(
     free = {
         node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
         for node in nodes
-        if not node.get("spec", {}).get("unschedulable")
+        if _takes_pods(node.get("spec") or {})
     }
     for pod in pods:
         node = pod.get("spec", {}).get("nodeName")
@@ -54,7 +54,7 @@ def shortage(
         name = deployment["metadata"]["name"]
         if not fitting:
             return f"no node that takes pods carries {told} (for {name})."
-        asked = _asked(pod)
+        asked = {**_asked(pod), "pods": Decimal(1)}
         for _ in range(deployment["spec"]["replicas"]):
             chosen = max(fitting, key=lambda node: left[node].get("cpu", Decimal(0)))
             short = [r for r, n in asked.items() if left[chosen].get(r, Decimal(0)) < n]
@@ -66,6 +66,12 @@ def shortage(
                 )
             _take(left[chosen], asked)
     return ""
+
+
+def _takes_pods(spec: Object) -> bool:
+    """Whether it takes new pods that tolerate nothing, as workers do."""
+    taints = [taint.get("effect") for taint in spec.get("taints") or []]
+    return not spec.get("unschedulable") and not {"NoSchedule", "NoExecute"} & {*taints}
 
 
 def _wanted(pod: Object) -> dict[str, list[str]]:

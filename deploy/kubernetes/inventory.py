@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from deploy.kubernetes.api import Cluster, Object
+from typing import Protocol
+
+from deploy.kubernetes.api import Object
 from deploy.kubernetes.history import HISTORY
 from deploy.kubernetes.names import CONTENT, QUERY, ROLE, label_value, selector_of
 
@@ -22,6 +24,14 @@ _VERSIONS = {
 }
 
 
+class Listed(Protocol):
+    """Gives the list at a path."""
+
+    def __call__(self, path: str, **query: str) -> Object:
+        """Give it; raises as `Cluster` does."""
+        ...
+
+
 def path_of(namespace: str, key: str) -> str:
     """Give the path of an object of `Kind/name`."""
     kind, name = key.split("/")
@@ -29,12 +39,12 @@ def path_of(namespace: str, key: str) -> str:
 
 
 def deployed(
-    cluster: Cluster, namespace: str, query_id: str | None = None
+    listed: Listed, namespace: str, query_id: str | None = None
 ) -> tuple[dict[str, Object], list[Object]]:
     """Give the objects of plans by key, and the records of the history.
 
     Args:
-        cluster: To ask, once for each kind.
+        listed: Lists a collection; asked once for each kind.
         namespace: Where.
         query_id: Whose; None: everybody's.
 
@@ -46,7 +56,7 @@ def deployed(
     objects: dict[str, Object] = {}
     records: list[Object] = []
     for kind, collection in COLLECTIONS.items():
-        found = cluster.listed(collection.format(namespace=namespace), labelSelector=chosen)
+        found = listed(collection.format(namespace=namespace), labelSelector=chosen)
         for item in found["items"]:
             metadata = item["metadata"]
             if metadata["labels"].get(ROLE) == HISTORY:

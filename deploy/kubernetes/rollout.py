@@ -16,7 +16,7 @@ from deploy.kubernetes.capacity import free_of, shortage
 from deploy.kubernetes.difference import Difference, difference, key_of
 from deploy.kubernetes.errors import Forbidden
 from deploy.kubernetes.history import KEPT, Revision, record_of, revisions
-from deploy.kubernetes.inventory import COLLECTIONS, deployed, path_of
+from deploy.kubernetes.inventory import COLLECTIONS, Listed, deployed, path_of
 from deploy.kubernetes.manifests import Rendered
 from deploy.kubernetes.names import QUERY, label_value, selector_of
 from deploy.kubernetes.outcome import Outcome, State, in_words, state_of
@@ -132,7 +132,7 @@ class Rollout:
         """
         deadline = self._deadline()
         try:
-            found, wanted, records = self._retried(lambda: self._compared(rendered), deadline)
+            found, wanted, records = self._compared(rendered, self._patient(deadline))
         except CircinusError as error:
             return _refused(error)
         work = _Work(wanted, found, deadline)
@@ -167,11 +167,11 @@ class Rollout:
 
     def history(self, query_id: str) -> list[Revision]:
         """Give the revisions of a query, the oldest first."""
-        return revisions(deployed(self._cluster, self._namespace, query_id)[1])
+        return revisions(deployed(self._cluster.listed, self._namespace, query_id)[1])
 
     def live(self, query_id: str | None = None) -> dict[str, Object]:
         """Give the objects of a query's plans, or of everybody's, by key."""
-        return deployed(self._cluster, self._namespace, query_id)[0]
+        return deployed(self._cluster.listed, self._namespace, query_id)[0]
 
     def delete(self, query_id: str) -> tuple[str, ...]:
         """Delete everything of a query, its history too; give the keys.
@@ -180,7 +180,7 @@ class Rollout:
             ClusterRefused: If the cluster says no; what was not deleted is found again.
             Unavailable: If it does not answer.
         """
-        objects, records = deployed(self._cluster, self._namespace, query_id)
+        objects, records = deployed(self._cluster.listed, self._namespace, query_id)
         keys = [*objects, *(f"ConfigMap/{r['metadata']['name']}" for r in records)]
         for key in keys:
             self._delete(key, self._deadline())
@@ -202,11 +202,11 @@ class Rollout:
         return replace(work.outcome(State.READY), revision=number, gap_s=gap)
 
     def _compared(
-        self, rendered: Sequence[Rendered]
+        self, rendered: Sequence[Rendered], listed: Listed | None = None
     ) -> tuple[Difference, dict[str, Object], list[Object]]:
         wanted = {key_of(document): document for each in rendered for document in each.objects}
         one = rendered[0].query_id if len(rendered) == 1 else None
-        live, records = deployed(self._cluster, self._namespace, one)
+        live, records = deployed(listed or self._cluster.listed, self._namespace, one)
         queries = {label_value(each.query_id) for each in rendered}
         mine = {k: o for k, o in live.items() if o["metadata"]["labels"][QUERY] in queries}
         history = [r for r in records if r["metadata"]["labels"][QUERY] in queries]
@@ -217,10 +217,8 @@ class Rollout:
         if not new:
             return
         try:
-            nodes, pods = (
-                self._retried(lambda p=path: self._cluster.listed(p)["items"], work.deadline)  # type: ignore[misc]  # a default binds it
-                for path in ("/api/v1/nodes", "/api/v1/pods")
-            )
+            listed = self._patient(work.deadline)
+            nodes, pods = (listed(p)["items"] for p in ("/api/v1/nodes", "/api/v1/pods"))
         except Forbidden as error:
             self._tell(f"room on the nodes is not checked: {error}")
             return
@@ -282,9 +280,7 @@ class Rollout:
         path = COLLECTIONS["Deployment"].format(namespace=self._namespace)
         queries = {d["metadata"]["labels"][QUERY] for d in work.wanted.values()}
         chosen = selector_of(query=min(queries)) if len(queries) == 1 else selector_of()
-        found = self._retried(
-            lambda: self._cluster.listed(path, labelSelector=chosen)["items"], work.deadline
-        )
+        found = self._patient(work.deadline)(path, labelSelector=chosen)["items"]
         keys = set(wanted)
         return [item for item in found if f"Deployment/{item['metadata']['name']}" in keys]
 
@@ -322,6 +318,12 @@ class Rollout:
             for old in mine[: max(0, len(mine) + 1 - KEPT)]:
                 self._delete(f"ConfigMap/{old.name}", deadline)
         return number
+
+    def _patient(self, deadline: float) -> Listed:
+        def listed(path: str, **query: str) -> Object:
+            return self._retried(lambda: self._cluster.listed(path, **query), deadline)
+
+        return listed
 
     def _retried(self, call: Callable[[], Result], deadline: float) -> Result:
         """Give what a call gives, tried again while the cluster cannot answer."""

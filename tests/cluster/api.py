@@ -43,6 +43,13 @@ class Api:
         found: list[Object] = (self.get(path, **query) or {}).get("items", [])
         return found
 
+    def text(self, path: str) -> str:
+        """Give what is no JSON, such as a log."""
+        reply = self._connected().get(path)
+        if reply.is_error:
+            raise RuntimeError(f"GET {path}: {reply.text}")
+        return reply.text
+
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
         """Create an object in a collection."""
         return _answer(self._connected().post(path, json=body))

@@ -106,6 +106,7 @@ class ControlPlane:
                 f"--service-cluster-ip-range={_SERVICES}",
                 "--endpoint-reconciler-type=none",
                 "--allow-privileged=true",
+                "--kubelet-preferred-address-types=InternalIP",  # there is no DNS for nodes
                 "--watch-cache=true",
             ],
         )

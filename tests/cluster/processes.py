@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 MARK = "CIRCINUS_TEST_CLUSTER"
 """Environment variable of every process of a cluster: its folder."""
 _POLL_S = 0.05
+_PORTS = range(16_000, 32_000)
 
 
 class NotReady(RuntimeError):
@@ -102,15 +104,14 @@ class Processes:
 
 
 def free_ports(count: int) -> list[int]:
-    """Give ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Give ports that nobody listens on, below those that the kernel gives to connections."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
 def kill_marked(folder: Path) -> list[int]:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from api.client import Client
-from api.schemas import ExampleReference, RequestBody
-from pipelines.configuration import ConfigurationSpace
-from pipelines.payload import Payload
-from pipelines.registry import load_pipeline
+from api.cli import app
 from tests.cluster import images
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
-from tests.cluster.release import Release, installed
+from tests.cluster.demonstration import (
+    NAME,
+    REQUESTS,
+    compared,
+    latencies_of_right_answers,
+    objects,
+    serving,
+    status_of,
+)
+from tests.cluster.release import IMAGE, RELEASE, Release, installed
 from tests.cluster.requirements import not_here
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-REQUESTS = 500
-SEED = 11
-QUERY = {
-    "kind": "PipelineQuery",
-    "apiVersion": "circinus.io/v1alpha1",
-    "metadata": {"name": "reading"},
-    "spec": {
-        "pipeline": "digits",
-        "data": {"examples": 60},
-        "slo": {"accuracy": 0.6, "latency_s": 0.5},
-        "limits": {"profiling_s": 5.0, "configurations": 10},
-        "restrictions": {
-            "tiers": {"sampler": {"only": ["device"]}, "classifier": {"only": ["cloud"]}}
-        },
-    },
-}
+WORKERS = "app.kubernetes.io/component=worker"
+VERIFIED = 40
 
 
 @pytest.fixture(scope="module")
@@ -51,73 +44,77 @@ def release(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         not_here(str(error))
 
 
-def objects(release: Release) -> str:
-    return f"/apis/circinus.io/v1alpha1/namespaces/{release.namespace}/pipelinequeries"
+@pytest.fixture(scope="module")
+def status(release: Release) -> dict[str, Any]:
+    return serving(release, lambda _line: None)
 
 
-def status_of(release: Release, name: str = "reading") -> dict[str, Any]:
-    found = release.cluster.api.get(f"{objects(release)}/{name}") or {}
-    status: dict[str, Any] = found.get("status", {})
-    return status
-
-
-def test_a_query_is_planned_deployed_over_two_tiers_and_answers_right(
-    release: Release, capsys: pytest.CaptureFixture[str]
+def test_a_plan_over_two_tiers_answers_right_over_the_pod_network(
+    release: Release, status: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    release.cluster.api.create(objects(release), QUERY)
-    eventually(
-        lambda: status_of(release).get("phase") in ("serving", "infeasible", "failed"),
-        "a query that is planned and deployed",
-        timeout_s=400,
-    )
-    status = status_of(release)
-    assert status["phase"] == "serving", status
     with release.client() as client:
         plan = client.plan(status["planId"])
-        assert {"device", "cloud"} <= set(plan.placement.values())
-        _check_pods(release, set(plan.placement.values()))
-        latencies = _send(client, status["queryId"], plan.configuration)
-        predicted = plan.latency_s
-        told = (
-            f"\n{REQUESTS} right answers over {sorted(set(plan.placement.values()))}; mean "
-            f"latency predicted {predicted.value} s [{predicted.low}, {predicted.high}], "
-            f"observed {np.mean(latencies):.4f} s (p95 {np.quantile(latencies, 0.95):.4f} s)\n"
-        )
-        with capsys.disabled():
-            sys.stdout.write(told)
-    release.cluster.api.delete(f"{objects(release)}/reading")
+        tiers = set(plan.placement.values())
+        assert {"device", "cloud"} <= tiers
+        assert nodes_of_workers(release) == {tier: f"{tier}-real" for tier in tiers}
+        latencies = latencies_of_right_answers(client, status["queryId"], plan)
+    assert len(latencies) == REQUESTS
+    with capsys.disabled():
+        sys.stdout.write(f"\n{compared(plan, latencies)}\n")
+
+
+def test_a_generated_job_verifies_the_plan_from_inside(
+    release: Release, status: dict[str, Any]
+) -> None:
+    options = ["--namespace", release.namespace, "--release", RELEASE, "--url", release.url]
+    options += ["--image", IMAGE, "--pull-policy", "Never", "--requests", str(VERIFIED)]
+    options += ["--environment", release.environment]
+    printed = CliRunner().invoke(app, ["verify", status["queryId"], "--job", *options])
+    assert printed.exit_code == 0, printed.output
+    job = yaml.safe_load(printed.stdout)
+    path = f"/apis/batch/v1/namespaces/{release.namespace}/jobs"
+    release.cluster.api.create(path, job)
+
+    def ended() -> dict[str, Any] | None:
+        found = release.cluster.api.get(f"{path}/{job['metadata']['name']}") or {}
+        state: dict[str, Any] = found.get("status", {})
+        return state if state.get("succeeded") or state.get("failed") else None
+
+    eventually(ended, "the end of the Job", timeout_s=240)
+    told = log_of(release, job["metadata"]["name"])
+    assert ended() is not None
+    assert (ended() or {}).get("succeeded") == 1, told
+    (query,) = json.loads(told)["queries"]
+    assert query["plan_id"] == status["planId"]
+    assert query["observed"]["requests"] == VERIFIED
+    assert query["observed"]["mean_s"]["value"] > 0
+    assert query["predicted"]["latency_s"]["value"] > 0
+
+
+def test_a_deleted_object_leaves_no_workers(release: Release, status: dict[str, Any]) -> None:
+    assert status_of(release)["queryId"] == status["queryId"]
+    release.cluster.api.delete(f"{objects(release)}/{NAME}")
     eventually(lambda: not status_of(release), "the object gone", timeout_s=60)
-    workers = f"/apis/apps/v1/namespaces/{release.namespace}/deployments"
-    selector = "app.kubernetes.io/component=worker"
+    path = f"/apis/apps/v1/namespaces/{release.namespace}/deployments"
     eventually(
-        lambda: not release.cluster.api.items(workers, labelSelector=selector),
+        lambda: not release.cluster.api.items(path, labelSelector=WORKERS),
         "no workers left",
-        timeout_s=30,
+        timeout_s=60,
     )
 
 
-def _check_pods(release: Release, tiers: set[str]) -> None:
+def nodes_of_workers(release: Release) -> dict[str, str]:
+    """Give tier -> node of every worker's pod that is not on its way out."""
     path = f"/api/v1/namespaces/{release.namespace}/pods"
-    pods = release.cluster.api.items(path, labelSelector="app.kubernetes.io/component=worker")
-    where = {
-        pod["metadata"]["labels"]["circinus.io/tier"]: pod["spec"]["nodeName"] for pod in pods
+    pods = release.cluster.api.items(path, labelSelector=WORKERS)
+    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    return {
+        pod["metadata"]["labels"]["circinus.io/tier"]: pod["spec"]["nodeName"] for pod in staying
     }
-    assert where == {tier: f"{tier}-real" for tier in tiers}
 
 
-def _send(client: Client, query_id: str, configuration: dict[str, Any]) -> list[float]:
-    """Send requests one by one; each must answer what the pipeline answers in this process."""
-    pipeline = load_pipeline("digits")
-    assert pipeline.examples is not None
-    chosen = ConfigurationSpace(pipeline.graph).parse(configuration)
-    examples = pipeline.examples(REQUESTS, SEED).examples
-    latencies = []
-    for index, example in enumerate(examples):
-        reference = ExampleReference(index=index, seed=SEED, count=REQUESTS)
-        reply = client.request(query_id, RequestBody(example=reference))
-        expected: Payload = pipeline.run(example.input, chosen)
-        assert reply.output == expected, f"request {index}"
-        assert reply.score == pipeline.score_of(expected, example.expected)
-        latencies.append(reply.latency_s)
-    assert len(latencies) == REQUESTS
-    return latencies
+def log_of(release: Release, job: str) -> str:
+    """Give the log of a Job's pod."""
+    path = f"/api/v1/namespaces/{release.namespace}/pods"
+    (pod,) = release.cluster.api.items(path, labelSelector=f"batch.kubernetes.io/job-name={job}")
+    return release.cluster.api.text(f"{path}/{pod['metadata']['name']}/log")

@@ -236,13 +236,26 @@ def test_helm_values_hold_the_same_objects() -> None:
 # --- Of any plan ---------------------------------------------------------------------
 
 
+@st.composite
+def machines(draw: st.DrawFn) -> MachineShape:
+    """Any machine whose parts of GPUs are fine enough for the least share, 0.05."""
+    shared = (DevicePolicy.NONE, DevicePolicy.MPS, DevicePolicy.TIME_SLICED)
+    return MachineShape(
+        cpu=draw(st.sampled_from(["333m", "1", "1.5", "7", "64"])),
+        memory=draw(st.sampled_from(["100Mi", "1.5Gi", "2G", "64Gi"])),
+        gpus=draw(st.integers(2, 8)),
+        devices=draw(st.sampled_from(shared)),
+        clients=draw(st.integers(10, 48)),
+    )
+
+
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2))
+@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2), machines())
 def test_objects_of_any_plan_are_valid_unique_and_within_the_grant(
-    scheduled: ScheduledPlan, pinning: Pinning, standby: int
+    scheduled: ScheduledPlan, pinning: Pinning, standby: int, machine: MachineShape
 ) -> None:
-    chosen = RenderSettings(pinning=pinning, standby=standby)
+    chosen = RenderSettings(pinning=pinning, standby=standby, machine=machine)
     found = render(scheduled, chosen).objects
     for document in found:
         for version in VERSIONS:
@@ -269,13 +282,17 @@ def hash_without_itself(document: Object) -> str:
 def assert_within_grant(
     scheduled: ScheduledPlan, found: tuple[Object, ...], machine: MachineShape
 ) -> None:
-    whole = {"cpu": quantity(machine.cpu), "memory": quantity(machine.memory)}
+    whole = {
+        "cpu": quantity(machine.cpu),
+        "memory": quantity(machine.memory),
+        "nvidia.com/gpu.shared": Decimal(machine.gpus * machine.clients),
+    }
     serving = [d for d in of_kind("Deployment", found) if d["metadata"]["labels"][ROLE] == SERVING]
     for tier in scheduled.plan.deployment.tiers:
         granted = sum(Decimal(str(s.share)) for s in scheduled.slices if s.tier == tier)
         mine = [d for d in serving if d["metadata"]["labels"][TIER] == tier]
         for resource, size in whole.items():
-            assert sum(requests(d)[resource] for d in mine) <= granted * size
+            assert sum(requests(d).get(resource, Decimal(0)) for d in mine) <= granted * size
         assert sum(d["spec"]["replicas"] for d in mine) == len(
             [s for s in scheduled.slices if s.tier == tier]
         )

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.kubernetes.api import Object
+from deploy.kubernetes.capacity import free_of, shortage
+from deploy.kubernetes.names import MACHINE, TIER
+
+
+def node(name: str, spec: Mapping[str, object] | None = None, *, pods: str = "10") -> Object:
+    tier, machine = name.split("-")
+    labels = {TIER: tier, MACHINE: machine}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec or {},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": pods}},
+    }
+
+
+def pod(on: str, cpu: str, *, group: str = "others", phase: str = "Running") -> Object:
+    return {
+        "metadata": {"name": "p", "labels": {"circinus.io/group": group}},
+        "spec": {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": phase},
+    }
+
+
+def deployment(cpu: str, labels: Mapping[str, str], replicas: int = 1) -> Object:
+    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in labels.items()]
+    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
+    spec = {
+        "affinity": {"nodeAffinity": affinity},
+        "containers": [{"resources": {"requests": {"cpu": cpu}}}],
+    }
+    return {"metadata": {"name": "d"}, "spec": {"replicas": replicas, "template": {"spec": spec}}}
+
+
+def on(tier: str, machine: int | None = None) -> Mapping[str, str]:
+    return {TIER: tier} if machine is None else {TIER: tier, MACHINE: str(machine)}
+
+
+def short(deployments: Sequence[Object], nodes: Sequence[Object], *pods: Object) -> str:
+    return shortage(deployments, nodes, free_of(nodes, pods))
+
+
+def test_a_tier_without_nodes_is_named() -> None:
+    told = short([deployment("1", on("cloud"))], [node("edge-0")])
+
+    assert told == "no node that takes pods carries circinus.io/tier=cloud (for d)."
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"unschedulable": True},
+        {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+        {"taints": [{"key": "mine", "effect": "NoExecute"}]},
+    ],
+)
+def test_a_node_that_takes_no_pods_has_no_room(spec: dict[str, object]) -> None:
+    told = short([deployment("1", on("edge"))], [node("edge-0", spec)])
+
+    assert told.startswith("no node that takes pods carries")
+
+
+def test_a_taint_that_only_asks_to_stay_away_leaves_room() -> None:
+    taint = {"key": "mine", "effect": "PreferNoSchedule"}
+
+    assert short([deployment("1", on("edge"))], [node("edge-0", {"taints": [taint]})]) == ""
+
+
+def test_what_runs_counts_and_what_ended_or_goes_does_not() -> None:
+    nodes = [node("edge-0")]
+    wanted = [deployment("2", on("edge", 0))]
+
+    assert "edge-0 has 1 left" in short(wanted, nodes, pod("edge-0", "3"))
+    assert short(wanted, nodes, pod("edge-0", "3", phase="Succeeded")) == ""
+    free = free_of(nodes, [pod("edge-0", "3", group="old")], without=["old"])
+    assert shortage(wanted, nodes, free) == ""
+
+
+def test_the_number_of_pods_is_limited_too() -> None:
+    nodes = [node("edge-0", pods="2")]
+
+    assert short([deployment("100m", on("edge"), 2)], nodes) == ""
+    told = short([deployment("100m", on("edge"), 3)], nodes)
+    assert "asks for 1 pods" in told
+
+
+def test_replicas_spread_over_the_tier() -> None:
+    # 3 cores twice: neither node has room for both.
+    nodes = [node("edge-0"), node("edge-1")]
+
+    assert short([deployment("3", on("edge"), 2)], nodes) == ""
+    assert short([deployment("3", on("edge"), 3)], nodes) != ""
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3000)), max_size=6))
+def test_bound_to_machines_it_fits_exactly_if_each_machine_has_the_sum(
+    wanted: list[tuple[int, int]],
+) -> None:
+    nodes = [node(f"edge-{machine}") for machine in range(3)]
+    deployments = [deployment(f"{milli}m", on("edge", machine)) for machine, milli in wanted]
+    sums = [sum(milli for m, milli in wanted if m == machine) for machine in range(3)]
+
+    assert (short(deployments, nodes) == "") == all(total <= 4000 for total in sums)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.kubernetes.api import Object
+from deploy.kubernetes.difference import difference
+from deploy.kubernetes.history import record_of, revisions
+from deploy.kubernetes.manifests import render
+from deploy.kubernetes.scheduled import RenderSettings
+from tests.deploy.scheduled_plans import scheduled_chain
+
+SERVICE: Object = {
+    "kind": "Service",
+    "metadata": {"name": "s", "labels": {"a": "1"}},
+    "spec": {"ports": [{"port": 1}], "selector": {}},
+}
+KEY = "Service/s"
+
+
+def changed(**spec: Any) -> Object:  # noqa: ANN401 - any JSON
+    found = copy.deepcopy(SERVICE)
+    found["spec"] |= spec
+    return found
+
+
+@pytest.mark.parametrize(
+    ("live", "told"),
+    [
+        (changed(ports=[{"port": 2}]), "spec.ports[0].port: 2 -> 1"),
+        (changed(ports=[]), "spec.ports: [] -> [{'port': 1}]"),
+        ({**SERVICE, "metadata": {"name": "s"}}, "metadata.labels: absent -> {'a': '1'}"),
+    ],
+)
+def test_what_differs_is_told_with_its_path(live: Object, told: str) -> None:
+    (change,) = difference([SERVICE], {KEY: live}).change
+
+    assert change.fields == (told,)
+
+
+def test_what_the_server_or_others_added_does_not_count() -> None:
+    live = changed(clusterIP="None", ports=[{"port": 1, "protocol": "TCP"}])
+    del live["spec"]["selector"]  # the server leaves out what is empty
+
+    found = difference([SERVICE], {KEY: live})
+    assert found.is_empty
+    assert found.unchanged == 1
+
+
+def test_what_is_missing_is_created_and_what_nobody_wants_is_pruned() -> None:
+    found = difference([SERVICE], {"Service/old": SERVICE})
+
+    assert [each.key for each in found.create] == [KEY]
+    assert found.prune == ("Service/old",)
+    assert found.to_apply == {KEY}
+
+
+@given(st.integers(1, 999))
+def test_a_record_gives_back_what_was_applied(number: int) -> None:
+    rendered = render(scheduled_chain("q", ["device", "edge"]), RenderSettings(namespace="n"))
+
+    (found,) = revisions([record_of(rendered, number)])
+
+    assert (found.number, found.rendered) == (number, rendered)
+
+
+def test_revisions_are_in_the_order_of_their_numbers() -> None:
+    rendered = render(scheduled_chain("q", ["edge"]), RenderSettings())
+    records = [record_of(rendered, number) for number in (10, 2, 1)]
+
+    assert [each.number for each in revisions(records)] == [1, 2, 10]

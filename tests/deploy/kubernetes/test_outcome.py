@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from deploy.kubernetes.errors import Clash, ClusterRefused, Forbidden
+from deploy.kubernetes.outcome import State, in_words, state_of
+from pipelines.errors import CircinusError, Unavailable
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (Unavailable("the cluster does not answer", retry_after_s=1.0), State.UNAVAILABLE),
+        (Forbidden("PATCH", 403, "Forbidden", "exceeded quota: small"), State.QUOTA),
+        (Clash("PATCH", 409, "Conflict", "conflict with somebody"), State.CONFLICT),
+        (Forbidden("GET", 403, "Forbidden", 'User "x" cannot list pods'), State.FORBIDDEN),
+        (Forbidden("PATCH", 403, "Forbidden", "a webhook denied the request"), State.REFUSED),
+        (ClusterRefused("PATCH", 422, "Invalid", "spec: invalid"), State.REFUSED),
+        (ClusterRefused("GET", 404, "NotFound", 'namespaces "x" not found'), State.NAMESPACE),
+        (
+            Forbidden("PATCH", 403, "Forbidden", "namespace x is being terminated"),
+            State.NAMESPACE,
+        ),
+        (ClusterRefused("GET", 404, "NotFound", 'services "x" not found'), State.REFUSED),
+    ],
+)
+def test_every_answer_is_a_state(error: CircinusError, state: State) -> None:
+    assert state_of(error) is state
+
+
+def test_words_say_what_can_be_done() -> None:
+    assert in_words(State.NAMESPACE, "gone") == "gone (create the namespace first)"
+    assert in_words(State.REFUSED, "no") == "no"
