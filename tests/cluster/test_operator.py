@@ -119,7 +119,7 @@ class Operated:
             process.send_signal(signal.SIGTERM)
         for process in self.running.values():
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -243,6 +243,19 @@ def test_a_killed_leader_is_followed_by_the_other_operator(operated: Operated) -
     operated.start()  # as the cluster would
     operated.cluster.api.delete(f"{operated.objects}/led")
     gone(operated, "led")
+
+
+def test_an_api_server_that_dies_is_followed_again(operated: Operated) -> None:
+    control = operated.cluster.control
+    assert control is not None  # or the account would not be ours either
+    operated.create("survivor")
+    eventually(lambda: operated.status("survivor").get("queryId"), "a query", timeout_s=PATIENCE_S)
+    control.kill_api_server()
+    control.start_api_server()
+    operated.wait_for("survivor", phase="serving")
+    operated.cluster.api.delete(f"{operated.objects}/survivor")
+    gone(operated, "survivor")
+    eventually(operated.leader, "an operator that leads", timeout_s=PATIENCE_S)
 
 
 def test_a_query_leaves_a_node_that_is_drained(operated: Operated) -> None:
