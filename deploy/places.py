@@ -58,6 +58,11 @@ class Place:
         """Give what tells it from the others of a queue."""
         return (self.client.address, self.number)
 
+    @property
+    def name(self) -> str:
+        """Give the name under which what it takes is learnt."""
+        return self.type.name or self.client.address
+
     def busy_s(self, now: float) -> float:
         """Give the predicted seconds until it is free.
 
@@ -74,7 +79,7 @@ class Place:
 
 def kind_at(kind: str, place: Place) -> str:
     """Give the name under which the latencies of a kind of request there are learnt."""
-    return f"{kind} at {place.type.name or place.client.address}"
+    return f"{kind} at {place.name}"
 
 
 def fleet_of(places: Iterable[Place]) -> Fleet:

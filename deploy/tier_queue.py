@@ -277,15 +277,19 @@ class TierQueue:
         )
 
     def _predictions(self, waiting: list[_Waiter], slots: list[Place]) -> FloatArray:  # (m, n)
-        known: dict[tuple[str, float], float] = {}  # requests and instances are often alike
-        seconds = np.empty((len(waiting), len(slots)))
-        for j, slot in enumerate(slots):
-            for i, waiter in enumerate(waiting):
-                key = kind_at(waiter.kind, slot), waiter.size
-                if key not in known:
-                    known[key] = self._predicted(waiter, slot)
-                seconds[i, j] = known[key]
-        return seconds
+        columns: dict[str, list[float]] = {}  # instances of a name take alike long
+        for slot in slots:
+            if slot.name not in columns:
+                columns[slot.name] = self._column(waiting, slot)
+        return np.ascontiguousarray(np.array([columns[slot.name] for slot in slots]).T)
+
+    def _column(self, waiting: list[_Waiter], slot: Place) -> list[float]:  # (m,)
+        known: dict[tuple[str, float], float] = {}
+        for waiter in waiting:
+            key = waiter.kind, waiter.size
+            if key not in known:
+                known[key] = self._predicted(waiter, slot)
+        return [known[waiter.kind, waiter.size] for waiter in waiting]
 
     def _predicted(self, waiter: _Waiter, slot: Place) -> float:
         learnt = self._model.get(kind_at(waiter.kind, slot))

@@ -12,6 +12,11 @@
 
 k(x, x') = c + sum_k a_k R_k(x_k, x'_k) + b exp(-theta h(x, x')).
 
+What earlier queries measured is of a like function, not of the same: a query's function is
+one that all queries share plus one of its own, (1 + o) k + s between its own observations
+and k between those and earlier ones (the intrinsic model of coregionalisation). The part o
+and the shift s are learnt with the rest: history that does not fit stops counting.
+
 Main effects of the knobs explain most of what configurations differ by, so they have
 terms of their own; the last term is what knobs do together. An unordered knob has
 R_k = identity, an ordered one R_k = exp(-2 |i - j| / (radix - 1)).
@@ -25,6 +30,7 @@ optimiser takes longer than all of this.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,6 +58,8 @@ class KnobKernel:
         effects: a_k per knob with a choice.
         interaction: b.
         decay: theta, per unlike knob value. 0.7: two unlike knobs leave a quarter.
+        own: o, how much of the variance comes on top that queries do not share, `>= 0`.
+        shift: s, variance of what a query is off by everywhere, `>= 0`.
     """
 
     mean: float
@@ -59,8 +67,12 @@ class KnobKernel:
     effects: tuple[float, ...]
     interaction: float
     decay: float = 0.7
+    own: float = 0.0
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("own", "shift"):
+            checks.non_negative(f"knob_kernel.{name}", getattr(self, name))
         for value in self.variances:
             checks.positive("knob_kernel variances", value)
 
@@ -72,14 +84,27 @@ class KnobKernel:
     @property
     def prior(self) -> float:
         """Variance of a value before anything is seen."""
-        return sum(self.variances)
+        return (1 + self.own) * sum(self.variances) + self.shift
+
+    @property
+    def learnt(self) -> tuple[float, ...]:
+        """a_1 ... a_K, b, c and, where queries differ, o, s."""
+        between = (self.own, self.shift) if self.own > 0 and self.shift > 0 else ()
+        return (*self.variances, *between)
 
     def scaled(self, which: int, factor: float) -> KnobKernel:
-        """Give the kernel with one of `variances` multiplied."""
-        values = list(self.variances)
+        """Give the kernel with one of `learnt` multiplied."""
+        values = [*self.variances, self.own, self.shift]
         values[which] *= factor
-        *effects, interaction, constant = values
-        return replace(self, effects=tuple(effects), interaction=interaction, constant=constant)
+        *effects, interaction, constant, own, shift = values
+        return replace(
+            self,
+            effects=tuple(effects),
+            interaction=interaction,
+            constant=constant,
+            own=own,
+            shift=shift,
+        )
 
 
 def correlations(radices: tuple[int, ...], ordered: tuple[bool, ...]) -> tuple[FloatArray, ...]:
@@ -114,11 +139,12 @@ class KnobProcess:
         self._rows: list[int] = []
         self._y: list[float] = []
         self._noise = np.zeros((0, 0))
+        self._earlier = 0  # of the rows, the first ones
         self._forget()
 
     def __len__(self) -> int:
-        """Give n."""
-        return len(self._y)
+        """Give n, the observations of this query."""
+        return len(self._y) - self._earlier
 
     @property
     def kernel(self) -> KnobKernel:
@@ -128,8 +154,37 @@ class KnobProcess:
     @property
     def surprise(self) -> float:
         """Mean square of w: 1 if the model is right, more when it is too sure of itself."""
-        n = len(self)
-        return float(np.square(self._w[:n]).mean()) if n else 1.0
+        own = self._w[self._earlier : len(self._y)]
+        return float(np.square(own).mean()) if len(own) else 1.0
+
+    def recall(
+        self,
+        rows: Sequence[int],
+        values: FloatArray,
+        noise: FloatArray,
+        *,
+        own: float,
+        shift: float,
+    ) -> None:
+        """Start from what earlier queries observed, before anything is added.
+
+        Args:
+            rows: Which candidates, k of them.
+            values: Finite, shape (k,).
+            noise: Variance of each, independent, shape (k,).
+            own: o to start from, `> 0`.
+            shift: s to start from, `> 0`.
+        """
+        checks.require(not self._y, "recall", "must come before observations", len(self._y))
+        finite = bool(np.isfinite(values).all() and np.isfinite(noise).all())
+        checks.require(finite, "recall", "must get finite values only", "NaN or infinity")
+        if not rows:
+            return
+        self._start = self._kernel = replace(self._kernel, own=own, shift=shift)
+        self._rows, self._y = list(rows), [float(value) for value in values]
+        self._noise = np.diag(noise)
+        self._earlier = len(rows)
+        self._restart()
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
         """Take in an observation.
@@ -141,10 +196,10 @@ class KnobProcess:
                 variance, shape (n + 1,).
         """
         checks.require(bool(np.isfinite(value)), "observation", "must be finite", value)
-        n = len(self)
+        n = len(self._y)
         grown = np.zeros((n + 1, n + 1))
         grown[:n, :n] = self._noise
-        grown[n, :] = grown[:, n] = noise
+        grown[n, self._earlier :] = grown[self._earlier :, n] = noise
         self._noise = grown
         self._rows.append(row)
         self._y.append(value)
@@ -157,12 +212,12 @@ class KnobProcess:
             noise: Covariance of the noise of all observations, shape (n, n); None: as before.
         """
         if noise is not None:
-            self._noise = noise
+            self._noise[self._earlier :, self._earlier :] = noise
         if len(self) < 2:
             return
         parts = self._parts()
         best = self._log_posterior(self._kernel, parts)
-        for which in range(len(self._kernel.variances)):
+        for which in range(len(self._kernel.learnt)):
             for factor in _STEPS:
                 tried = self._kernel.scaled(which, factor)
                 value = self._log_posterior(tried, parts)
@@ -180,11 +235,13 @@ class KnobProcess:
 
     def _append(self, n: int) -> None:
         self._reserve(n + 1)
-        row = self._rows[n]
-        cross = self._covariance(row, self._candidates)
+        row, kernel = self._rows[n], self._kernel
+        shared = self._covariance(row, self._candidates)
+        cross = (1 + kernel.own) * shared + kernel.shift
         l_row = np.zeros(0)
         if n:
             seen = cross[self._rows[:n]] + self._noise[n, :n]
+            seen[: self._earlier] = shared[self._rows[: self._earlier]]
             l_row = solve_triangular(self._l[:n, :n], seen, lower=True, check_finite=False)
         rest = self._kernel.prior + self._noise[n, n] + JITTER - float(l_row @ l_row)
         pivot = float(np.sqrt(max(rest, JITTER)))
@@ -197,11 +254,11 @@ class KnobProcess:
 
     def _restart(self) -> None:
         self._forget()
-        n = len(self)
+        n, kernel = len(self._y), self._kernel
         self._reserve(n)
-        base, tables, together = self._parts()
-        lower = np.linalg.cholesky(_combined(self._kernel, base, tables, together))
+        lower = np.linalg.cholesky(_combined(kernel, self._parts()))
         cross = np.stack([self._covariance(row, self._candidates) for row in self._rows])
+        cross[self._earlier :] = (1 + kernel.own) * cross[self._earlier :] + kernel.shift
         y = np.array(self._y) - self._kernel.mean
         self._l[:n, :n] = lower
         self._v[:n] = solve_triangular(lower, cross, lower=True, check_finite=False)
@@ -229,32 +286,44 @@ class KnobProcess:
             unlike += 1.0 - alike
         return np.asarray(total + kernel.interaction * np.exp(-kernel.decay * unlike))
 
-    def _parts(self) -> tuple[FloatArray, list[FloatArray], FloatArray]:
-        """Give what does not change with the hyper-parameters: noise, R_k, exp(-theta h)."""
+    def _parts(self) -> _Parts:
+        """Give what does not change with the hyper-parameters."""
         x = self._candidates[self._rows]
         tables = [self._tables[k][x[:, k][:, None], x[:, k][None, :]] for k in self._knobs]
         unlike = sum((1.0 - table for table in tables), np.zeros((len(x), len(x))))
-        base = self._noise + JITTER * np.eye(len(x))
-        return base, tables, np.exp(-self._kernel.decay * unlike)
+        mine = np.arange(len(x)) >= self._earlier
+        return _Parts(
+            noise=self._noise + JITTER * np.eye(len(x)),
+            alike=tables,
+            together=np.exp(-self._kernel.decay * unlike),
+            own=(mine[:, None] & mine[None, :]).astype(float),
+        )
 
-    def _log_posterior(
-        self, kernel: KnobKernel, parts: tuple[FloatArray, list[FloatArray], FloatArray]
-    ) -> float:
+    def _log_posterior(self, kernel: KnobKernel, parts: _Parts) -> float:
         try:
-            lower = np.linalg.cholesky(_combined(kernel, *parts))
+            lower = np.linalg.cholesky(_combined(kernel, parts))
         except np.linalg.LinAlgError:
             return -np.inf
         y = np.array(self._y) - kernel.mean
         w = solve_triangular(lower, y, lower=True, check_finite=False)
-        moved = np.log(np.array(kernel.variances) / np.array(self._start.variances))
+        moved = np.log(np.array(kernel.learnt) / np.array(self._start.learnt))
         prior = 0.5 * float(np.square(moved / _PRIOR_WIDTH).sum())
         return float(-0.5 * (w @ w) - np.log(np.diag(lower)).sum() - prior)
 
 
-def _combined(
-    kernel: KnobKernel, base: FloatArray, tables: list[FloatArray], together: FloatArray
-) -> FloatArray:  # (n, n)
-    total = base + kernel.constant + kernel.interaction * together
-    for effect, table in zip(kernel.effects, tables, strict=True):
-        total = total + effect * table
-    return np.asarray(total)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Parts:
+    """Of all observations: their noise, R_k, exp(-theta h), 1 where both are this query's."""
+
+    noise: FloatArray
+    alike: list[FloatArray]
+    together: FloatArray
+    own: FloatArray
+
+
+def _combined(kernel: KnobKernel, parts: _Parts) -> FloatArray:  # (n, n)
+    shared = kernel.constant + kernel.interaction * parts.together
+    for effect, table in zip(kernel.effects, parts.alike, strict=True):
+        shared = shared + effect * table
+    own = kernel.own * shared + kernel.shift
+    return np.asarray(parts.noise + shared + parts.own * own)

@@ -19,6 +19,7 @@ Pr[announced at n'] = Phi((mu - A - z sqrt v') / sqrt(v - v')), and alike for lo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
@@ -33,6 +34,7 @@ from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.lookahead import log_index, log_shown
 from planner.operator_seconds import Seconds, SecondsModel
+from planner.recalling import Recalled, recalled
 from planner.scores import Increment, NoiseModel, increment, learnt, score_variance, worth
 from planner.space import candidates, indices_of
 from planner.spread import PooledSpread, lineage_cells
@@ -40,6 +42,9 @@ from planner.strategy import Observation, Proposal, Setting
 
 _MOST_CANDIDATES = 7_000
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
+_OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.05, 0.002, 0.003
+"""How accuracies differ between queries: see `KnobKernel.own` and `shift`; variance of the mean of
+a configuration between them."""
 _TINY = 1e-12
 _DECISION_S = 1e-6  # what measuring costs at least: nothing is free
 _SECONDS_PER_HOUR = 3600.0
@@ -68,6 +73,7 @@ class MultiFidelitySettings:
         ordered: Whether neighbouring values of ordered knobs are alike.
         staged: Whether leaving after a few inputs is reckoned with.
         paired: Whether noise is shared between configurations that met the same inputs.
+        history: Whether the models start from what earlier queries measured.
     """
 
     candidates: int = _MOST_CANDIDATES
@@ -85,6 +91,7 @@ class MultiFidelitySettings:
     ordered: bool = True
     paired: bool = True
     staged: bool = True
+    history: bool = True
 
     def __post_init__(self) -> None:
         for name in ("candidates", "first", "step", "scouted"):
@@ -130,11 +137,14 @@ class MultiFidelity:
         self._slo = setting.slo
         self._settings = settings
         pool = candidates(setting.space, rng, limit=settings.candidates)
-        self._numbers = pool.numbers
+        earlier = recalled(setting.history, setting.space) if settings.history else ()
+        drawn = set(pool.numbers)
+        missing = (one.number for one in earlier if one.number not in drawn)
+        self._numbers = (*pool.numbers, *missing)
         self._whole = pool.whole
-        self._position = {number: i for i, number in enumerate(pool.numbers)}
-        self._knobs = indices_of(setting.space, pool.numbers)
-        m = len(pool.numbers)
+        self._position = {number: i for i, number in enumerate(self._numbers)}
+        self._knobs = indices_of(setting.space, self._numbers)
+        m = len(self._numbers)
         self._inputs = np.zeros(m, dtype=np.int64)
         self._open = np.ones(m, dtype=np.bool_)
         self._scores: dict[int, FloatArray] = {}
@@ -148,6 +158,9 @@ class MultiFidelity:
             setting.population,
             structured=settings.structured,
         )
+        self._recalled = [self._position[one.number] for one in earlier]
+        if earlier:
+            self._recall(earlier)
         self._refit_at = 6
         self._spread = PooledSpread()
         self._waiting: int | None = None  # would be announced if the scout had met enough
@@ -164,7 +177,7 @@ class MultiFidelity:
         """Give the configuration and the inputs with the largest value per second."""
         if not self._open.any():
             return None
-        if not self._increments:
+        if not self._increments and not self._recalled:
             position = next(int(p) for p in self._order if self._open[p])
             return Proposal(number=self._numbers[position], inputs=1)
         if self._waiting is not None and self._open[self._waiting]:
@@ -201,6 +214,18 @@ class MultiFidelity:
         if seen.inputs >= self._setting.population:
             self._open[row] = False
         return Verdict.ABOVE if announced else Verdict.UNDECIDED
+
+    def _recall(self, earlier: Sequence[Recalled]) -> None:
+        means = np.array([one.accuracy for one in earlier])
+        inputs = np.array([one.inputs for one in earlier], dtype=float)
+        self._accuracy.recall(
+            self._recalled,
+            means,
+            score_variance(means, self._noise.part) / inputs + _BETWEEN,
+            own=_OTHER_OWN,
+            shift=_OTHER_SHIFT,
+        )
+        self._seconds.recall(self._recalled, earlier)
 
     def _learn(self, row: int, seen: Observation) -> None:
         self._looked = None
@@ -376,7 +401,7 @@ class MultiFidelity:
             self._waiting = None
             return self._again(waiting, int(self._inputs[waiting]) + 1)
         seconds = self._look().seconds
-        rows = np.flatnonzero(self._inputs > 0)
+        rows = np.union1d(np.flatnonzero(self._inputs > 0), self._recalled).astype(np.int64)
         left = np.maximum(scouted - seconds.paid[rows], 0)
         best = rows[np.argmin((seconds.operator_s[rows] * left).sum(axis=1))]
         return self._again(int(best), scouted)

@@ -13,6 +13,7 @@ the longest path over the DAG, for each of the placements that have been best so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +25,19 @@ from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.placement import FULL_STEPS, Placements
 from planner.prediction import Scene, mean_work, predict
+from planner.recalling import Recalled
 
 _SHORTEST_S = 1e-9
 _OWN, _INHERITED, _TOGETHER, _ANYWHERE = 0.8, 0.15, 0.05, 4.0
 """Variances of log seconds: an operator's own knobs matter most, those before it less; how long
 it takes at all is open within two orders of magnitude."""
+_OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.004, 0.1, 0.01
+"""How log seconds of an operator differ between queries: see `KnobKernel.own`, `shift`; variance
+of the mean of a cell between them."""
 _PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with what is seen; few inputs show no spikes
 _MOST_CORRECTION = 1.5  # of the mean of a log-normal over its median, in logs
 _MOST_PLACEMENTS = 12  # that candidates are composed for
+_MOST_CONSIDERED = 8  # of recalled configurations, to find good placements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,6 +110,14 @@ class SecondsModel:
     def spread2(self) -> float:
         """Give cv squared of a whole request, about: that of its most varying operator."""
         return max(cells.cv2 for cells in self._operators)
+
+    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled]) -> None:
+        """Start from what earlier queries measured of rows, at least one, before any of this."""
+        for o, cells in enumerate(self._operators):
+            cells.recall(rows, earlier, o)
+        self._input_bytes = float(np.mean([one.input_bytes for one in earlier]))
+        for one in earlier[:_MOST_CONSIDERED]:
+            self.consider(one.mean_work)
 
     def observe(self, row: int, work: Work, latency_s: float) -> None:
         """Take in the work of a configuration on all inputs it has met."""
@@ -263,6 +277,23 @@ class _OperatorCells:
         self._bytes = np.full(len(cells), np.nan)
         self.cv2 = _PRIOR_CV2
         self.process = KnobProcess(cells, lineage.tables, kernel)
+
+    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:
+        """Start from the mean of each cell, weighted by inputs."""
+        members: dict[int, list[Recalled]] = {}
+        for row, one in zip(rows, earlier, strict=True):
+            members.setdefault(int(self._which[row]), []).append(one)
+        values, noise = [], []
+        for cell, ones in members.items():
+            inputs = np.array([one.inputs for one in ones], dtype=float)
+            part = inputs / inputs.sum()
+            mean = float(part @ np.array([one.operator_s[o] for one in ones]))
+            values.append(np.log(max(mean, _SHORTEST_S)))
+            noise.append(min(self.cv2, 1.0) / inputs.sum() + _BETWEEN)
+            self._bytes[cell] = float(part @ np.array([one.output_bytes[o] for one in ones]))
+        self.process.recall(
+            list(members), np.array(values), np.array(noise), own=_OTHER_OWN, shift=_OTHER_SHIFT
+        )
 
     def observe(self, row: int, seconds: FloatArray, sizes: FloatArray) -> None:
         cell, paid = int(self._which[row]), int(self._paid_which[row])

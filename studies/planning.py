@@ -8,6 +8,7 @@ deployed, its shares included. Rows are written as runs end.
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,11 +22,13 @@ from pipelines.plan import Plan
 from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
 from pipelines.trace import load_trace
+from planner.history import QueryRecord
 from planner.result import Progress
 from planner.search import SearchSettings, search
 from planner.strategy import Observation, Proposal, Strategy
 from profiler.strata import profiling_order
 from studies.planning_contestants import Contestant, contestant, published_count
+from studies.planning_history import earlier_queries, halves
 from studies.planning_truth import Goal, Truth
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
@@ -71,6 +74,8 @@ class PlanningStudy:
         infrastructure: Where plans may run.
         budget_s: Profiling seconds of a run, `> 0`.
         first_only: Whether a run ends with its first true plan (cost ratios stay empty).
+        history: Earlier queries on one half of the inputs; then all runs are on the other half,
+            each without and with them. 0: none, and all inputs.
     """
 
     traces: tuple[Path, ...]
@@ -81,6 +86,7 @@ class PlanningStudy:
     infrastructure: Infrastructure = ONE_TIER
     budget_s: float = 60.0
     first_only: bool = False
+    history: int = 0
 
 
 def run(study: PlanningStudy, out: Path) -> list[Row]:
@@ -99,20 +105,40 @@ def run(study: PlanningStudy, out: Path) -> list[Row]:
 
 def results(study: PlanningStudy) -> Iterator[Row]:
     """Give the rows of a study as runs end."""
+    seeds = range(study.first_seed, study.first_seed + study.seeds)
     for folder in study.traces:
-        truth = Truth(load_trace(folder), study.infrastructure)
-        for level in study.levels:
-            for goal in truth.goals(level):
-                rng = np.random.default_rng(0)
-                count = published_count(truth.trace, goal.slo.accuracy, rng)
-                for name in study.strategies:
-                    who = contestant(name, published_inputs=count)
-                    for seed in range(study.first_seed, study.first_seed + study.seeds):
-                        yield one_run(study, truth, goal, (name, who), seed)
+        trace = load_trace(folder)
+        if not study.history:
+            yield from _rows(study, Truth(trace, study.infrastructure), seeds, ((),))
+            continue
+        for seed in seeds:
+            before, now = halves(trace, seed)
+            earlier = earlier_queries(before, study.infrastructure, count=study.history, seed=seed)
+            yield from _rows(study, Truth(now, study.infrastructure), (seed,), ((), earlier))
+
+
+def _rows(
+    study: PlanningStudy,
+    truth: Truth,
+    seeds: Sequence[int],
+    histories: Sequence[tuple[QueryRecord, ...]],
+) -> Iterator[Row]:
+    for level, name in itertools.product(study.levels, study.strategies):
+        for goal in truth.goals(level):
+            rng = np.random.default_rng(0)
+            count = published_count(truth.trace, goal.slo.accuracy, rng)
+            who = contestant(name, published_inputs=count)
+            for seed, history in itertools.product(seeds, histories):
+                yield one_run(study, truth, goal, (name, who), seed, history)
 
 
 def one_run(
-    study: PlanningStudy, truth: Truth, goal: Goal, named: tuple[str, Contestant], seed: int
+    study: PlanningStudy,
+    truth: Truth,
+    goal: Goal,
+    named: tuple[str, Contestant],
+    seed: int,
+    history: tuple[QueryRecord, ...] = (),
 ) -> Row:
     """Give the row of one run."""
     name, who = named
@@ -133,7 +159,15 @@ def one_run(
         hopeless=0.0,
         caution=who.caution,
     )
-    search(query, study.infrastructure, evaluator, who.rule, settings=settings, observer=recorder)
+    search(
+        query,
+        study.infrastructure,
+        evaluator,
+        who.rule,
+        settings=settings,
+        observer=recorder,
+        history=history,
+    )
     first = next((seen for seen in recorder.announced if seen.true), None)
     ratios = [recorder.cost_ratio(mark) for mark in _MARKS_S]
     return Row(
@@ -143,7 +177,7 @@ def one_run(
         seed=seed,
         accuracy_slo=goal.slo.accuracy,
         latency_slo_s=goal.slo.latency_s,
-        history=0,
+        history=len(history),
         profiling_seconds=study.budget_s if first is None else first.spent_s,
         found=first is not None,
         first_answer_true=recorder.announced[0].true if recorder.announced else None,
@@ -238,6 +272,7 @@ class Cell:
     trace: str
     strategy: str
     slo: str
+    history: int
     runs: int
     mean_s: float
     oracle_s: float
@@ -250,15 +285,16 @@ class Cell:
 
 
 def summary(rows: Iterable[Row]) -> list[Cell]:
-    """Give a cell per trace, level and strategy, in order of first appearance."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    """Give a cell per trace, level, strategy and history, in order of first appearance."""
+    groups: dict[tuple[str, str, str, int], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.trace, row.slo, row.strategy), []).append(row)
+        groups.setdefault((row.trace, row.slo, row.strategy, row.history), []).append(row)
     return [
         Cell(
             trace=trace,
             strategy=strategy,
             slo=slo,
+            history=history,
             runs=len(group),
             mean_s=_mean([row.profiling_seconds for row in group]),
             oracle_s=_mean([row.oracle_seconds for row in group]),
@@ -271,7 +307,7 @@ def summary(rows: Iterable[Row]) -> list[Cell]:
             proposal_p50_s=_mean([row.proposal_seconds_p50 for row in group]),
             proposal_p95_s=_mean([row.proposal_seconds_p95 for row in group]),
         )
-        for (trace, slo, strategy), group in groups.items()
+        for (trace, slo, strategy, history), group in groups.items()
     ]
 
 

@@ -15,6 +15,7 @@ from api.query_file import read_infrastructure
 from api.rendering.tables import calibration_table
 from api.settings import Settings
 from deploy.calibration import CalibrationSettings
+from pipelines import checks
 from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.infrastructure_file import infrastructure_to_dict
@@ -66,6 +67,9 @@ def calibrate(
 
     tiers = read_infrastructure(infrastructure)
     target = Path(f"{tiers.name}.calibrated.yaml") if out is None else out
+    # Said before minutes of measuring, not after them.
+    checks.require(target.parent.is_dir(), "--out", "must be in a folder that exists", str(target))
+    checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = Sampling(configurations=configurations, inputs=inputs, seed=seed)
     addresses = _addresses(worker or [], tiers)

@@ -161,6 +161,12 @@ def planning(
     first_only: Annotated[
         bool, typer.Option("--first-only", help="End a run with its first true plan.")
     ] = False,
+    history: Annotated[
+        int,
+        typer.Option(
+            "--history", help="Earlier queries on half of the inputs; runs on the rest.", min=0
+        ),
+    ] = 0,
 ) -> None:
     """Replay planning strategies on traces and write a row per run."""
     study = PlanningStudy(
@@ -172,6 +178,7 @@ def planning(
         infrastructure=_infrastructure(infrastructure),
         budget_s=budget,
         first_only=first_only,
+        history=history,
     )
     cells = summary_of(run_planning(study, out))
     document: dict[str, object] = {"cells": [asdict(cell) for cell in cells]}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp, floor, log, log2, sqrt
 from statistics import NormalDist
 from typing import cast
@@ -115,7 +116,7 @@ class LearntLatency:
         checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
         predicted = self.predict(size)
         errors = self._octaves.get(_octave(predicted), self._errors)
-        return predicted * exp(NormalDist().inv_cdf(level) * errors.spread)
+        return predicted * exp(_normal_quantile(level) * errors.spread)
 
     @property
     def spread(self) -> float:
@@ -201,6 +202,11 @@ class LearntLatency:
         self._errors = _Errors()
         self._up = self._down = 0.0
         self.drifts += 1
+
+
+@lru_cache(maxsize=16)  # asked again and again for the same level, by every decision
+def _normal_quantile(level: float) -> float:
+    return NormalDist().inv_cdf(level)
 
 
 def _octave(seconds: float) -> int:

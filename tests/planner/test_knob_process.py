@@ -85,3 +85,55 @@ def test_the_model_says_when_it_is_too_sure() -> None:
         noise = np.append(np.zeros(i), 1e-4)
         process.add(i, 10.0 * (-1) ** i, noise)
     assert process.surprise > 4
+
+
+def test_what_was_recalled_gives_the_closed_form_of_shared_and_own_functions() -> None:
+    rng = np.random.default_rng(1)
+    process = KnobProcess(CELLS, TABLES, KERNEL)
+    before, earlier, spread = [0, 5, 7, 11], rng.random(4), np.array([0.01, 0.02, 0.03, 0.04])
+    process.recall(before, earlier, spread, own=0.3, shift=0.02)
+    rows, y = [5, 5, 2], rng.random(3)
+    for i, row in enumerate(rows):
+        process.add(row, float(y[i]), np.append(np.full(i, 0.002), 0.05))
+    every = CELLS[[*before, *rows]]
+    mine = np.arange(7) >= 4
+    both = mine[:, None] & mine[None, :]
+    shared = _prior(every, every, KERNEL)
+    noise = np.diag([*spread, 0.05, 0.05, 0.05])
+    noise[4:, 4:] += 0.002 * (1 - np.eye(3))
+    total = shared + both * (0.3 * shared + 0.02) + noise + JITTER * np.eye(7)
+    cross = _prior(every, CELLS, KERNEL)
+    cross[4:] = 1.3 * cross[4:] + 0.02
+    values = np.concatenate([earlier, y])
+    mean = KERNEL.mean + cross.T @ np.linalg.solve(total, values - KERNEL.mean)
+    prior = 1.3 * sum(KERNEL.variances) + 0.02
+    explained = np.einsum("im,im->m", cross, np.linalg.solve(total, cross))
+    assert len(process) == 3
+    assert process.mean == pytest.approx(mean)
+    assert process.variance == pytest.approx(prior - explained, abs=1e-9)
+
+
+def test_history_that_does_not_fit_stops_counting() -> None:
+    def apart(truth: FloatArray) -> float:
+        process = KnobProcess(CELLS, TABLES, KERNEL)
+        earlier = np.linspace(0, 1, 12)
+        process.recall(list(range(12)), earlier, np.full(12, 1e-3), own=0.05, shift=0.01)
+        for i in range(8):
+            process.add(i, float(truth[i]), np.append(np.zeros(i), 1e-3))
+        process.refit()
+        return process.kernel.own
+
+    assert apart(np.linspace(0, 1, 12)) < apart(np.linspace(1, 0, 12))
+
+
+def test_recalling_after_observing_is_refused() -> None:
+    process = KnobProcess(CELLS, TABLES, KERNEL)
+    process.add(0, 1.0, np.array([0.1]))
+    with pytest.raises(InvalidInput, match="recall must come before observations"):
+        process.recall([1], np.array([1.0]), np.array([0.1]), own=0.1, shift=0.1)
+
+
+def test_a_recalled_value_that_is_not_finite_is_refused() -> None:
+    process = KnobProcess(CELLS, TABLES, KERNEL)
+    with pytest.raises(InvalidInput, match="recall must get finite values only"):
+        process.recall([1], np.array([np.nan]), np.array([0.1]), own=0.1, shift=0.1)

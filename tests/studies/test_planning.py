@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from pipelines.errors import InvalidInput
 from pipelines.trace import Trace, load_trace, save_trace
 from studies.planning import ONE_TIER, PlanningStudy, run, summary, table
 from studies.planning_contestants import contestant, names
+from studies.planning_history import halves
 from studies.planning_truth import Truth
 from tests.oracles.synthetic import chain
 
@@ -71,3 +73,27 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     assert len(read) == len(rows)
     assert "multi_fidelity" in table(summary(rows))
     assert load_trace(tmp_path / "trace").graph == _trace().graph
+
+
+def test_halves_share_no_input_and_miss_none() -> None:
+    trace = replace(_trace(), input_bytes=np.arange(60, dtype=np.float32))
+    before, now = halves(trace, 3)
+    both = np.concatenate([before.input_bytes, now.input_bytes])
+    assert sorted(both) == list(range(60))
+    assert len(before.input_bytes) == len(now.input_bytes) == 30
+
+
+def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Path) -> None:
+    save_trace(_trace(), tmp_path / "trace")
+    study = PlanningStudy(
+        traces=(tmp_path / "trace",),
+        strategies=("multi_fidelity",),
+        levels=("easy",),
+        seeds=1,
+        first_only=True,
+        history=2,
+    )
+    rows = run(study, tmp_path / "out")
+    assert [row.history for row in rows] == [0, 2] * (len(rows) // 2)
+    assert all(row.found for row in rows)
+    assert {cell.history for cell in summary(rows)} == {0, 2}

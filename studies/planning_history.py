@@ -1,0 +1,83 @@
+"""Earlier queries for the planning study: same pipeline, other inputs, other SLOs.
+
+The inputs of a trace are split at random. Earlier queries are planned on one half, each for
+a Pareto point and a level drawn at random; what the study looks at is planned on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipelines.configuration import IndexArray
+from pipelines.infrastructure import Infrastructure
+from pipelines.query import PlanningLimits, Query
+from pipelines.replay import TraceEvaluator
+from pipelines.trace import Trace
+from planner.history import QueryRecord
+from planner.result import PlanningResult
+from planner.search import SearchSettings, search
+from profiler.strata import profiling_order
+from studies.planning_contestants import Never
+from studies.planning_truth import LEVELS, Truth
+
+_STREAM = 2  # of a run's seed
+_BUDGET_S = 2.0  # of an earlier query
+
+
+def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
+    """Give the trace of one half of the inputs, drawn at random, and that of the other."""
+    inputs = np.random.default_rng([seed, _STREAM]).permutation(len(trace.input_bytes))
+    middle = len(inputs) // 2
+    return _of_inputs(trace, inputs[:middle]), _of_inputs(trace, inputs[middle:])
+
+
+def earlier_queries(
+    trace: Trace, infrastructure: Infrastructure, *, count: int, seed: int
+) -> tuple[QueryRecord, ...]:
+    """Give what `count` queries measured, planned as the product plans them, the newest first."""
+    truth = Truth(trace, infrastructure)
+    rng = np.random.default_rng([seed, _STREAM])
+    goals = [goal for level in LEVELS for goal in truth.goals(level)]
+    records = []
+    for i in range(count):
+        goal = goals[int(rng.integers(len(goals)))]
+        query = Query(
+            pipeline=trace.graph.name,
+            slo=goal.slo,
+            seed=int(rng.integers(2**31)),
+            limits=PlanningLimits(profiling_s=_BUDGET_S),
+        )
+        records.append(_record(f"earlier-{i}", query, _planned(query, trace, infrastructure)))
+    return tuple(records[::-1])
+
+
+def _planned(query: Query, trace: Trace, infrastructure: Infrastructure) -> PlanningResult:
+    rng = np.random.default_rng(query.seed)
+    features = trace.features.astype(float)
+    order = profiling_order(features if features.shape[1] else None, len(features), rng)
+    return search(
+        query,
+        infrastructure,
+        TraceEvaluator(trace, order),
+        Never(),
+        settings=SearchSettings(),
+    )
+
+
+def _record(name: str, query: Query, result: PlanningResult) -> QueryRecord:
+    return QueryRecord(
+        query=name, fingerprint="study", slo=query.slo, configurations=result.configurations
+    )
+
+
+def _of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
+    return replace(
+        trace,
+        score=trace.score[:, inputs],
+        latency_s=trace.latency_s[:, :, inputs],
+        output_bytes=trace.output_bytes[:, :, inputs],
+        input_bytes=trace.input_bytes[inputs],
+        features=trace.features[inputs],
+    )
