@@ -31,7 +31,7 @@ from tests.cluster.demonstration import (
 from tests.cluster.release import IMAGE, INFRASTRUCTURE, RELEASE, Release, helm, installed
 from tests.cluster.requirements import not_here
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 WORKERS = "app.kubernetes.io/component=worker"
 VERIFIED = 40
 

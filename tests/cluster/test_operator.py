@@ -25,8 +25,8 @@ from tests.cluster.chart import RELEASE, definition, of_kind, rendered
 from tests.cluster.cluster import Cluster
 from tests.e2e.service_process import ROOT, ServiceProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-PATIENCE_S = 90.0
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+PATIENCE_S = 120.0
 LEASE_S = 3.0
 INFRASTRUCTURE = {
     "name": "two-sites",
@@ -295,7 +295,7 @@ def test_an_operator_without_a_right_says_which_and_ends(operated: Operated) -> 
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=2 * PATIENCE_S,
             check=False,
         )
     assert done.returncode == 1
