@@ -117,8 +117,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         kept: Of earlier planning; None: nothing.
         executor: Runs operators; None: this process does.
     """
-    # gpytorch takes seconds: the service's process spares it
-    from planner.cmbo import CmboFactory
+    # scipy's and the planner's imports take a second: the service's process spares it
     from planner.forecasting import Probes, from_earlier
     from planner.limits import Budget
     from planner.search import SearchSettings, search
@@ -141,10 +140,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         infrastructure,
         evaluator,
         Betting(groups=drawing.groups),
-        # `multi_fidelity` can give up on a feasible query: not for users until that is mended.
         settings=SearchSettings(
-            strategy=CmboFactory(),
-            patience=12,
             forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
         ),
         observer=Unobserved() if observer is None else observer,
