@@ -169,7 +169,8 @@ def _checkpoint(
     """Give what planning goes on from, and why it starts anew; empty: it need not."""
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     mine = _memory_id(record, now)
-    now = replace(now, history=tuple(r.query for r in memory.earlier() if r.query != mine))
+    earlier = () if record.spec.get("cold") else memory.earlier()
+    now = replace(now, history=tuple(r.query for r in earlier if r.query != mine))
     try:
         return parts.checkpoints.opened(record.id, now), ""
     except StaleCheckpoint as refusal:

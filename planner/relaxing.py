@@ -122,11 +122,15 @@ def relaxations(
         "cost": lambda value: value > cost_bound(slo),
         "throughput": lambda value: 0 < value < (slo.throughput_per_s or 0.0),
     }
-    return {
-        name: found_
-        for name, found_ in found.items()
-        if found_ is not None and beyond[name](found_.value)
-    }
+    told = {name: _told(one, beyond[name]) for name, one in found.items() if one is not None}
+    return {name: one for name, one in told.items() if one is not None}
+
+
+def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | None:
+    """Give what is worth telling: where the bound holds, but is not sure to, the sure one."""
+    if beyond(found.value):
+        return found
+    return Relaxation(found.sure, found.sure) if beyond(found.sure) else None
 
 
 def _upper(scene: Scene, option: Deployable, population: int) -> float:

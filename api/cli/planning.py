@@ -145,7 +145,7 @@ def plan(
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)
-    memory = None if cold else _memory(screen, pipeline)
+    memory = None if cold or request.cold else _memory(screen, pipeline)
     kept = Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")

@@ -62,11 +62,14 @@ def submit(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Whose it is, instead of the file's.")
     ] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
+    ] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
 ) -> None:
     """Submit a query to the service; prints its id."""
-    told = {"priority": priority, "tenant": tenant}
+    told = {"priority": priority, "tenant": tenant, "cold": cold or None}
     given = {name: value for name, value in told.items() if value is not None}
     request = query_of({**read_document(file), **given})
     for line in formats.defaults(request):

@@ -157,6 +157,8 @@ class QueryRequest(Input):
     """What is not left to the planner."""
     device: DeviceRequest | None = None
     """The query's own device; left out: as the infrastructure says."""
+    cold: bool = False
+    """Whether planning starts from nothing that earlier queries measured."""
 
     @model_validator(mode="after")
     def _one_rate(self) -> QueryRequest:

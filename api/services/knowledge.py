@@ -183,12 +183,15 @@ def _words(before: Iterable[Plan], after: Iterable[Plan]) -> str:
         return "no measured plan would do" if old else "no measured plan does, nor would one"
     if old is None:
         return f"a plan for {new.cost_usd_per_hour:.4g} USD per hour would do; none does now"
-    cost = f"{old.cost_usd_per_hour:.4g} to {new.cost_usd_per_hour:.4g} USD per hour"
     moved = [
         f"{operator} from {tier} to {new.deployment.placement[operator]}"
         for operator, tier in old.deployment.placement.items()
         if new.deployment.placement[operator] != tier
     ]
+    alike = old.cost_usd_per_hour == new.cost_usd_per_hour and not moved
+    if alike and old.configuration == new.configuration:
+        return "the cheapest plan would stay as it is"
+    cost = f"{old.cost_usd_per_hour:.4g} to {new.cost_usd_per_hour:.4g} USD per hour"
     parts = [f"the cheapest plan would go from {cost}"]
     if moved:
         parts.append(f"move {', '.join(moved)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap import PlanningParts
+from api.bootstrap import Kept, PlanningParts, plan_offline
 from api.documents import from_document
 from api.phases import Phase
 from api.planning_worker import Heart, plan_next
@@ -63,6 +63,30 @@ def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: PlanningParts
     assert [plan.id for plan in result.plans] == [entry.id for entry in stored]
     # Adding 1 is right on every input, adding 0 on none.
     assert {plan.configuration.of("add")["by"] for plan in result.plans} == {1}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_query_starts_from_earlier_ones_unless_it_is_cold(
+    parts: PlanningParts, cold: bool
+) -> None:
+    submit(parts)
+    assert plan_next(parts, "w")
+    spec = {**SPEC, "data": {"examples": 12}, "cold": cold}
+    parts.store.submit(
+        NewQuery(id="q-2", spec=spec, fingerprint="2", idempotency_key=None, at=1.0)
+    )
+    told: list[int] = []
+
+    def planned(*args: object, kept: Kept, **rest: object) -> object:
+        told.append(len(kept.history))
+        return plan_offline(*args, kept=kept, **rest)  # type: ignore[arg-type]  # handed through
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.planning_worker.plan_offline", planned)
+        assert plan_next(parts, "w")
+    assert told == [0 if cold else 1]
+    # What it measures is kept for others in any case.
+    assert len(parts.remembered(PIPELINE).earlier()) == 2
 
 
 def test_a_heart_hears_of_cancelling(parts: PlanningParts) -> None:

@@ -16,13 +16,15 @@ from functools import cache
 from pathlib import Path
 
 from pipelines.catalog.digits.model_store import user_store
-from tests.cluster import programs
+from tests.cluster import programs, real_nodes
 from tests.cluster.real_nodes import RealNode
 
 BASE = "localhost/circinus-base:test"
 SERVICE, WORKER = "docker.io/circinus/service:test", "docker.io/circinus/worker:test"
 _TARGETS = {SERVICE: "service-mounted", WORKER: "worker-mounted"}
 _MIRROR = "http://deb.debian.org/debian"
+_LONGEST_S = 600.0
+"""Of one step. Debian's packages come from far away."""
 _RELEASE, _PYTHON = "bookworm", (3, 11)
 _PACKAGES = "python3,libstdc++6,libgomp1,ca-certificates"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
@@ -51,18 +53,24 @@ def load(nodes: Sequence[RealNode], folder: Path) -> None:
     Raises:
         NoImages: If this machine cannot make them, such as without Debian's packages.
     """
-    _make_base()
-    for name, target in _TARGETS.items():
-        options = ["--isolation", "chroot", "--pull-never", "--layers", "--target", target]
-        file = str(_ROOT / "deploy" / "images" / "Dockerfile")
-        base = ["--build-arg", f"BASE={BASE}"]
-        _buildah("bud", *options, *base, "-t", name, "-f", file, str(_ROOT))
-        archive = folder / f"{target}.tar"
-        archive.unlink(missing_ok=True)
-        _buildah("push", "-q", name, f"docker-archive:{archive}:{name}")
-        for node in nodes:
-            node.load_image(archive)
-        archive.unlink()
+    try:
+        _make_base()
+        for name, target in _TARGETS.items():
+            _load(name, target, nodes, folder)
+    finally:
+        real_nodes.unmount_below(programs.cache() / "images")  # of a build that did not end well
+
+
+def _load(name: str, target: str, nodes: Sequence[RealNode], folder: Path) -> None:
+    options = ["--isolation", "chroot", "--pull-never", "--layers", "--target", target]
+    file = str(_ROOT / "deploy" / "images" / "Dockerfile")
+    _buildah("bud", *options, "--build-arg", f"BASE={BASE}", "-t", name, "-f", file, str(_ROOT))
+    archive = folder / f"{target}.tar"
+    archive.unlink(missing_ok=True)
+    _buildah("push", "-q", name, f"docker-archive:{archive}:{name}")
+    for node in nodes:
+        node.load_image(archive)
+    archive.unlink()
 
 
 @contextmanager
@@ -123,7 +131,13 @@ def _storage() -> tuple[str, ...]:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = " ".join(command)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{words}: not done within {_LONGEST_S:g} s") from error
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"{words}: {done.stderr.strip()[-2000:]}")
     return done.stdout

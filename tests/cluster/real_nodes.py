@@ -98,12 +98,17 @@ def remove(slot: Slot) -> None:
     if os.getuid() != 0:
         return
     node_cgroups.remove(slot.name)
-    for point in _mounts(slot.folder):
-        subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
+    unmount_below(slot.folder)
     networks.remove(slot)
     for left in Path("/var/lib/cni/results").glob("*"):
         if f"{slot.folder}/" in left.read_text():  # where the sandbox's namespace was
             left.unlink(missing_ok=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything below a folder, so that it can be removed."""
+    for point in _mounts(folder):
+        subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
 
 
 def _node(slot: Slot, tier: str, number: int) -> RealNode:

@@ -120,7 +120,11 @@ def _values(environment: Path, settings: Mapping[str, str]) -> dict[str, Any]:
             "target": "kubernetes",
             "machine": {"cpu": "500m", "memory": "1Gi"},
         },
-        "settings": {"CIRCINUS_PLANNING_WORKERS": "1", **settings},
+        "settings": {
+            "CIRCINUS_PLANNING_WORKERS": "1",
+            "CIRCINUS_DRIFT_S": "86400",  # this machine may be busy: no reason to plan anew
+            **settings,
+        },
         "resources": {"requests": {"cpu": "200m", "memory": "512Mi"}},
         # There is no cluster DNS here: the service is found by the address of its pod.
         "operator": {"enabled": False, "leaseSeconds": 6, "replicas": 1},

@@ -12,22 +12,26 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli import app
+from api.client import Client, Refused
+from api.schemas import ExampleReference, RequestBody
+from pipelines.errors import CircinusError
 from tests.cluster import images
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.demonstration import (
     NAME,
     REQUESTS,
+    SEED,
     compared,
     latencies_of_right_answers,
     objects,
     serving,
     status_of,
 )
-from tests.cluster.release import IMAGE, RELEASE, Release, installed
+from tests.cluster.release import IMAGE, INFRASTRUCTURE, RELEASE, Release, helm, installed
 from tests.cluster.requirements import not_here
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 WORKERS = "app.kubernetes.io/component=worker"
 VERIFIED = 40
 
@@ -42,6 +46,17 @@ def release(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
             yield found
     except images.NoImages as error:
         not_here(str(error))
+
+
+def test_the_chart_brings_up_a_service_that_answers(release: Release) -> None:
+    with release.client() as client:
+        assert client.health() is not None
+        assert client.infrastructure().name == INFRASTRUCTURE["name"]
+    told = json.loads(helm(release.cluster, release.namespace, "status", RELEASE, "-o", "json"))
+    assert told["info"]["status"] == "deployed"
+    assert release.url.rpartition(":")[2] in told["info"]["notes"]
+    with Client(release.url, token="wrong") as stranger, pytest.raises(Refused):
+        stranger.infrastructure()
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +97,42 @@ def test_a_generated_job_verifies_the_plan_from_inside(
 
     eventually(ended, "the end of the Job", timeout_s=240)
     told = log_of(release, job["metadata"]["name"])
-    assert ended() is not None
-    assert (ended() or {}).get("succeeded") == 1, told
-    (query,) = json.loads(told)["queries"]
+    report = json.loads(told)
+    # A busy machine may break the latency: then the Job has to say so.
+    assert bool((ended() or {}).get("succeeded")) == report["worked"], told
+    (query,) = report["queries"]
+    assert query["observed"]["failed"] == 0
     assert query["plan_id"] == status["planId"]
     assert query["observed"]["requests"] == VERIFIED
     assert query["observed"]["mean_s"]["value"] > 0
     assert query["predicted"]["latency_s"]["value"] > 0
+
+
+def test_a_worker_that_is_gone_is_replaced_and_requests_go_on(
+    release: Release, status: dict[str, Any]
+) -> None:
+    query_id = status["queryId"]
+    path = f"/api/v1/namespaces/{release.namespace}/pods"
+    body = RequestBody(example=ExampleReference(index=0, seed=SEED, count=REQUESTS))
+    with release.client() as client:
+        before = {instance.address for instance in client.deployment(query_id).instances}
+        (gone,) = [
+            pod["metadata"]["name"]
+            for pod in release.cluster.api.items(path, labelSelector=WORKERS)
+            if pod["metadata"]["labels"]["circinus.io/tier"] == "cloud"
+        ]
+        release.cluster.api.delete(f"{path}/{gone}")
+
+        def answered_by_another() -> bool:
+            now = {instance.address for instance in client.deployment(query_id).instances}
+            if len(now) < len(before) or now == before:
+                return False
+            try:
+                return client.request(query_id, body).output is not None
+            except CircinusError:
+                return False
+
+        eventually(answered_by_another, "an answer by another pod", timeout_s=240)
 
 
 def test_a_deleted_object_leaves_no_workers(release: Release, status: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from deploy.kubernetes import inventory
 from deploy.kubernetes.api import Cluster as Connected
 from deploy.kubernetes.api import Object
 from deploy.kubernetes.connection import connect
+from deploy.kubernetes.difference import key_of
 from deploy.kubernetes.manifests import render
 from deploy.kubernetes.names import TIER
 from deploy.kubernetes.outcome import State
@@ -44,6 +45,9 @@ def test_what_is_applied_is_read_back_as_rendered_and_the_diff_is_empty(
     assert len(before.create) == len(plan.objects)
     assert (outcome.state, outcome.missing, outcome.revision) == (State.READY, (), 1)
     assert here.diff([plan]).is_empty
+    for document in plan.objects:
+        there = cluster.api.get(inventory.path_of(namespace, key_of(document)))
+        assert holds(there, document), key_of(document)
     again = here.apply([plan])
     assert (again.state, again.applied, again.revision) == (State.READY, (), None)
 
@@ -135,6 +139,7 @@ def test_deleting_leaves_nothing_and_others_alone(cluster: Cluster, namespace: s
     assert here.diff([other]).is_empty
     here.delete("other")
     eventually(lambda: ours(cluster, namespace) == [], "nothing left")
+    eventually(lambda: made_of_ours(cluster, namespace) == [], "nothing left of what it made")
 
 
 def test_pods_of_a_drained_node_go_elsewhere_in_the_tier(cluster: Cluster, namespace: str) -> None:
@@ -206,6 +211,27 @@ def test_three_hundred_deployments_are_applied_and_reconciled_with_as_many_calls
     assert (outcome.state, again.state) == (State.READY, State.READY)
     assert again.applied == ()
     assert counting.calls <= 300
+
+
+def holds(live: object, wanted: object) -> bool:
+    """Whether everything that was rendered is in what was read back."""
+    if isinstance(wanted, dict):
+        there = live if isinstance(live, dict) else {}
+        return all(holds(there.get(name), value) for name, value in wanted.items())
+    if isinstance(wanted, list):
+        there_too = live if isinstance(live, list) else []
+        return len(wanted) == len(there_too) and all(map(holds, there_too, wanted))
+    return live == wanted
+
+
+def made_of_ours(cluster: Cluster, namespace: str) -> list[Object]:
+    """What the cluster's controllers make of our objects."""
+    collections = (
+        f"/apis/apps/v1/namespaces/{namespace}/replicasets",
+        f"/api/v1/namespaces/{namespace}/pods",
+        f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+    )
+    return [item for path in collections for item in cluster.api.items(path)]
 
 
 def server_cpu_s(cluster: Cluster) -> float:

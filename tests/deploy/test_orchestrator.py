@@ -277,7 +277,7 @@ def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
 
 
 async def _cancelled(orchestrator: Orchestrator) -> None:
-    request = asyncio.create_task(orchestrator.request("q", 0.1, timeout_s=60.0))
+    request = asyncio.create_task(orchestrator.request("q", 1.0, timeout_s=60.0))
     while not orchestrator.figures()["q"]["slow"].busy:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)  # on its way, at work or in the wait that stands for speed
@@ -287,7 +287,7 @@ async def _cancelled(orchestrator: Orchestrator) -> None:
 
 async def _too_late(orchestrator: Orchestrator) -> None:
     with pytest.raises(DeadlineExceeded):
-        await orchestrator.request("q", 0.1, timeout_s=0.3)
+        await orchestrator.request("q", 1.0, timeout_s=0.3)
 
 
 @pytest.mark.parametrize("ended", [_cancelled, _too_late])
@@ -295,14 +295,14 @@ def test_a_worker_gives_up_what_nobody_waits_for(
     tmp_path: Path, ended: Callable[[Orchestrator], Awaitable[None]]
 ) -> None:
     slow = Infrastructure(
-        name="slow", tiers=(Tier(name="slow", machines=1, speed_factor=0.002, emulated=True),)
+        name="slow", tiers=(Tier(name="slow", machines=1, speed_factor=0.02, emulated=True),)
     )
 
     async def scenario() -> None:
         wanted = {"q": desired("nap", plan("nap", {"nap": "slow"}))}
         async with serving(tmp_path, wanted, slow) as orchestrator:
             await ended(orchestrator)  # left alone it would take 50 s
-            assert (await orchestrator.request("q", 0.0, timeout_s=20.0)).output == 0.0
+            assert (await orchestrator.request("q", 0.0, timeout_s=30.0)).output == 0.0
 
     asyncio.run(scenario())
 

@@ -6,21 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.configuration import ConfigurationSpace
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.latency import Work, request_seconds
 from pipelines.operators import OperatorSpec, Scaling
 from pipelines.plan import Deployment, Plan
-from pipelines.profile import Profile
 from pipelines.query import Query
 from pipelines.slo import LatencyStatistic, Slo
-from planner.estimates import accuracy_estimate
-from planner.measuring import Ending, Measured
+from planner.measuring import Measured
 from planner.placement import placements
 from planner.plans import feasible_plans
 from planner.prediction import Scene
 from tests.oracles.brute_force import cheapest_cost
+from tests.oracles.measured import measured_of
 
 
 @st.composite
@@ -73,27 +71,12 @@ def _measured(graph: PipelineGraph, seed: int) -> Measured:
     rng = np.random.default_rng(seed)
     o, n = len(graph.operators), 5
     scores = rng.random(n)
-    return Measured(
-        number=0,
-        configuration=ConfigurationSpace(graph).configuration(0),
-        ending=Ending.ACCURATE,
-        scores=scores,
-        work=Work(
-            operator_s=rng.uniform(0.01, 0.1, (o, n)),
-            output_bytes=rng.uniform(0, 500, (o, n)),
-            input_bytes=rng.uniform(0, 500, n),
-        ),
-        accuracy=accuracy_estimate(scores, population=n),
-        latency_s=0.0,
-        profile=Profile(
-            configuration=ConfigurationSpace(graph).configuration(0),
-            inputs=np.arange(n),
-            score=scores,
-            operator_s=np.zeros((o, n)),
-            output_bytes=np.zeros((o, n)),
-            input_bytes=np.zeros(n),
-        ),
+    work = Work(
+        operator_s=rng.uniform(0.01, 0.1, (o, n)),
+        output_bytes=rng.uniform(0, 500, (o, n)),
+        input_bytes=rng.uniform(0, 500, n),
     )
+    return measured_of(graph, work, scores)
 
 
 def _plans(scene: Scene, measured: Measured, most: int = 1000) -> tuple[Plan, ...]:

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipelines.configuration import ConfigurationSpace
 from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.latency import Work, request_seconds
 from pipelines.plan import cost_usd_per_hour
+from pipelines.profile import Profile
 from pipelines.query import Query
 from pipelines.slo import ANY_LATENCY_S, Slo
 from planner.baselines.exhaustive import ExhaustiveFactory
+from planner.known import Known, answer
 from planner.result import PlanningResult
 from planner.search import SearchSettings, search
 from profiler.stopping import TTest
@@ -79,3 +82,25 @@ def test_a_throughput_beyond_the_machines_binds_and_is_relaxed_to_what_they_give
     assert why.relaxations["throughput"] == pytest.approx(2 / 0.06)
     relaxed = replace(slo, throughput_per_s=why.relaxations["throughput"] * (1 - 1e-9))
     assert _searched(relaxed).plans
+
+
+def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None:
+    graph = chain(1)
+    seconds = np.where(np.arange(40) % 2, 0.02, 0.04)[None]  # 0.03 on average
+    profile = Profile(
+        configuration=ConfigurationSpace(graph).configuration(0),
+        inputs=np.arange(40),
+        score=np.ones(40),
+        operator_s=seconds,
+        output_bytes=np.ones((1, 40)),
+        input_bytes=np.ones(40),
+    )
+    known = Known(graph=graph, profiles=[profile], population=1000, trusted={})
+    one = Infrastructure(name="one", tiers=(Tier(name="cloud", price_usd_per_hour=1.0),))
+
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=0.0301))
+    why = answer(query, one, known, TTest()).shortfall
+    assert why is not None
+    # 0.03 + 2.02 x 0.0101 / sqrt(40), with 40 of 1,000 inputs known.
+    assert 0.0331 < why.relaxations["latency"] < 0.0333
+    assert why.relaxations == why.sure_relaxations

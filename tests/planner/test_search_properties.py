@@ -1,0 +1,119 @@
+"""What holds of every search: checked against the formulas, not against what the planner says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work, request_seconds
+from pipelines.plan import Plan, cost_usd_per_hour
+from pipelines.profile import Profile
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import Slo
+from planner.result import Outcome, PlanningResult
+from planner.search import SearchSettings, search
+from planner.space import indices_of
+from profiler.stopping import TTest
+from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
+
+GRAPH = chain(3, 4)
+SPACE = ConfigurationSpace(GRAPH)
+TIERS = Infrastructure(
+    name="two",
+    tiers=(
+        Tier(name="edge", machines=2, price_usd_per_hour=1.0, speed_factor=0.5),
+        Tier(name="cloud", machines=2, price_usd_per_hour=3.0),
+    ),
+    links=(Link(between=("edge", "cloud"), bandwidth_bytes_per_s=1e6, delay_s=0.001),),
+)
+ACCURACY = additive([[0.3, 0.4, 0.5], [0.1, 0.2, 0.3, 0.4]])
+SECONDS = additive([[0.01, 0.02, 0.03], [0.01, 0.02, 0.03, 0.04]])
+MOST = 5
+
+
+@dataclass
+class _Evaluator(SyntheticEvaluator):
+    """Some configurations fail, others give NaN and do not say so."""
+
+    silent: frozenset[int] = frozenset()
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        profile = super().measure(configuration, inputs)
+        if SPACE.number(configuration) not in self.silent:
+            return profile
+        score = profile.score.copy()
+        score[-1] = np.nan
+        return replace(profile, score=score)
+
+
+_BAD = st.frozensets(st.integers(0, SPACE.size - 1), max_size=8)
+_SLOS = st.builds(
+    Slo,
+    accuracy=st.sampled_from([0.4, 0.5, 0.6, 0.7, 0.9, 0.95]),
+    latency_s=st.sampled_from([0.02, 0.05, 0.1, 1.0]),
+    cost_usd_per_hour=st.sampled_from([None, 0.5, 3.0]),
+)
+
+
+def _searched(
+    slo: Slo, failing: frozenset[int], silent: frozenset[int], seed: int
+) -> PlanningResult:
+    evaluator = _Evaluator(
+        GRAPH, ACCURACY, SECONDS, noise=0.0, fails=lambda number: number in failing, silent=silent
+    )
+    limits = PlanningLimits(profiling_s=1000.0)
+    query = Query(pipeline=GRAPH.name, slo=slo, seed=seed, limits=limits)
+    return search(query, TIERS, evaluator, TTest(), settings=SearchSettings(most_plans=MOST))
+
+
+def _figures(plan: Plan) -> tuple[float, ...]:
+    """Cost, latency, accuracy turned round, demand per tier: less is better in each."""
+    demand = [sum(d.share for d in plan.demand if d.tier == tier.name) for tier in TIERS.tiers]
+    cost, latency = plan.cost_usd_per_hour, plan.latency_s.value
+    return (cost, latency, -plan.accuracy.value, *demand)
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None)
+@given(_SLOS, _BAD, _BAD, st.integers(0, 9))
+def test_every_plan_passes_an_independent_check_and_none_is_of_a_bad_measurement(
+    slo: Slo, failing: frozenset[int], silent: frozenset[int], seed: int
+) -> None:
+    result = _searched(slo, failing, silent, seed)
+    for plan in result.plans:
+        number = SPACE.number(plan.configuration)
+        assert number not in failing | silent
+        row = indices_of(SPACE, [number])[0]
+        assert ACCURACY(row) >= slo.accuracy - 1e-9
+        work = Work(
+            operator_s=np.full((2, 1), SECONDS(row) / 2),
+            output_bytes=np.full((2, 1), 100.0),
+            input_bytes=np.full(1, 1000.0),
+        )
+        seconds = float(request_seconds(GRAPH, TIERS, work, plan.deployment)[0])
+        assert seconds <= slo.latency_s + 1e-9
+        cost = cost_usd_per_hour(plan.deployment.demand(GRAPH), TIERS)
+        assert cost == plan.cost_usd_per_hour
+        assert cost <= (slo.cost_usd_per_hour or np.inf)
+    assert (result.outcome is Outcome.FEASIBLE) == bool(result.plans)
+    assert len(result.plans) <= MOST
+    assert len({plan.id for plan in result.plans}) == len(result.plans)
+    for a, b in permutations(result.plans, 2):
+        assert any(x < y for x, y in zip(_figures(a), _figures(b), strict=True))
+
+
+@pytest.mark.slow
+@settings(max_examples=3, deadline=None)
+@given(_SLOS, _BAD, st.integers(0, 9))
+def test_the_same_seed_gives_the_same_result_whatever_fails(
+    slo: Slo, failing: frozenset[int], seed: int
+) -> None:
+    none: frozenset[int] = frozenset()
+    assert _searched(slo, failing, none, seed) == _searched(slo, failing, none, seed)
