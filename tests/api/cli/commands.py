@@ -1,0 +1,40 @@
+"""How the tests of the command line run it, and what they look at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from api.cli import app
+from tests.api.malformed import Wrong, as_yaml, query
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+def assert_refused(result: Result, wrong: Wrong) -> None:
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if wrong.field in line]
+    assert any(wrong.rule in line and wrong.value in line for line in lines), result.stderr
+
+
+def adder_query(folder: Path, **changes: object) -> None:
+    lines = [json.dumps({"input": i, "expected": i + 1}) for i in range(8)]
+    (folder / "sums.jsonl").write_text("\n".join(lines))
+    document = query(
+        pipeline="my_pipelines:adder",
+        data={"jsonl": "sums.jsonl"},
+        slo={"accuracy": 1.0, "latency_s": 5.0},
+    )
+    (folder / "adder.yaml").write_text(as_yaml(document | changes))

@@ -1,0 +1,78 @@
+"""What all commands have in common: usage, help, errors."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from api.cli.command import command
+from api.cli.screen import Screen
+from pipelines.errors import Unavailable
+from tests.api.cli.commands import invoke
+
+COMMANDS = (
+    "demo",
+    "serve",
+    "validate",
+    "plan",
+    "submit",
+    "status",
+    "cancel",
+    "plans",
+    "export",
+    "request",
+    "undeploy",
+    "schedule",
+    "doctor",
+    "prepare",
+    "calibrate",
+    "study",
+)
+
+
+@pytest.mark.parametrize("arguments", [["plan"], ["fly"], ["plan", "good.yaml", "--fast"]])
+def test_a_wrong_usage_ends_in_2(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def _failing(error: Exception) -> typer.Typer:
+    broken = typer.Typer()
+
+    def fail(screen: Screen) -> None:
+        raise error
+
+    command(broken, "fail")(fail)
+    return broken
+
+
+def test_an_unforeseen_error_ends_in_1_without_a_traceback() -> None:
+    result = CliRunner().invoke(_failing(KeyError("tier")), [])
+    assert result.exit_code == 1
+    assert result.stderr == "error: internal error: KeyError: 'tier'\n"
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(_failing(KeyError("tier")), ["--debug"])
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+def test_nothing_in_an_error_reaches_the_terminal_raw() -> None:
+    error = Unavailable("\x1b[31mred\x07 [bold]not markup[/bold]\nnext", retry_after_s=1)
+    result = CliRunner().invoke(_failing(error), [])
+    assert result.stderr == "error:  [31mred  [bold]not markup[/bold] next\n"
+
+
+def test_every_command_has_help_with_the_exit_codes() -> None:
+    overview = invoke("--help")
+    for name in COMMANDS:
+        assert name in overview.stdout
+        result = invoke(name, "--help")
+        assert result.exit_code == 0
+        text = " ".join(result.stdout.split())
+        assert "Exit codes: 0 ok, 1 internal error or no service, 2 bad input" in text, name
+        if name != "study":
+            assert "--json" in text

@@ -1,0 +1,89 @@
+"""Commands that talk to a service, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.cli.commands import NOWHERE, assert_refused, invoke
+from tests.api.malformed import Wrong, as_yaml, query
+
+
+def test_a_malformed_file_is_not_submitted(folder: Path) -> None:
+    (folder / "wrong.yaml").write_text(as_yaml(query(weight=0)))
+    result = invoke("submit", "wrong.yaml", "--url", NOWHERE)
+    assert_refused(result, Wrong("", None, "weight", "must be > 0", "0"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["submit", "good.yaml"],
+        ["status"],
+        ["status", "q-1"],
+        ["cancel", "q-1"],
+        ["plans", "q-1"],
+        ["export", "q-1"],
+        ["request", "q-1", "--example", "0"],
+        ["undeploy", "q-1"],
+        ["schedule"],
+        ["emulate"],
+        ["replan", "q-1"],
+    ],
+    ids=" ".join,
+)
+def test_without_a_service_a_command_ends_in_1_and_says_so(arguments: list[str]) -> None:
+    result = invoke(*arguments, "--url", NOWHERE)
+    assert result.exit_code == 1
+    assert f"no service answers at {NOWHERE}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("identifier", ["../plans", "a/b", "q 1", "", "q?x", "é"])
+def test_an_id_cannot_reach_another_route(identifier: str) -> None:
+    result = invoke("status", identifier, "--url", NOWHERE)
+    assert_refused(result, Wrong("", None, "id", "must be the id of a query or plan", ""))
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://a:b"])
+def test_a_malformed_address_ends_in_2(url: str) -> None:
+    result = invoke("status", "--url", url)
+    assert_refused(result, Wrong("", None, "url", "must be a URL", ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "rule"),
+    [
+        ([], "the whole", "must have exactly one of input, example"),
+        (["--example", "0", "--input", "1"], "the whole", "must have exactly one of"),
+        (["--example", "-1"], "example.index", "must be >= 0"),
+        (["--example", "500"], "example.index", "must be less than count"),
+        (["--input", "{torn"], "--input", "must be JSON or @FILE"),
+        (["--input", "@absent.json"], "--input", "must be JSON or @FILE"),
+        (["--input", "1", "--timeout", "nan"], "timeout_s", "must be finite"),
+    ],
+)
+def test_a_malformed_request_is_not_sent(options: list[str], field: str, rule: str) -> None:
+    result = invoke("request", "q-1", "--url", NOWHERE, *options)
+    assert_refused(result, Wrong("", None, field, rule, ""))
+
+
+def test_watching_needs_an_id() -> None:
+    result = invoke("status", "--watch", "--url", NOWHERE)
+    assert_refused(result, Wrong("", None, "--watch", "must come with the id of a query", ""))
+
+
+@pytest.mark.parametrize(
+    ("link", "field"),
+    [
+        ("device=3", "links[0].between"),
+        ("device,edge", "TIER,TIER=MBIT/S"),
+        ("device,edge=fast", "TIER,TIER=MBIT/S"),
+        ("device,edge=0", "links[0].bandwidth_mbit_per_s"),
+        ("device,edge=5,-1", "links[0].delay_s"),
+    ],
+)
+def test_a_malformed_link_is_not_sent(link: str, field: str) -> None:
+    result = invoke("emulate", link, "--url", NOWHERE)
+    assert_refused(result, Wrong("", None, field, "must", ""))
