@@ -29,9 +29,9 @@ from pipelines.errors import InvalidInput
 from scheduler.dispatch.latency_model import LatencyLine
 
 _LEAST_S = 1e-9  # logarithms of nothing
-_SLACK, _ALARM, _MOST = 0.5, 20.0, 2.0  # of the cumulative sum, in standard deviations; what
+_SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard deviations; what
 # one observation adds is bounded: a machine that stalls once makes everything late that it has in
-# hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 14.
+# hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 17.
 _ERROR_MEMORY = 0.99
 _LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
 
