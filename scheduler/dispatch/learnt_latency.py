@@ -29,8 +29,9 @@ from pipelines.errors import InvalidInput
 from scheduler.dispatch.latency_model import LatencyLine
 
 _LEAST_S = 1e-9  # logarithms of nothing
-_SLACK, _ALARM = 0.5, 8.0  # of the cumulative sum, in standard deviations: about one false
-# alarm in 10^4 observations of a normal r, a shift by two deviations found within six
+_SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard deviations; what
+# one observation adds is bounded: a machine that stalls once makes everything late that it has in
+# hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 17.
 _ERROR_MEMORY = 0.99
 _LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
 
@@ -185,12 +186,14 @@ class LearntLatency:
 
     def _note_error(self, error: float) -> None:
         known = self._errors
-        mean = known.total / known.weight if known.weight >= 2 else 0.0
-        deviations = (error - mean) / max(known.spread, _LEAST_SPREAD)
-        if known.weight >= 10:  # before, the spread itself is a guess
-            self._up = max(0.0, self._up + min(deviations, 4.0) - _SLACK)
-            self._down = max(0.0, self._down - max(deviations, -4.0) - _SLACK)
-        known.add(error)
+        if known.weight < 10:  # the spread itself is a guess
+            known.add(error)
+            return
+        mean, scale = known.total / known.weight, max(known.spread, _LEAST_SPREAD)
+        deviations = max(-_MOST, min((error - mean) / scale, _MOST))
+        self._up = max(0.0, self._up + deviations - _SLACK)
+        self._down = max(0.0, self._down - deviations - _SLACK)
+        known.add(mean + scale * deviations)  # else a drift would soon look like noise
 
     def _start_anew(self, seconds: float, size: float) -> None:
         """Forget, but keep the last word: the line's slope scaled to what was just seen."""

@@ -87,6 +87,13 @@ def test_drift_is_told_and_learnt_anew(factor: float) -> None:
     assert known.predict(50) == pytest.approx(factor * truth(50), rel=0.15)
 
 
+def test_one_stall_of_a_machine_is_no_drift() -> None:
+    known = learnt(noise=0.1, count=1000)
+    for _ in range(13):  # all that was in hand
+        known.observe(3 * truth(50), 50)
+    assert known.drifts == 0
+
+
 def test_settings_have_bounds() -> None:
     with pytest.raises(InvalidInput, match="width must be"):
         TableSettings(width=0)
