@@ -18,14 +18,10 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from api.bootstrap import (
-    Kept,
-    PlanningParts,
-    Remembered,
-    make_planning_parts,
-    opened_executor,
-    plan_offline,
-)
+from api.bootstrap.execution import opened_executor
+from api.bootstrap.knowledge import Remembered
+from api.bootstrap.planning import Kept, plan_offline
+from api.bootstrap.serving import PlanningParts, make_planning_parts
 from api.documents import to_document
 from api.event_log import event, start_event_log, trouble
 from api.fingerprints import planning_fingerprints

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from api.bootstrap import Parts, make_deployer, make_discovery, make_parts
+from api.bootstrap.serving import Parts, make_deployer, make_discovery, make_parts
 from api.drift_watch import DriftWatch
 from api.reconciler import Reconciler
 from api.rescheduler import Rescheduler

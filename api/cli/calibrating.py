@@ -63,7 +63,10 @@ def calibrate(
     Calls the workers that are named; the other tiers are this computer, where a worker is started
     as a deployment does. The pipeline is profiled here for comparison.
     """
-    from api.bootstrap import Sampling, calibrated_infrastructure  # heavy libraries behind it
+    from api.bootstrap.calibration import (  # heavy libraries behind it
+        Sampling,
+        calibrated_infrastructure,
+    )
 
     tiers = read_infrastructure(infrastructure)
     target = Path(f"{tiers.name}.calibrated.yaml") if out is None else out

@@ -36,7 +36,10 @@ def demo(screen: Screen) -> None:
 
 
 def _calibrated(infrastructure: Infrastructure, pipeline: str, seed: int) -> Infrastructure:
-    from api.bootstrap import Sampling, calibrated_infrastructure  # heavy libraries behind it
+    from api.bootstrap.calibration import (  # heavy libraries behind it
+        Sampling,
+        calibrated_infrastructure,
+    )
 
     with TemporaryDirectory(prefix="circinus-demo-") as logs:
         return calibrated_infrastructure(

@@ -46,7 +46,7 @@ from pipelines.restrictions import words
 from planner.result import Outcome, Phase, PlanningResult, Progress
 
 if TYPE_CHECKING:
-    from api.bootstrap import Remembered
+    from api.bootstrap.knowledge import Remembered
 
 _DEFAULT_INFRASTRUCTURE = "local"
 _EXIT_CODES = {
@@ -134,7 +134,8 @@ def plan(
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
     # gpytorch behind it: only when planning
-    from api.bootstrap import Kept, opened_executor, plan_offline
+    from api.bootstrap.execution import opened_executor
+    from api.bootstrap.planning import Kept, plan_offline
 
     request = read_query(file)
     tiers = read_infrastructure(infrastructure)
@@ -170,7 +171,7 @@ def plan(
 
 def _memory(screen: Screen, pipeline: Pipeline) -> Remembered | None:
     """Give what earlier queries measured; None when the database cannot be opened."""
-    from api.bootstrap import remembered
+    from api.bootstrap.knowledge import remembered
 
     try:
         return remembered(pipeline, Settings().database_url)

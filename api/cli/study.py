@@ -29,6 +29,7 @@ from studies import profiling as profiling_study
 from studies.planning import ONE_TIER, PlanningStudy, table
 from studies.planning import run as run_planning
 from studies.planning import summary as summary_of
+from studies.planning_picture import pictures
 from studies.profiling_report import summary
 from studies.trace import TraceSummary, run
 from studies.trace_progress import TraceProgress
@@ -145,7 +146,7 @@ def _comparison(found: profiling_study.Comparison, out: Path) -> str:
 def planning(
     screen: Screen,
     trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv and pictures.")],
     strategies: Annotated[
         str, typer.Option("--strategies", help="Names, separated by commas.")
     ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
@@ -168,7 +169,7 @@ def planning(
         ),
     ] = 0,
 ) -> None:
-    """Replay planning strategies on traces and write a row per run."""
+    """Replay planning strategies on traces; write a row per run, and pictures."""
     study = PlanningStudy(
         traces=tuple(trace),
         strategies=tuple(strategies.split(",")),
@@ -180,7 +181,10 @@ def planning(
         first_only=first_only,
         history=history,
     )
-    cells = summary_of(run_planning(study, out))
+    rows = run_planning(study, out)
+    for name, svg in pictures(rows).items():
+        (out / name).write_text(svg, encoding="utf-8")
+    cells = summary_of(rows)
     document: dict[str, object] = {"cells": [asdict(cell) for cell in cells]}
     screen.show(table(cells), document=document)
 

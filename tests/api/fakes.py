@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api.bootstrap import JournalledMeasurements, Parts, PlanningParts
+from api.bootstrap.knowledge import JournalledMeasurements
+from api.bootstrap.serving import Parts, PlanningParts
 from api.documents import to_document
 from api.phases import Phase
 from api.services.capacity import Capacity

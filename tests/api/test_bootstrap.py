@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from api.bootstrap import Kept, plan_offline
+from api.bootstrap.planning import Kept, plan_offline
 from deploy.prefix_files import PrefixFiles
 from pipelines.dataset import Dataset, Example
 from pipelines.operators import Knob, Operator, OperatorSpec, Settings

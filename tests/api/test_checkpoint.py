@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap import PlanningParts
+from api.bootstrap.serving import PlanningParts
 from api.fingerprints import data_fingerprint, pipeline_fingerprint
 from api.phases import Phase
 from api.planning_worker import plan_next

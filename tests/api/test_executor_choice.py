@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from api.bootstrap import opened_executor
+from api.bootstrap.execution import opened_executor
 from api.executor_choice import ExecutorChoice, Kind, executor_choice
 from api.settings import Settings
 from pipelines.calibration import Calibration, ClassSpeed

@@ -9,7 +9,7 @@ from langchain_core.runnables import (
     RunnablePassthrough,
 )
 
-from api.bootstrap import plan_offline
+from api.bootstrap.planning import plan_offline
 from pipelines.dataset import Dataset, Example
 from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
 from pipelines.payload import Payload

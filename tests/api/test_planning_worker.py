@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap import Kept, PlanningParts, plan_offline
+from api.bootstrap.planning import Kept, plan_offline
+from api.bootstrap.serving import PlanningParts
 from api.documents import from_document
 from api.phases import Phase
 from api.planning_worker import Heart, plan_next

@@ -53,12 +53,15 @@ def load(nodes: Sequence[RealNode], folder: Path) -> None:
     Raises:
         NoImages: If this machine cannot make them, such as without Debian's packages.
     """
-    try:
-        _make_base()
-        for name, target in _TARGETS.items():
-            _load(name, target, nodes, folder)
-    finally:
-        real_nodes.unmount_below(programs.cache() / "images")  # of a build that did not end well
+    store = programs.cache() / "images"
+    store.mkdir(parents=True, exist_ok=True)
+    with programs.alone(store / ".lock"):
+        try:
+            _make_base()
+            for name, target in _TARGETS.items():
+                _load(name, target, nodes, folder)
+        finally:
+            real_nodes.unmount_below(store)  # of a build that did not end well
 
 
 def _load(name: str, target: str, nodes: Sequence[RealNode], folder: Path) -> None:
@@ -90,11 +93,9 @@ def environment(folder: Path) -> Iterator[Path]:
 
 
 def _make_base() -> None:
-    store = programs.cache() / "images"
-    store.mkdir(parents=True, exist_ok=True)
     if BASE in _buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
         return
-    root = store / "debian"
+    root = programs.cache() / "images" / "debian"
     shutil.rmtree(root, ignore_errors=True)
     packages = f"--include={_PACKAGES}"
     try:

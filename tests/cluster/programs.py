@@ -105,7 +105,7 @@ def build(program: Program) -> Path:
         NotBuilt: If there is no Go, or it fails.
     """
     program.folder.mkdir(parents=True, exist_ok=True)
-    with _alone(program.folder / f".{program.name}.lock"):
+    with alone(program.folder / f".{program.name}.lock"):
         if not program.path.exists():
             scratch = program.folder / f".{program.name}.new"
             _go(program, "build", "-o", str(scratch), "-ldflags", _flags(program), program.package)
@@ -161,7 +161,8 @@ def _write_stages() -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> Iterator[None]:
+    """Hold a lock that one process of this machine has at a time."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

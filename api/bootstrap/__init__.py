@@ -1,0 +1,1 @@
+"""The composition root: the one package of the product that names concrete classes."""

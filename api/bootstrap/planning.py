@@ -1,0 +1,103 @@
+"""Planning in this process: the profiler, the search and what they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.clock import SystemClock
+from pipelines.dataset import Dataset
+from pipelines.infrastructure import Infrastructure
+from pipelines.pipeline import Pipeline, features_of
+from pipelines.query import Query
+from planner.bill import Cost
+from planner.history import QueryRecord
+from planner.result import Observer, PlanningResult, Unobserved
+from profiler.betting import Betting
+from profiler.drawing import Drawing, random_drawing
+from profiler.execution import Executor, InProcess
+from profiler.journal import Journal, MemoryJournal
+from profiler.measure import Profiler
+from profiler.prefix_cache import EntryStore, PrefixCache
+
+_ORDER_STREAM = 1
+"""Of the streams spawned from a query's seed: the order of its inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What earlier planning left.
+
+    Attributes:
+        journal: Of earlier measurements of the same query; None: there are none, and what is
+            measured is forgotten.
+        outputs: Of operators, shared by queries; None: none, and they are forgotten.
+        bills: Of earlier queries of the same pipeline.
+        history: What earlier queries on the same pipeline measured, the newest first.
+    """
+
+    journal: Journal | None = None
+    outputs: EntryStore | None = None
+    bills: tuple[Cost, ...] = ()
+    history: tuple[QueryRecord, ...] = ()
+
+
+def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a default
+    query: Query,
+    infrastructure: Infrastructure,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    observer: Observer | None = None,
+    *,
+    kept: Kept | None = None,
+    executor: Executor | None = None,
+) -> PlanningResult:
+    """Give the plans of a query, searched for in this process.
+
+    Args:
+        query: What to plan.
+        infrastructure: Where it may run.
+        pipeline: Of the query; what it needs once is prepared first.
+        dataset: To profile on.
+        observer: Hears of progress and may cancel; None: nobody.
+        kept: Of earlier planning; None: nothing.
+        executor: Runs operators; None: this process does.
+    """
+    # scipy's and the planner's imports take a second: the service's process spares it
+    from planner.forecasting import Probes, from_earlier
+    from planner.limits import Budget
+    from planner.search import SearchSettings, search
+
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    kept = kept or Kept()
+    clock = SystemClock()
+    drawing = drawing_of(query, pipeline, dataset)
+    evaluator = Profiler(
+        pipeline=pipeline,
+        dataset=dataset,
+        order=drawing.order,
+        executor=executor or InProcess(clock),
+        journal=kept.journal or MemoryJournal(),
+        cache=PrefixCache(store=kept.outputs),
+    )
+    return search(
+        query,
+        infrastructure,
+        evaluator,
+        Betting(groups=drawing.groups),
+        settings=SearchSettings(
+            forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
+        ),
+        observer=Unobserved() if observer is None else observer,
+        clock=clock,
+        history=kept.history,
+    )
+
+
+def drawing_of(query: Query, pipeline: Pipeline, dataset: Dataset) -> Drawing:
+    """Give the order in which a query's inputs are drawn: equal queries, equal orders."""
+    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
+    features = features_of(pipeline, (example.input for example in dataset.examples))
+    return random_drawing(features, len(dataset), rng)
