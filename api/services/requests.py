@@ -99,6 +99,10 @@ class Requests:
         name = str(record.spec["pipeline"])
         example = await self._example(name, call.example)
         input = call.input if example is None else example.input
+        # It may have been taken down since the query was read.
+        if not serves(self.deployer, query_id):
+            reason = f"query {query_id} has no deployment at this moment"
+            raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         plan_id = self.deployer.status(query_id).plan_id
         result = await self.deployer.request(query_id, input, timeout_s=call.timeout_s)
         score = None
