@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil, fsum, sqrt
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from pipelines.profile import FloatArray
 from pipelines.slo import Estimate, LatencyStatistic
@@ -121,11 +121,11 @@ def _shrink(n: int, population: int) -> float:
 
 
 def _t(n: int, confidence: float) -> float:
-    return float(stats.t.ppf((1 + confidence) / 2, max(n - 1, 1)))
+    return float(stdtrit(max(n - 1, 1), (1 + confidence) / 2))
 
 
 def _wilson(mean: float, n: float, confidence: float) -> tuple[float, float]:
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = float(ndtri((1 + confidence) / 2))
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
     return centre - half, centre + half
@@ -146,10 +146,12 @@ def _order_statistics(
     number B is <= Q and B' is < Q (without ties); X_(j) <= Q if B >= j, Q <= X_(k) if B' < k.
     j = 0 stands for no lower bound.
     """
+    from scipy.stats import hypergeom  # seconds to import, and explanations need none
+
     rank = max(ceil(quantile * population - 1e-9), 1)
     counts = np.arange(n + 1)
-    at_most = stats.hypergeom.cdf(counts, population, rank, n)  # Pr[B <= count]
-    before = stats.hypergeom.cdf(counts, population, rank - 1, n)  # Pr[B' <= count]
+    at_most = hypergeom.cdf(counts, population, rank, n)  # Pr[B <= count]
+    before = hypergeom.cdf(counts, population, rank - 1, n)  # Pr[B' <= count]
     tail = (1 - confidence) / 2
     reaching = np.flatnonzero(before[:n] >= 1 - tail)
     k = int(reaching[0]) + 1 if len(reaching) else n

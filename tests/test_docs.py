@@ -41,11 +41,11 @@ def commands() -> dict[str, Any]:
 
 
 def walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - click's or typer's
-    children = getattr(command, "commands", {})
-    if not children:
+    if not hasattr(command, "list_commands"):
         yield name, command
-    for child, below in children.items():
-        yield from walk(f"{name} {child}", below)
+        return
+    for child in command.list_commands(None):
+        yield from walk(f"{name} {child}", command.get_command(None, child))
 
 
 def test_every_command_has_help() -> None:

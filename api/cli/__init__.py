@@ -21,7 +21,7 @@ from api.cli import (
     questions,
     service,
     serving,
-    study,
+    studies,
     verifying,
 )
 from api.cli.exits import EPILOG
@@ -68,7 +68,7 @@ for _group in (
     doctor,
     history,
     verifying,
-    study,
+    studies,
 ):
     _group.register(app)
 

@@ -10,7 +10,6 @@ import typer
 import yaml
 
 from api.cli.command import command
-from api.cli.exits import EPILOG
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.cli.study_dispatch import dispatch
@@ -37,16 +36,16 @@ from studies.trace_progress import TraceProgress
 _TENTHS = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group to the application."""
-    group = typer.Typer(help="Measure and compare offline.", epilog=EPILOG, no_args_is_help=True)
-    command(group, "trace")(trace)
-    command(group, "ilp")(ilp)
-    command(group, "dispatch")(dispatch)
-    command(group, "live")(live_dispatch)
-    command(group, "profiling")(profiling)
-    command(group, "planning")(planning)
-    app.add_typer(group, name="study")
+def group() -> typer.Typer:
+    """Give the group of studies."""
+    made = typer.Typer()
+    command(made, "trace")(trace)
+    command(made, "ilp")(ilp)
+    command(made, "dispatch")(dispatch)
+    command(made, "live")(live_dispatch)
+    command(made, "profiling")(profiling)
+    command(made, "planning")(planning)
+    return made
 
 
 def trace(

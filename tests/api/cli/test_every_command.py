@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -76,3 +80,16 @@ def test_every_command_has_help_with_the_exit_codes() -> None:
         assert "Exit codes: 0 ok, 1 internal error or no service, 2 bad input" in text, name
         if name != "study":
             assert "--json" in text
+
+
+def test_commands_do_not_wait_for_the_libraries_of_studies_and_models() -> None:
+    told = "import sys, api.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
+    heavy = ("torch", "gpytorch", "sklearn", "numba", "scipy.stats", "studies")
+    done = subprocess.run(
+        [sys.executable, "-c", told, *heavy],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
