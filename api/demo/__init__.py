@@ -41,7 +41,7 @@ from api.schemas import QueryView
 from pipelines.clock import Clock, SystemClock
 from pipelines.infrastructure import Infrastructure
 
-REQUESTS_PER_QUERY = 70
+REQUESTS_PER_QUERY = 68
 _PLANNED_WITHIN_S = 120.0
 _DEPLOYED_WITHIN_S = 60.0
 _POLL_S = 0.25

@@ -14,10 +14,10 @@ PLANNING_SEED = 11
 """Of the inputs that are planned on."""
 HELD_OUT_SEED = 12
 """Of the inputs that requests are made of: none of them was planned on."""
-INPUTS = 60
+INPUTS = 48
 _PROFILING_S = 15.0
 """Never reached on an idle computer; a busy one may take this long."""
-_CONFIGURATIONS = 40
+_CONFIGURATIONS = 32
 """Enough for a feasible plan, few enough for a demo."""
 _DEVICE_SPEED = 0.05
 
@@ -42,12 +42,12 @@ def cases() -> tuple[Case, ...]:
     return (
         Case(
             name="frugal",
-            request=_request(SloRequest(accuracy=0.7, latency_s=0.2)),
+            request=_request(SloRequest(accuracy=0.7, latency_s=0.1, cost_usd_per_hour=0.01)),
             ends=Phase.SERVING,
         ),
         Case(
             name="quick",
-            request=_request(SloRequest(accuracy=0.75, latency_s=0.03)),
+            request=_request(SloRequest(accuracy=0.75, latency_s=0.04)),
             ends=Phase.SERVING,
         ),
         Case(

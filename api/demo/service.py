@@ -56,6 +56,8 @@ def running_service(infrastructure: Infrastructure, clock: Clock) -> Iterator[Cl
             "CIRCINUS_TOKEN": token,
             "CIRCINUS_INFRASTRUCTURE": str(tiers),
             "CIRCINUS_EXTRA_PIPELINES": "",
+            # What was planned is compared with what it gives: nothing is replanned meanwhile.
+            "CIRCINUS_DRIFT_S": "3600",
         }
         process = _start(settings, log)
         try:
