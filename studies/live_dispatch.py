@@ -5,6 +5,9 @@
 Starts a worker process per instance, each emulating its type's measured latencies, and sends
 Poisson load through `deploy.pool_dispatcher`; then simulates the very same arrivals. Phases:
 direct calls beside dispatched ones; the load; an overload; the load while two workers die.
+
+A call as a whole should take what was measured: workers sleep so many seconds less what a call
+takes besides, the median of direct calls before everything else.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ _POLICY = PlanAhead(xi=0.98)  # the way through gRPC is not quite even
 _WARM_UP = 300
 _LATE_FACTOR = 20.0  # of the QoS: then a request is given up
 _DRAWN = 80_000
+_CALLS, _DIRECT_S = 200, 0.005  # short calls, to see what a call takes besides
 _RECOVERY_S, _CALM_S = 5.0, 15.0  # after an overload: to recover, and then to be looked at
 
 Tell = Callable[[str, dict[str, object]], None]
@@ -154,6 +158,7 @@ class Pooled:
         self.processes: list[Process] = []
         self.clients: list[WorkerClient] = []
         self.watchers: list[asyncio.Task[None]] = []
+        self.call_s = 0.0
 
     async def start(self) -> None:
         """Start a process per instance, one after the other."""
@@ -179,6 +184,7 @@ class Pooled:
             self.clients.append(client)
             self.dispatcher.add(client, type)
             self.watchers.append(asyncio.create_task(self._watch(process, address)))
+        self.call_s = float(np.median(await self._direct_s())) - _DIRECT_S
 
     async def stop(self) -> None:
         """End all processes."""
@@ -209,7 +215,8 @@ class Pooled:
         return outcome
 
     async def _one(self, request: int, place: int, outcome: Outcome) -> None:
-        inputs = {INPUT: encode(self.draws.service_s[request].tolist())}
+        seconds = np.maximum(self.draws.service_s[request] - self.call_s, 0.0)
+        inputs = {INPUT: encode(seconds.tolist())}
         size = float(self.draws.table.batches[self.draws.rows[request]])
         try:
             answer = await self.dispatcher.request(_OPERATOR, inputs, size=size)
@@ -223,23 +230,33 @@ class Pooled:
         await process.wait()
         self.dispatcher.remove(address)
 
-    async def overhead_ms(self, calls: int = 200) -> dict[str, float]:
+    async def overhead_ms(self) -> dict[str, float]:
         """Give what a call takes beyond the operator's seconds, direct and dispatched."""
-        inputs = {INPUT: encode([0.005] * len(self.draws.table.kinds))}
-        direct, dispatched = [], []
-        for call in range(calls):
-            client = self.clients[call % len(self.clients)]
+        direct = await self._direct_s()
+        dispatched = []
+        for _ in range(_CALLS):
             began = _CLOCK.now()
-            await client.run((_OPERATOR,), inputs, (_OPERATOR,), timeout_s=5)
-            direct.append(_CLOCK.now() - began)
-            began = _CLOCK.now()
-            await self.dispatcher.request(_OPERATOR, inputs, size=5.0)
+            await self.dispatcher.request(_OPERATOR, self._short(), size=5.0)
             dispatched.append(_CLOCK.now() - began)
         return {
             "direct_p50_ms": round(float(np.median(direct)) * 1e3, 3),
             "dispatched_p50_ms": round(float(np.median(dispatched)) * 1e3, 3),
             "added_p50_ms": round(float(np.median(dispatched) - np.median(direct)) * 1e3, 3),
+            "call_ms": round(self.call_s * 1e3, 3),
         }
+
+    async def _direct_s(self) -> list[float]:
+        """Give the seconds of short calls past the dispatcher."""
+        taken = []
+        for call in range(_CALLS):
+            client = self.clients[call % len(self.clients)]
+            began = _CLOCK.now()
+            await client.run((_OPERATOR,), self._short(), (_OPERATOR,), timeout_s=5)
+            taken.append(_CLOCK.now() - began)
+        return taken
+
+    def _short(self) -> dict[str, bytes]:
+        return {INPUT: encode([_DIRECT_S] * len(self.draws.table.kinds))}
 
 
 async def _measure(draws: Draws, study: LiveStudy, tell: Tell) -> None:

@@ -42,7 +42,7 @@ def cases() -> tuple[Case, ...]:
     return (
         Case(
             name="frugal",
-            request=_request(SloRequest(accuracy=0.7, latency_s=0.1, cost_usd_per_hour=0.01)),
+            request=_request(SloRequest(accuracy=0.7, latency_s=0.2)),
             ends=Phase.SERVING,
         ),
         Case(
