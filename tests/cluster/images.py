@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from pipelines.catalog.digits.classifying import prepare_models
 from pipelines.catalog.digits.model_store import user_store
 from tests.cluster import programs, real_nodes
 from tests.cluster.real_nodes import RealNode
@@ -81,6 +82,7 @@ def environment(folder: Path) -> Iterator[Path]:
     """Give a folder with this environment's packages and prepared models, as images expect it."""
     packages, cache = folder / "site-packages", folder / "cache" / "circinus" / "digits"
     packages.mkdir(parents=True)
+    prepare_models()
     store = user_store().folder
     shutil.copytree(store, cache / store.name)
     for file in cache.rglob("*"):
