@@ -32,6 +32,8 @@ def test_a_cluster_that_ends_with_running_pods_leaves_nothing_and_others_alone(
         eventually(runs, "a running pod", timeout_s=120)
         assert traces(folder)
 
+    # The kernel takes a namespace's interfaces down a moment after the namespace is gone.
+    eventually(lambda: traces(folder) == [], f"no trace of {folder}", timeout_s=30)
     assert traces(folder) == []
     assert [node for node in real_cluster.nodes if not Path(node.folder).exists()] == []
 
