@@ -18,7 +18,9 @@ from api.schemas.explanation import ReplanData
 from pipelines.errors import InvalidInput
 
 _FORM = "0.8x, +2, -2 or 5"
-Figure = str
+Accuracy = Annotated[str, typer.Option("--accuracy", help=f"Other accuracy SLO: {_FORM}.")]
+Latency = Annotated[str, typer.Option("--latency", help=f"Other latency SLO in seconds: {_FORM}.")]
+Cost = Annotated[str, typer.Option("--cost", help=f"Other cost SLO in USD per hour: {_FORM}.")]
 Pairs = list[str] | None
 
 
@@ -44,15 +46,9 @@ def explain(
 def whatif(
     screen: Screen,
     query_id: QueryId,
-    accuracy: Annotated[
-        Figure, typer.Option("--accuracy", help=f"Other accuracy SLO: {_FORM}.")
-    ] = "",
-    latency: Annotated[
-        Figure, typer.Option("--latency", help=f"Other latency SLO in seconds: {_FORM}.")
-    ] = "",
-    cost: Annotated[
-        Figure, typer.Option("--cost", help=f"Other cost SLO in USD per hour: {_FORM}.")
-    ] = "",
+    accuracy: Accuracy = "",
+    latency: Latency = "",
+    cost: Cost = "",
     price: Annotated[
         Pairs, typer.Option("--price", help="Other price of a tier, such as cloud=2x.")
     ] = None,
@@ -92,15 +88,9 @@ def whatif(
 def replan(
     screen: Screen,
     query_id: QueryId,
-    accuracy: Annotated[
-        Figure, typer.Option("--accuracy", help=f"Other accuracy SLO: {_FORM}.")
-    ] = "",
-    latency: Annotated[
-        Figure, typer.Option("--latency", help=f"Other latency SLO in seconds: {_FORM}.")
-    ] = "",
-    cost: Annotated[
-        Figure, typer.Option("--cost", help=f"Other cost SLO in USD per hour: {_FORM}.")
-    ] = "",
+    accuracy: Accuracy = "",
+    latency: Latency = "",
+    cost: Cost = "",
     examples: Annotated[
         int | None, typer.Option("--examples", help="Number of examples to profile on instead.")
     ] = None,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from deploy.kubernetes.api import Object
+from deploy.kubernetes.hardened import container_rights, pod_rights, storage
 from deploy.kubernetes.worker_objects import MANAGED_BY, QUERY_LABEL
 from pipelines import checks
 
 COMPONENT = {"app.kubernetes.io/component": "benchmark"}
-_USER = 10001
 _KEPT_S = 3600
 _LONGEST_S = 1800
 _PULL_POLICIES = ("IfNotPresent", "Always", "Never")
@@ -80,22 +80,10 @@ def benchmark_job(settings: BenchmarkSettings) -> Object:
 
 
 def _pod(settings: BenchmarkSettings) -> Object:
-    mounts: list[Object] = [{"name": "scratch", "mountPath": "/tmp"}]
-    volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
-    if settings.environment is not None:
-        mounts.append({"name": "environment", "mountPath": "/opt/environment", "readOnly": True})
-        path = {"path": settings.environment, "type": "Directory"}
-        volumes.append({"name": "environment", "hostPath": path})
+    mounts, volumes = storage(settings.environment)
     return {
+        **pod_rights(),
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         "containers": [_container(settings, mounts)],
         "volumes": volumes,
     }
@@ -118,10 +106,6 @@ def _container(settings: BenchmarkSettings, mounts: list[Object]) -> Object:
             "limits": {"memory": "1Gi"},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_rights(),
         "volumeMounts": mounts,
     }

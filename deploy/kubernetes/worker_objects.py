@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
-from pathlib import Path
 
 from deploy.emulation import emulated_speed
 from deploy.instances import InstanceKey, InstanceSpec
 from deploy.kubernetes.api import FIELD_MANAGER, Object
+from deploy.kubernetes.hardened import TLS_FOLDER, container_rights, pod_rights, storage
 from deploy.kubernetes.nodes import TIER_LABEL
 from deploy.kubernetes.quantities import quantity
 from deploy.shares import Pace, enforcement_for
@@ -28,8 +28,8 @@ QUERY_LABEL, PLAN_LABEL = "circinus.io/query", "circinus.io/plan"
 INSTANCE_ANNOTATION = "circinus.io/instance"
 PORT_NAME = "worker"
 PORT, HEALTH_PORT = 50051, 50052
-TLS_FOLDER = Path("/etc/circinus-tls")
-_USER = 10001
+GRACE_S = 15
+_START_S = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,43 +110,22 @@ def _labels(spec: InstanceSpec) -> dict[str, str]:
 
 
 def _pod(spec: InstanceSpec, shape: WorkerShape) -> Object:
-    mounts: list[Object] = [
-        {"name": "tls", "mountPath": str(TLS_FOLDER), "readOnly": True},
-        {"name": "scratch", "mountPath": "/tmp"},
-    ]
-    volumes: list[Object] = [
-        # Not root, so the group of the pod has to be able to read the key.
-        {"name": "tls", "secret": {"secretName": shape.tls_secret, "defaultMode": 0o440}},
-        {"name": "scratch", "emptyDir": {}},
-    ]
-    if shape.environment is not None:
-        mounts.append({"name": "environment", "mountPath": "/opt/environment", "readOnly": True})
-        path = {"path": shape.environment, "type": "Directory"}
-        volumes.append({"name": "environment", "hostPath": path})
+    mounts, volumes = storage(shape.environment, shape.tls_secret)
     return {
+        **pod_rights(shares_files=True),
         "nodeSelector": {TIER_LABEL: spec.tier.name},
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 15,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "terminationGracePeriodSeconds": GRACE_S,
         "containers": [_container(spec, shape, mounts)],
         "volumes": volumes,
     }
 
 
 def _container(spec: InstanceSpec, shape: WorkerShape, mounts: list[Object]) -> Object:
-    probe = {"grpc": {"port": HEALTH_PORT}}
     return {
         "name": "worker",
         "image": shape.image,
         "imagePullPolicy": shape.pull_policy,
-        "args": _options(spec, shape).arguments(),
+        "args": worker_arguments(spec, allow_import=shape.allow_import, cgroups=False),
         "ports": [{"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}],
         # No CPU limit: a worker starts free of its share, and keeps to it by itself afterwards.
         "resources": {
@@ -156,23 +135,34 @@ def _container(spec: InstanceSpec, shape: WorkerShape, mounts: list[Object]) -> 
             },
             "limits": {"memory": shape.machine_memory},
         },
-        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": 180},
-        "readinessProbe": {**probe, "periodSeconds": 2, "timeoutSeconds": 2},
-        "livenessProbe": {**probe, "periodSeconds": 20, "timeoutSeconds": 5},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **worker_probes(start_s=_START_S),
+        "securityContext": container_rights(),
         "volumeMounts": mounts,
     }
 
 
-def _options(spec: InstanceSpec, shape: WorkerShape) -> WorkerOptions:
-    enforcement = enforcement_for(spec.operators, spec.share, cgroups=False)
-    return WorkerOptions(
+def worker_probes(start_s: int) -> Object:
+    """Give the probes of a worker, which has so many seconds to start."""
+    probe = {"grpc": {"port": HEALTH_PORT}}
+    return {
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": start_s},
+        "readinessProbe": {**probe, "periodSeconds": 2, "timeoutSeconds": 2},
+        "livenessProbe": {**probe, "periodSeconds": 20, "timeoutSeconds": 5},
+    }
+
+
+def worker_arguments(spec: InstanceSpec, *, allow_import: bool, cgroups: bool) -> list[str]:
+    """Give the command line of a worker in a pod.
+
+    Args:
+        spec: What it serves.
+        allow_import: Whether it may load `module:attribute`.
+        cgroups: Whether the pod's limit keeps it to its share; else it does so by itself.
+    """
+    enforcement = enforcement_for(spec.operators, spec.share, cgroups=cgroups)
+    options = WorkerOptions(
         pipeline=spec.pipeline_reference,
-        allow_import=shape.allow_import,
+        allow_import=allow_import,
         operators=tuple(operator.name for operator in spec.operators),
         configuration=spec.configuration.as_dict(),
         tier=spec.tier.name,
@@ -181,6 +171,7 @@ def _options(spec: InstanceSpec, shape: WorkerShape) -> WorkerOptions:
         health=f"0.0.0.0:{HEALTH_PORT}",
         tls=replace(files_in(TLS_FOLDER), server_name=None),
     )
+    return options.arguments()
 
 
 def _milli(machine: Decimal, share: float) -> str:
