@@ -41,10 +41,13 @@ from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting
 
 _MOST_CANDIDATES = 7_000
+_STEP_PART = 8  # of the inputs met: what is known well takes more to move
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.05, 0.002, 0.003
 """How accuracies differ between queries: see `KnobKernel.own` and `shift`; variance of the mean of
 a configuration between them."""
+_HARDLY = 0.01  # chance at which the last configurations that may be measured are left
+_COST_DEVIATION = 0.4  # of the log of costs: shares come in steps, and caution raises them
 _TINY = 1e-12
 _DECISION_S = 1e-6  # what measuring costs at least: nothing is free
 _SECONDS_PER_HOUR = 3600.0
@@ -146,7 +149,8 @@ class MultiFidelity:
         self._knobs = indices_of(setting.space, self._numbers)
         m = len(self._numbers)
         self._inputs = np.zeros(m, dtype=np.int64)
-        self._open = np.ones(m, dtype=np.bool_)
+        self._unknown = np.ones(m, dtype=np.bool_)  # neither failed nor measured on all inputs
+        self._open = self._unknown.copy()  # of these, what limits still let one measure
         self._scores: dict[int, FloatArray] = {}
         self._increments: list[Increment] = []
         self._noise = NoiseModel(shared=0.2 if settings.paired else 0.0)
@@ -166,6 +170,7 @@ class MultiFidelity:
         self._waiting: int | None = None  # would be announced if the scout had met enough
         self._looked: _Look | None = None
         self._tried: set[int] = set()
+        self._limited = False  # whether no further configuration may be measured
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
         self._targets = _targets(settings.minimum, setting.population)
@@ -184,10 +189,13 @@ class MultiFidelity:
             return self._scouting(self._waiting)
         look = self._look()
         utility, inputs = self._valued(look)
+        utility = utility + self._log_affordable(look)
         if self._best_cost is not None:
             utility = self._worth_going_on(utility, look)
         best = int(np.argmax(utility))
-        if utility[best] == -inf:
+        if utility[best] == -inf or (
+            self._limited and self._chance_of(self._open, look, widened=1.0) < _HARDLY
+        ):
             return None
         return Proposal(
             number=self._numbers[best],
@@ -201,9 +209,10 @@ class MultiFidelity:
         self._tried.add(row)
         most = self._setting.scene.query.limits.configurations
         if most is not None and len(self._tried) >= most:
+            self._limited = True
             self._open &= np.isin(np.arange(len(self._open)), list(self._tried))
         if seen is None:
-            self._open[row] = False
+            self._unknown[row] = self._open[row] = False
             return Verdict.UNDECIDED
         for knob, value in enumerate(self._knobs[row]):
             self._values_seen[knob][value] = True
@@ -212,7 +221,7 @@ class MultiFidelity:
         announced = Verdict.ABOVE in (verdict, seen.verdict)
         self._best_cost = seen.best_cost
         if seen.inputs >= self._setting.population:
-            self._open[row] = False
+            self._unknown[row] = self._open[row] = False
         return Verdict.ABOVE if announced else Verdict.UNDECIDED
 
     def _recall(self, earlier: Sequence[Recalled]) -> None:
@@ -359,7 +368,7 @@ class MultiFidelity:
         settings, met = self._settings, int(self._inputs[row])
         if not settings.fidelities:
             return max(wanted, met + 1)
-        step = settings.first if met == 0 else settings.step
+        step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
         return max(min(wanted, met + step), met + 1)
 
     def _judged(self, row: int, seen: Observation) -> Verdict:
@@ -409,6 +418,10 @@ class MultiFidelity:
     def _again(self, row: int, inputs: int) -> Proposal:
         return Proposal(number=self._numbers[row], inputs=inputs)
 
+    def _is_over(self, look: _Look) -> bool:
+        """Give whether the last configurations that may be measured are hardly worth it."""
+        return self._limited and self._chance_of(self._open, look, widened=1.0) < _HARDLY
+
     def _chance(self, look: _Look) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.
 
@@ -416,10 +429,29 @@ class MultiFidelity:
         """
         if not self._whole or not all(seen.all() for seen in self._values_seen):
             return None
-        accurate = log_ndtr((look.mean - self._slo.accuracy) / (2 * np.sqrt(look.variance)))
+        return self._chance_of(self._unknown, look, widened=2.0)
+
+    def _chance_of(self, rows: npt.NDArray[np.bool_], look: _Look, *, widened: float) -> float:
+        above = look.mean - self._slo.accuracy
+        accurate = log_ndtr(above / (widened * np.sqrt(look.variance)))
         ahead = log(self._slo.latency_s) - look.seconds.log_latency
-        fast = log_ndtr(ahead / (2 * np.sqrt(look.seconds.log_variance + _TINY)))
-        return min(float(np.exp((accurate + fast)[self._open]).sum()), 1.0)
+        fast = log_ndtr(ahead / (widened * np.sqrt(look.seconds.log_variance + _TINY)))
+        cheap = self._log_affordable(look, widened=widened)
+        return min(float(np.exp((accurate + fast + cheap)[rows]).sum()), 1.0)
+
+    def _log_affordable(self, look: _Look, *, widened: float = 1.0) -> FloatArray:  # (C,)
+        """Give the log of the chance that the cheapest deployment meets the cost SLO."""
+        bound = self._slo.cost_usd_per_hour
+        cost = look.seconds.share_cost
+        priced = any(t.price_usd_per_hour > 0 for t in self._setting.scene.infrastructure.tiers)
+        if bound is None or not priced:
+            return np.zeros(len(cost))
+        # Where latency is likely missed there is no cost: the latency SLO says so already.
+        known = np.isfinite(cost)
+        deviation = np.sqrt(look.seconds.log_variance + _COST_DEVIATION**2)
+        with np.errstate(divide="ignore"):
+            ahead = np.log(bound) - np.log(np.where(known, np.maximum(cost, _TINY), 1.0))
+        return np.where(known, log_ndtr(ahead / (widened * deviation)), 0.0)
 
 
 def _expected_saving(best: float, seconds: Seconds) -> FloatArray:  # (C,)

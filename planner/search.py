@@ -44,6 +44,7 @@ from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting, StrategyFactory
 
 _PROBE_STREAM = 1
+_RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 
 
@@ -199,6 +200,7 @@ class _Search:
         asked = settings.forecast
         self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = 0  # inputs that the configuration being measured had met before
+        self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
         self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
@@ -276,7 +278,14 @@ class _Search:
         return tuple(plan for plan in self._plans if plan.configuration != mine)
 
     def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
-        """Tighten a configuration's plans as far as the interval of its latency allows."""
+        """Tighten a configuration's plans as far as the interval of its latency allows.
+
+        One that gave none is not tried again before it has met so many more inputs that it may.
+        """
+        inputs, number = measured.inputs, measured.number
+        all_met = inputs >= self._evaluator.population
+        if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
+            return ()
         scene = cautious(
             self._scene,
             self._bench.placements,
@@ -285,13 +294,16 @@ class _Search:
             population=self._evaluator.population,
             confidence=self._settings.caution,
         )
-        return feasible_plans(
+        plans = feasible_plans(
             scene,
             self._bench.placements,
             measured,
             population=self._evaluator.population,
             most=self._settings.most_plans,
         )
+        if not plans:
+            self._unable[number] = inputs
+        return plans
 
     @property
     def _cheapest(self) -> float:
@@ -314,8 +326,8 @@ class _Search:
     def _settled(self, proposal: Proposal | None) -> _Stop | None:
         count, size = self._count, self._space.size
         if proposal is None and count < size:
-            because = f"nothing more worth measuring after {count} of {size} configurations"
-            return _Stop(_Kind.LIMIT, because)
+            nothing = f"nothing more worth measuring after {count} of {size} configurations"
+            return _Stop(_Kind.LIMIT, self._reached() or nothing)
         if proposal is None:
             failed = f", {len(self._failed)} of them failed" if self._failed else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")

@@ -165,6 +165,29 @@ def test_the_number_of_configurations_is_a_limit() -> None:
     assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 3)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_on_configurations_does_not_make_a_query_infeasible(seed: int) -> None:
+    """The models speak of what may no longer be measured, too."""
+    seconds = additive([[0.001, 0.002, 0.004, 0.005]] * 5)  # 1,024 configurations
+    accuracy = additive([[0.1, 0.12, 0.14, 0.19]] * 5)
+    evaluator = SyntheticEvaluator(chain(*[4] * 5), accuracy, seconds, noise=0.2)
+    slo = Slo(accuracy=0.9, latency_s=0.026)  # the last values of nearly all knobs
+    limits = PlanningLimits(profiling_s=1000.0, configurations=32)
+    query = Query(pipeline="synthetic", slo=slo, limits=limits, seed=seed)
+    settings = SearchSettings(minimum=10)
+    assert _search(query, evaluator, settings=settings).outcome is not Outcome.INFEASIBLE
+
+
+def test_what_may_no_longer_be_measured_is_not_waited_for() -> None:
+    weights = [[0.01, 0.02, 0.04, 0.05]] * 5
+    evaluator = SyntheticEvaluator(chain(*[4] * 5), additive(weights), additive(weights))
+    limits = PlanningLimits(profiling_s=1000.0, configurations=8)
+    result = _search(_query(0.95, 1.0, limits=limits), evaluator)
+    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 8)
+    assert result.stopped_because == "limit configurations reached"
+    assert result.inputs < 8 * evaluator.population / 2
+
+
 @dataclass
 class _Recorder:
     """An observer that lets time pass and can cancel."""

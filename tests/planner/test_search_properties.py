@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -11,17 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.configuration import Configuration, ConfigurationSpace
+from pipelines.dataset import Dataset, Example
 from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.latency import Work, request_seconds
+from pipelines.operators import Knob, OperatorFunction, Settings
+from pipelines.payload import Payload
+from pipelines.pipeline import Pipeline
 from pipelines.plan import Plan, cost_usd_per_hour
 from pipelines.profile import Profile
 from pipelines.query import PlanningLimits, Query
 from pipelines.slo import Slo
+from planner.cmbo import CmboFactory
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import Outcome, PlanningResult
 from planner.search import SearchSettings, search
 from planner.space import indices_of
+from planner.strategy import StrategyFactory
+from profiler.prefix_cache import PrefixCache
 from profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
+from tests.profiler.synthetic import Bench
 
 GRAPH = chain(3, 4)
 SPACE = ConfigurationSpace(GRAPH)
@@ -117,3 +127,44 @@ def test_the_same_seed_gives_the_same_result_whatever_fails(
 ) -> None:
     none: frozenset[int] = frozenset()
     assert _searched(slo, failing, none, seed) == _searched(slo, failing, none, seed)
+
+
+@pytest.mark.parametrize("strategy", [CmboFactory(), MultiFidelityFactory()])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_input_of_a_configuration_is_measured_twice(
+    seed: int, strategy: StrategyFactory
+) -> None:
+    """Nor is any operator's call repeated that the cache holds."""
+    bench = Bench()
+    calls: Counter[tuple[str, float]] = Counter()
+
+    def counting(name: str) -> OperatorFunction:
+        def run(inputs: Payload, settings: Settings) -> Payload:
+            assert isinstance(inputs, float)
+            output = 10 * inputs + float(settings["by"])
+            calls[name, output] += 1
+            return output
+
+        return run
+
+    by = Knob(name="by", values=(0, 1, 2, 3))
+    first = bench.operator("first", counting("first"), knobs=(by,))
+    second = bench.operator("second", counting("second"), knobs=(by,), after=("first",))
+    pipeline = Pipeline(name="counted", operators=(first, second), score=_sum_of_knobs)
+    examples = tuple(Example(input=float(i), expected=None) for i in range(40))
+    dataset = Dataset(name="d", examples=examples)
+    profiler = bench.profiler(pipeline, dataset, cache=PrefixCache())
+    slo = Slo(accuracy=0.7, latency_s=10.0)
+    query = Query(pipeline="counted", slo=slo, seed=seed, limits=PlanningLimits(profiling_s=1e4))
+    result = search(query, TIERS, profiler, TTest(), settings=SearchSettings(strategy=strategy))
+    assert result.outcome is Outcome.FEASIBLE
+    assert result.inputs > 40  # several configurations, some of them asked again
+    # Of each setting of an operator the first call, of the first input, is a warm-up.
+    after = {"first": 10, "second": 100}
+    assert max(count for (name, output), count in calls.items() if output >= after[name]) == 1
+
+
+def _sum_of_knobs(output: Payload, expected: Payload) -> float:
+    assert isinstance(output, float)
+    number, first, second = int(output) // 100, int(output) // 10 % 10, int(output) % 10
+    return float(np.clip((first + second + number % 3 - 1) / 6, 0.0, 1.0))
