@@ -49,10 +49,9 @@ class Span:
     confidence: float
 
 
-SPAN = Span(configurations=(12, 20, 50), inputs=(3.5, 6.4, 10), confidence=0.8)
-"""Of `cmbo` with a patience of 12 and verdicts by betting, on the reference trace
-(docs/studies/profiling.md): 30 queries took 13 to 51 configurations (median 20), each on 46 to 124
-of 160 inputs (median 81)."""
+SPAN = Span(configurations=(18, 40, 65), inputs=(0.3, 0.65, 1.0), confidence=0.8)
+"""Of `multi_fidelity` with a patience of 25, on the reference trace: 14 queries took 18 to 64
+configurations (median 40), each on 4 to 12 of 160 inputs (median 8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

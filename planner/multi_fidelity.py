@@ -243,7 +243,8 @@ class MultiFidelity:
         self._inputs[row] = seen.inputs
         configuration = self._setting.space.configuration(self._numbers[row])
         self._spread.add(lineage_cells(self._setting.scene.graph, configuration), seen.work)
-        self._seconds.consider(seen.work)
+        if not len(before):  # more inputs seldom change where a configuration is best
+            self._seconds.consider(seen.work)
         self._seconds.observe(row, seen.work, seen.latency_s)
         if seen.inputs > len(before):
             deviation = self._noise.deviation(float(self._accuracy.mean[row]))

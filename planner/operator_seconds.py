@@ -36,7 +36,7 @@ _OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.004, 0.1, 0.01
 of the mean of a cell between them."""
 _PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with what is seen; few inputs show no spikes
 _MOST_CORRECTION = 1.5  # of the mean of a log-normal over its median, in logs
-_MOST_PLACEMENTS = 12  # that candidates are composed for
+_MOST_PLACEMENTS = 8  # that candidates are composed for
 _MOST_CONSIDERED = 8  # of recalled configurations, to find good placements
 
 

@@ -9,11 +9,12 @@ over all placements at full shares, and the probability is that of meeting the S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -181,7 +182,7 @@ class _Search:
             evaluator=evaluator,
             rule=rule,
             looks=settings.looks,
-            must_stop=self._must_stop,
+            must_stop=_weakly(self._must_stop),
         )
         setting = Setting(
             space=self._space,
@@ -422,6 +423,17 @@ class _Search:
         if self._plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
+
+
+def _weakly(asked: Callable[[int], bool]) -> Callable[[int], bool]:
+    """Give a call that does not keep its object: a search's models are large, and go with it."""
+    method = WeakMethod(asked)
+
+    def ask(inputs: int) -> bool:
+        bound = method()
+        return bound is None or bound(inputs)
+
+    return ask
 
 
 class _Watch:

@@ -21,8 +21,9 @@ from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
 
-_PATIENCE = 12
-"""Configurations without a cheaper plan: each of `cmbo`'s is measured until it is decided."""
+_PATIENCE = 25
+"""Configurations without a cheaper plan: few inputs of each are measured, but planning takes time,
+too."""
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
 
@@ -66,8 +67,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         kept: Of earlier planning; None: nothing.
         executor: Runs operators; None: this process does.
     """
-    # gpytorch takes seconds: the service's process spares it
-    from planner.cmbo import CmboFactory
+    # scipy's parts take long to import: the service's process spares them
     from planner.forecasting import Probes, from_earlier
     from planner.limits import Budget
     from planner.search import SearchSettings, search
@@ -90,9 +90,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         infrastructure,
         evaluator,
         Betting(groups=drawing.groups),
-        # `multi_fidelity` can call a feasible query infeasible: not for users until mended.
         settings=SearchSettings(
-            strategy=CmboFactory(),
             patience=_PATIENCE,
             forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
         ),

@@ -18,7 +18,6 @@ from pipelines.slo import Slo
 from pipelines.trace import load_trace
 from planner.baselines.random import RandomFactory
 from planner.bill import Cost
-from planner.cmbo import CmboFactory
 from planner.forecasting import SPAN, Probes, from_earlier, from_probes, probed
 from planner.limits import Budget
 from planner.result import Phase, PlanningResult, Progress
@@ -209,7 +208,7 @@ def test_what_searches_on_a_trace_cost_lies_within_the_forecast() -> None:
             PRESETS["local"],
             TraceEvaluator(trace, rng.permutation(len(trace.input_bytes))),
             Betting(),
-            settings=SearchSettings(strategy=CmboFactory(), patience=12, forecast=Probes()),
+            settings=SearchSettings(patience=25, forecast=Probes()),
         )
         forecast, paid = result.bill.forecast, result.bill.paid
         assert forecast is not None

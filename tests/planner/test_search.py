@@ -1,5 +1,7 @@
+import gc
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from planner.cmbo import CmboFactory, CmboSettings
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import Outcome, Phase, PlanningResult, Progress
 from planner.search import SearchSettings, search
+from planner.strategy import Setting, Strategy
 from profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -325,6 +328,22 @@ def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object)
         settings=SearchSettings(strategy=strategy),  # type: ignore[arg-type]
     )
     assert result.outcome is not Outcome.INFEASIBLE
+
+
+def test_what_a_search_held_is_freed_with_it() -> None:
+    strategies: list[ref[object]] = []
+
+    def watched(setting: Setting, rng: np.random.Generator) -> Strategy:
+        strategy = MultiFidelityFactory()(setting, rng)
+        strategies.append(ref(strategy))
+        return strategy
+
+    gc.disable()  # reference counts alone: models of many megabytes must not wait for a collection
+    try:
+        _search(_query(), _evaluator(), settings=SearchSettings(strategy=watched))
+        assert [strategy() for strategy in strategies] == [None]
+    finally:
+        gc.enable()
 
 
 def test_what_was_measured_is_told_for_later_queries() -> None:
