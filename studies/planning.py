@@ -7,29 +7,29 @@ deployed, its shares included. Rows are written as runs end.
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pipelines.clock import Clock, SystemClock
+from pipelines.configuration import IndexArray
 from pipelines.evaluation import Verdict
 from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.plan import Plan
 from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
-from pipelines.trace import load_trace
+from pipelines.trace import Trace, load_trace
 from planner.history import QueryRecord
-from planner.result import Progress
 from planner.search import SearchSettings, search
 from planner.strategy import Observation, Proposal, Strategy
 from profiler.strata import profiling_order
+from studies.planning_announced import Recorder
 from studies.planning_contestants import Contestant, contestant, published_count
 from studies.planning_history import earlier_queries, halves
 from studies.planning_truth import Goal, Truth
+from studies.tables import markdown, written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
 """The tier a trace was measured on; the price only scales costs."""
@@ -91,16 +91,7 @@ class PlanningStudy:
 
 def run(study: PlanningStudy, out: Path) -> list[Row]:
     """Give all rows, written to `out/planning.csv` one by one."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with (out / "planning.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-        writer.writeheader()
-        for row in results(study):
-            writer.writerow({name: _text(value) for name, value in asdict(row).items()})
-            file.flush()
-            rows.append(row)
-    return rows
+    return written(results(study), Row, out / "planning.csv")
 
 
 def results(study: PlanningStudy) -> Iterator[Row]:
@@ -144,8 +135,8 @@ def one_run(
     name, who = named
     clock = SystemClock()
     times: list[float] = []
-    recorder = _Recorder(truth=truth, goal=goal, first_only=study.first_only)
-    order = _order(truth, seed, stratified=who.stratified)
+    recorder = Recorder(truth=truth, slo=goal.slo, first_only=study.first_only)
+    order = input_order(truth.trace, seed, stratified=who.stratified)
     evaluator = TraceEvaluator(truth.trace, order, cached=who.cached)
     query = Query(
         pipeline=truth.trace.graph.name,
@@ -168,8 +159,8 @@ def one_run(
         observer=recorder,
         history=history,
     )
-    first = next((seen for seen in recorder.announced if seen.true), None)
-    ratios = [recorder.cost_ratio(mark) for mark in _MARKS_S]
+    first = recorder.first_true
+    ratios = [recorder.cost_ratio(mark, goal.least_cost) for mark in _MARKS_S]
     return Row(
         trace=truth.trace.graph.name,
         strategy=name,
@@ -180,7 +171,7 @@ def one_run(
         history=len(history),
         profiling_seconds=study.budget_s if first is None else first.spent_s,
         found=first is not None,
-        first_answer_true=recorder.announced[0].true if recorder.announced else None,
+        first_answer_true=recorder.first_answer_true,
         steps=len(times) if first is None else first.steps,
         oracle_seconds=goal.oracle_s,
         cost_ratio_5s=ratios[0],
@@ -189,58 +180,6 @@ def one_run(
         proposal_seconds_p50=float(np.median(times)) if times else 0.0,
         proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Announced:
-    spent_s: float
-    steps: int
-    true: bool
-    cost: float
-
-
-@dataclass(slots=True, kw_only=True)
-class _Recorder:
-    """An observer that judges every plan announced by the truth."""
-
-    truth: Truth
-    goal: Goal
-    first_only: bool
-    announced: list[_Announced] = field(default_factory=list)
-    steps: int = 0
-    _inputs: int = -1
-    _judged: dict[str, bool] = field(default_factory=dict)
-
-    def progress(self, progress: Progress) -> None:
-        """Judge the cheapest of the plans found by the latest measurement."""
-        if progress.inputs != self._inputs:
-            self.steps += 1
-            self._inputs = progress.inputs
-        if progress.found:
-            plan = progress.found[0]
-            seen = _Announced(
-                progress.spent_s, self.steps, self._is_true(plan), plan.cost_usd_per_hour
-            )
-            if not self.announced or self.announced[-1] != seen:
-                self.announced.append(seen)
-
-    def cancelled(self) -> bool:
-        """Give whether the first true plan is enough and there."""
-        return self.first_only and any(seen.true for seen in self.announced)
-
-    def cost_ratio(self, mark_s: float) -> float | None:
-        """Give the cost of the cheapest true plan announced by then over the true optimum."""
-        if self.first_only:
-            return None
-        costs = [a.cost for a in self.announced if a.true and a.spent_s <= mark_s]
-        if not costs:
-            return None
-        return min(costs) / self.goal.least_cost if self.goal.least_cost > 0 else 1.0
-
-    def _is_true(self, plan: Plan) -> bool:
-        if plan.id not in self._judged:
-            self._judged[plan.id] = self.truth.satisfies(plan, self.goal.slo)
-        return self._judged[plan.id]
 
 
 class _Timed:
@@ -313,16 +252,12 @@ def summary(rows: Iterable[Row]) -> list[Cell]:
 
 def table(cells: Iterable[Cell]) -> str:
     """Give the cells as a Markdown table."""
-    head = [column.name for column in fields(Cell)]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for cell in cells:
-        values = asdict(cell).values()
-        lines.append("| " + " | ".join(_text(value) for value in values) + " |")
-    return "\n".join(lines)
+    return markdown(cells, Cell)
 
 
-def _order(truth: Truth, seed: int, *, stratified: bool) -> np.ndarray:
-    features = truth.trace.features.astype(float)
+def input_order(trace: Trace, seed: int, *, stratified: bool = True) -> IndexArray:
+    """Give the order in which a run draws the inputs of a trace."""
+    features = trace.features.astype(float)
     usable = stratified and features.shape[1] > 0
     rng = np.random.default_rng([seed, 1])
     return profiling_order(features if usable else None, len(features), rng)
@@ -330,11 +265,3 @@ def _order(truth: Truth, seed: int, *, stratified: bool) -> np.ndarray:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

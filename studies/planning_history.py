@@ -30,7 +30,7 @@ def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
     """Give the trace of one half of the inputs, drawn at random, and that of the other."""
     inputs = np.random.default_rng([seed, _STREAM]).permutation(len(trace.input_bytes))
     middle = len(inputs) // 2
-    return _of_inputs(trace, inputs[:middle]), _of_inputs(trace, inputs[middle:])
+    return of_inputs(trace, inputs[:middle]), of_inputs(trace, inputs[middle:])
 
 
 def earlier_queries(
@@ -72,7 +72,8 @@ def _record(name: str, query: Query, result: PlanningResult) -> QueryRecord:
     )
 
 
-def _of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
+def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
+    """Give the trace of some of the inputs."""
     return replace(
         trace,
         score=trace.score[:, inputs],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipelines import checks
-from pipelines.configuration import ConfigurationSpace
+from pipelines.configuration import ConfigurationSpace, IndexArray
 from pipelines.infrastructure import Infrastructure
 from pipelines.latency import Work, request_seconds
 from pipelines.plan import Plan
@@ -72,31 +72,46 @@ class Truth:
         seconds = request_seconds(
             self.trace.graph, self.infrastructure, self.work(row), plan.deployment
         )
-        accurate = self.accuracy[row] >= slo.accuracy - _SAME
-        return bool(accurate and seconds.mean() <= slo.latency_s * (1 + _SAME))
+        in_time = bool(seconds.mean() <= slo.latency_s * (1 + _SAME))
+        return in_time and self.accurate(plan, slo)
 
-    def goals(self, level: str) -> list[Goal]:
-        """Give the SLOs of a level, one per Pareto point, cheapest point first."""
+    def accurate(self, plan: Plan, slo: Slo) -> bool:
+        """Give whether a plan's configuration is accurate enough."""
+        row = self._row[self._space.number(plan.configuration)]
+        return bool(self.accuracy[row] >= slo.accuracy - _SAME)
+
+    def slos(self, level: str) -> list[Slo]:
+        """Give the SLOs of a level, one per Pareto point, fastest point first."""
         checks.require(level in LEVELS, "slo", f"must be among {', '.join(LEVELS)}", level)
         part, multiple = LEVELS[level]
-        found = []
-        for row in self._pareto():
-            slo = Slo(
+        return [
+            Slo(
                 accuracy=float(part * self.accuracy[row]),
                 latency_s=float(multiple * self.latency_s[row]),
             )
-            feasible = np.flatnonzero(
-                (self.accuracy >= slo.accuracy - _SAME) & (self.latency_s <= slo.latency_s)
-            )
-            found.append(
-                Goal(
-                    level=level,
-                    slo=slo,
-                    oracle_s=float(20 * self.profiling_s[feasible].min()),
-                    least_cost=self._least_cost(slo, feasible),
-                )
-            )
+            for row in self._pareto()
+        ]
+
+    def oracle_s(self, slo: Slo) -> float | None:
+        """Give the seconds of 20 inputs of the cheapest to profile that satisfies; None: none."""
+        feasible = self._feasible(slo)
+        return self._cheapest_s(feasible) if len(feasible) else None
+
+    def goals(self, level: str) -> list[Goal]:
+        """Give the SLOs of a level, one per Pareto point, with what an oracle makes of them."""
+        found = []
+        for slo in self.slos(level):
+            feasible = self._feasible(slo)  # holds the Pareto point
+            oracle_s, least_cost = self._cheapest_s(feasible), self._least_cost(slo, feasible)
+            found.append(Goal(level=level, slo=slo, oracle_s=oracle_s, least_cost=least_cost))
         return found
+
+    def _cheapest_s(self, feasible: IndexArray) -> float:
+        return float(20 * self.profiling_s[feasible].min())
+
+    def _feasible(self, slo: Slo) -> IndexArray:
+        accurate = self.accuracy >= slo.accuracy - _SAME
+        return np.flatnonzero(accurate & (self.latency_s <= slo.latency_s))
 
     def _pareto(self) -> list[int]:
         best, rows = -1.0, []

@@ -13,6 +13,7 @@ from api.cli.command import command
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.cli.study_dispatch import dispatch
+from api.cli.study_drift import drift
 from api.cli.study_ilp import ilp
 from api.cli.study_live_dispatch import live_dispatch
 from api.query_data import load_data
@@ -45,6 +46,7 @@ def group() -> typer.Typer:
     command(made, "live")(live_dispatch)
     command(made, "profiling")(profiling)
     command(made, "planning")(planning)
+    command(made, "drift")(drift)
     return made
 
 

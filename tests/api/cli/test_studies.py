@@ -59,3 +59,21 @@ def test_a_wrong_option_of_the_study_is_bad_input(
     assert result.exit_code == 2
     assert rule.split(": ")[0] in result.stderr
     assert not (folder / "gap").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("--link", "device", "link must be two tiers, by a comma"),
+        ("--left", "1.5", "drift.left must be in (0, 1)"),
+        ("--infrastructure", "moon", "infrastructure must be a file or one of"),
+        ("--trace", "nowhere", "trace must be a readable trace"),
+    ],
+)
+def test_a_wrong_option_of_the_drift_study_is_bad_input(
+    folder: Path, option: str, value: str, rule: str
+) -> None:
+    told = ("--trace", "t", "--drift", "latency", "--out", "drift", option, value)
+    result = invoke("study", "drift", *told)
+    assert result.exit_code == 2
+    assert rule in result.stderr

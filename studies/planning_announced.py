@@ -1,0 +1,94 @@
+"""The plans that a run of planning announces, judged by what is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipelines.plan import Plan
+from pipelines.slo import Slo
+from planner.result import Progress
+from studies.planning_truth import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A plan, and when it was announced.
+
+    Attributes:
+        spent_s: Profiling seconds by then.
+        steps: Measurements by then.
+        true: Whether it truly satisfies the SLO.
+        cost: US dollars per hour.
+    """
+
+    spent_s: float
+    steps: int
+    true: bool
+    cost: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """An observer that judges every plan announced by the truth.
+
+    Attributes:
+        truth: Of the run.
+        slo: Asked for.
+        first_only: Whether the first true plan ends the run.
+        announced: Plans so far, each measurement's cheapest.
+        heard: Whether a search reported anything at all.
+        steps: Measurements so far.
+    """
+
+    truth: Truth
+    slo: Slo
+    first_only: bool
+    announced: list[Announced] = field(default_factory=list)
+    heard: bool = False
+    steps: int = 0
+    _inputs: int = -1
+    _judged: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def first_true(self) -> Announced | None:
+        """The first plan that truly satisfies; None: there was none."""
+        return next((seen for seen in self.announced if seen.true), None)
+
+    @property
+    def first_answer_true(self) -> bool | None:
+        """Whether the first plan announced is true; None: none was announced."""
+        return self.announced[0].true if self.announced else None
+
+    def progress(self, progress: Progress) -> None:
+        """Judge the cheapest of the plans found by the latest measurement."""
+        self.heard = True
+        if progress.inputs != self._inputs:
+            self.steps += 1
+            self._inputs = progress.inputs
+        if progress.found:
+            self.judge(progress.found[0], progress.spent_s)
+
+    def judge(self, plan: Plan, spent_s: float) -> bool:
+        """Take in a plan that is announced after so many profiling seconds; give if it is true."""
+        seen = Announced(spent_s, self.steps, self._is_true(plan), plan.cost_usd_per_hour)
+        if not self.announced or self.announced[-1] != seen:
+            self.announced.append(seen)
+        return seen.true
+
+    def cancelled(self) -> bool:
+        """Give whether the first true plan is enough and there."""
+        return self.first_only and any(seen.true for seen in self.announced)
+
+    def cost_ratio(self, mark_s: float, least_cost: float) -> float | None:
+        """Give the cost of the cheapest true plan announced by then over the true optimum."""
+        if self.first_only:
+            return None
+        costs = [a.cost for a in self.announced if a.true and a.spent_s <= mark_s]
+        if not costs:
+            return None
+        return min(costs) / least_cost if least_cost > 0 else 1.0
+
+    def _is_true(self, plan: Plan) -> bool:
+        if plan.id not in self._judged:
+            self._judged[plan.id] = self.truth.satisfies(plan, self.slo)
+        return self._judged[plan.id]
