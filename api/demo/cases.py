@@ -17,7 +17,7 @@ HELD_OUT_SEED = 12
 INPUTS = 48
 _PROFILING_S = 15.0
 """Never reached on an idle computer; a busy one may take this long."""
-_CONFIGURATIONS = 32
+_CONFIGURATIONS = 48
 """Enough for a feasible plan, few enough for a demo."""
 _DEVICE_SPEED = 0.05
 
