@@ -153,7 +153,7 @@ class MultiFidelity:
         self._open = self._unknown.copy()  # of these, what limits still let one measure
         self._scores: dict[int, FloatArray] = {}
         self._increments: list[Increment] = []
-        self._noise = NoiseModel(shared=0.2 if settings.paired else 0.0)
+        self._noise = NoiseModel() if settings.paired else NoiseModel(shared=0.0, near=0.0)
         self._accuracy = _accuracy_process(setting, self._knobs, ordered=settings.ordered)
         self._seconds = SecondsModel(
             setting.scene,
@@ -165,7 +165,7 @@ class MultiFidelity:
         self._recalled = [self._position[one.number] for one in earlier]
         if earlier:
             self._recall(earlier)
-        self._refit_at = 6
+        self._refit_at = 2
         self._spread = PooledSpread()
         self._waiting: int | None = None  # would be announced if the scout had met enough
         self._looked: _Look | None = None
@@ -251,7 +251,8 @@ class MultiFidelity:
             population = self._setting.population
             step = increment(row, before, seen.scores, population, deviation=deviation)
             self._increments.append(step)
-            self._accuracy.add(row, step.value, self._noise.covariances(self._increments))
+            apart = self._apart([row], [i.row for i in self._increments])[0]
+            self._accuracy.add(row, step.value, self._noise.covariances(self._increments, apart))
         if len(self._increments) >= self._refit_at:
             self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
             self._refit()
@@ -259,14 +260,20 @@ class MultiFidelity:
     def _refit(self) -> None:
         rows = list(self._scores)
         means = np.asarray(self._accuracy.mean)
-        noise = learnt([self._scores[row] for row in rows], means[rows])
-        self._noise = noise if self._settings.paired else replace(noise, shared=0.0)
+        noise = learnt([self._scores[row] for row in rows], means[rows], self._apart(rows, rows))
+        self._noise = noise if self._settings.paired else replace(noise, shared=0.0, near=0.0)
         self._increments = [
             replace(step, deviation=self._noise.deviation(float(means[step.row])))
             for step in self._increments
         ]
-        self._accuracy.refit(self._noise.matrix(self._increments))
+        met = [step.row for step in self._increments]
+        self._accuracy.refit(self._noise.matrix(self._increments, self._apart(met, met)))
         self._seconds.refit()
+
+    def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
+        """Give in how many knobs configurations differ, shape (rows, others)."""
+        unlike = self._knobs[rows][:, None, :] != self._knobs[others][None, :, :]
+        return np.asarray(unlike.sum(axis=2, dtype=np.float64))
 
     def _look(self) -> _Look:
         if self._looked is None:
@@ -479,7 +486,7 @@ def _accuracy_process(
     slots = setting.space.graph.slots
     count = sum(radix > 1 for radix in setting.space.radices)
     kernel = KnobKernel(
-        mean=0.55,
+        mean=0.6,
         constant=0.03,
         effects=(0.05 / max(count, 1),) * count,
         interaction=0.012,

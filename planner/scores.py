@@ -6,12 +6,15 @@
 | t(n) | n N / (N - n): what n inputs are worth; infinite at N, where the mean is known |
 | s_c^2 | p m_c (1 - m_c): variance of a score of configuration c with mean m_c |
 | p | pooled over configurations; 1 for scores that are 0 or 1, less for others |
-| e | part of the variance that is the input's: hard for all configurations alike |
+| h | number of knobs in which two configurations differ |
+| r(h) | e + f exp(-h / 3): how their scores of one input correlate |
+| e, f | what is hard for all, what is hard for like configurations only, e + f <= 0.95 |
 
 All configurations meet the inputs in one order, so the mean of n inputs is off by
 W(t) / t of a Brownian motion W in t, and what further inputs add is an increment of it:
-independent of what came before, and correlated (by e) with the increments of other
-configurations over the same inputs. A hard start makes all look bad, not one.
+independent of what came before, and correlated (by r) with the increments of other
+configurations over the same inputs. A hard start makes all look bad, not one; and what
+one configuration happens to fail at, its neighbours do.
 """
 
 from __future__ import annotations
@@ -21,10 +24,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
 
 _PRIOR_PART, _PRIOR_WEIGHT = 0.4, 10.0  # p before anything is seen, in observations
-_PRIOR_SHARED, _SHARED_WEIGHT = 0.2, 40.0  # e, in pairs of scores
+_PRIOR_SHARED, _PRIOR_NEAR, _SHARED_WEIGHT = 0.15, 0.3, 40.0  # e, f, in pairs of scores
+_REACH = 3.0  # knobs: on two measured pipelines r falls by about a third with each
+_MOST_SHARED = 0.95  # e + f: something is a configuration's own
+_FEWEST_PAIRED = 8  # inputs: the mean of fewer eats up what they share
 _NEVER_SURE = 0.25  # of an input: keeps t finite at n = N
 _EDGE = 0.08  # means nearer to 0 or 1 than this count as this far away
 
@@ -80,61 +87,110 @@ def increment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseModel:
-    """p and e."""
+    """p, e and f."""
 
     part: float = _PRIOR_PART
     shared: float = _PRIOR_SHARED
+    near: float = _PRIOR_NEAR
 
     def deviation(self, mean: float) -> float:
         """Give s_c of a configuration with that mean score."""
         return float(np.sqrt(score_variance(np.array(mean), self.part)))
 
-    def covariances(self, increments: Sequence[Increment]) -> FloatArray:  # (n,)
-        """Give the covariance of the last increment's noise with each, its own variance last."""
-        rows = np.array([i.row for i in increments])
-        start = np.array([i.start for i in increments])
-        stop = np.array([i.stop for i in increments])
-        deviation = np.array([i.deviation for i in increments])
-        overlap = np.minimum(stop, stop[-1]) - np.maximum(start, start[-1])
-        both = (stop - start) * (stop[-1] - start[-1])
-        noise = self.shared * np.maximum(overlap, 0.0) / both * deviation * deviation[-1]
-        noise[rows == rows[-1]] = 0.0  # increments of one configuration do not overlap
-        noise[-1] = deviation[-1] ** 2 / (stop[-1] - start[-1])
-        return np.asarray(noise)
+    def covariances(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:
+        """Give the covariance of the last increment's noise with each, its own variance last.
 
-    def matrix(self, increments: Sequence[Increment]) -> FloatArray:  # (n, n)
-        """Give the covariance of the noise of all increments."""
-        n = len(increments)
-        total = np.zeros((n, n))
-        for i in range(n):
-            row = self.covariances(increments[: i + 1])
-            total[i, : i + 1] = total[: i + 1, i] = row
-        return total
+        Args:
+            increments: n of them.
+            apart: h of the last one's configuration and that of each, shape (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        columns = _Columns.of(increments)
+        return np.asarray(self._between(columns, columns.last, apart[None, :])[0])
+
+    def matrix(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:  # (n, n)
+        """Give the covariance of the noise of all increments, `apart` of shape (n, n)."""
+        columns = _Columns.of(increments)
+        return self._between(columns, columns, apart)
+
+    def _between(self, every: _Columns, some: _Columns, apart: FloatArray) -> FloatArray:
+        start = np.maximum(every.start[None, :], some.start[:, None])
+        overlap = np.maximum(np.minimum(every.stop[None, :], some.stop[:, None]) - start, 0.0)
+        both = (every.stop - every.start)[None, :] * (some.stop - some.start)[:, None]
+        alike = self.shared + self.near * np.exp(-apart / _REACH)
+        # Increments of one configuration overlap with themselves only.
+        alike = np.where(every.row[None, :] == some.row[:, None], 1.0, alike)
+        return np.asarray(
+            alike * overlap / both * every.deviation[None, :] * some.deviation[:, None]
+        )
 
 
-def learnt(scores: list[FloatArray], means: FloatArray) -> NoiseModel:  # (k,)
-    """Give p and e from scores of several configurations.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Columns:
+    row: IndexArray
+    start: FloatArray
+    stop: FloatArray
+    deviation: FloatArray
+
+    @classmethod
+    def of(cls, increments: Sequence[Increment]) -> _Columns:
+        return cls(
+            row=np.array([i.row for i in increments], dtype=np.int64),
+            start=np.array([i.start for i in increments]),
+            stop=np.array([i.stop for i in increments]),
+            deviation=np.array([i.deviation for i in increments]),
+        )
+
+    @property
+    def last(self) -> _Columns:
+        return _Columns(
+            row=self.row[-1:],
+            start=self.start[-1:],
+            stop=self.stop[-1:],
+            deviation=self.deviation[-1:],
+        )
+
+
+def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -> NoiseModel:
+    """Give p, e and f from scores of several configurations.
 
     Args:
-        scores: Of each configuration, in the common order of inputs.
-        means: Its predicted mean.
+        scores: Of each of k configurations, in the common order of inputs.
+        means: Its predicted mean, shape (k,).
+        apart: h of each two, shape (k, k).
     """
     inside = np.clip(means, _EDGE, 1 - _EDGE)
     scale = np.sqrt(inside * (1 - inside))
     squares, weight = _PRIOR_PART * _PRIOR_WEIGHT, _PRIOR_WEIGHT
     longest = max((len(s) for s in scores), default=0)
-    total, square, count = np.zeros(longest), np.zeros(longest), np.zeros(longest)
-    for one, unit in zip(scores, scale, strict=True):
+    off, met = np.zeros((len(scores), longest)), np.zeros((len(scores), longest))
+    for i, (one, unit) in enumerate(zip(scores, scale, strict=True)):
         if len(one) < 2:
             continue
-        off = (one - one.mean()) / unit
-        squares, weight = squares + float(off @ off), weight + len(one) - 1
-        if len(one) >= 8:  # the mean of fewer eats up what they share
-            total[: len(one)] += off
-            square[: len(one)] += off**2
-            count[: len(one)] += 1
+        own = (one - one.mean()) / unit
+        squares, weight = squares + float(own @ own), weight + len(one) - 1
+        if len(one) >= _FEWEST_PAIRED:
+            off[i, : len(one)], met[i, : len(one)] = own, 1.0
     part = squares / weight
-    pairs = count * (count - 1)
-    together = float(((total**2 - square) / part).sum())
-    shared = (_PRIOR_SHARED * _SHARED_WEIGHT + together) / (_SHARED_WEIGHT + pairs.sum())
-    return NoiseModel(part=part, shared=float(np.clip(shared, 0.0, 0.8)))
+    shared, near = _fitted(off @ off.T / part, met @ met.T, apart)
+    return NoiseModel(part=part, shared=shared, near=near)
+
+
+def _fitted(products: FloatArray, counts: FloatArray, apart: FloatArray) -> tuple[float, float]:
+    """Give e and f by least squares over pairs of scores, drawn towards what they start from.
+
+    Args:
+        products: Sums over common inputs, shape (k, k).
+        counts: Of these inputs, shape (k, k).
+        apart: h, shape (k, k).
+    """
+    pairs = np.triu(counts > 0, 1)
+    n, x = 2 * counts[pairs], np.exp(-apart[pairs] / _REACH)
+    y = 2 * products[pairs]
+    ridge = _SHARED_WEIGHT * np.eye(2)
+    normal = np.array([[n.sum(), n @ x], [n @ x, n @ (x * x)]]) + ridge
+    right = np.array([y.sum(), y @ x]) + ridge @ [_PRIOR_SHARED, _PRIOR_NEAR]
+    e, f = np.clip(np.linalg.solve(normal, right), 0.0, _MOST_SHARED)
+    return float(e), float(min(f, _MOST_SHARED - e))
