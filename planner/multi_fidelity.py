@@ -150,7 +150,7 @@ class MultiFidelity:
         m = len(self._numbers)
         self._inputs = np.zeros(m, dtype=np.int64)
         self._unknown = np.ones(m, dtype=np.bool_)  # neither failed nor measured on all inputs
-        self._open = self._unknown.copy()  # of these, what limits still let one measure
+        self._tried = np.zeros(m, dtype=np.bool_)
         self._scores: dict[int, FloatArray] = {}
         self._increments: list[Increment] = []
         self._noise = NoiseModel() if settings.paired else NoiseModel(shared=0.0, near=0.0)
@@ -169,8 +169,6 @@ class MultiFidelity:
         self._spread = PooledSpread()
         self._waiting: int | None = None  # would be announced if the scout had met enough
         self._looked: _Look | None = None
-        self._tried: set[int] = set()
-        self._limited = False  # whether no further configuration may be measured
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
         self._targets = _targets(settings.minimum, setting.population)
@@ -180,12 +178,13 @@ class MultiFidelity:
 
     def propose(self) -> Proposal | None:
         """Give the configuration and the inputs with the largest value per second."""
-        if not self._open.any():
+        left = self._open
+        if not left.any():
             return None
         if not self._increments and not self._recalled:
-            position = next(int(p) for p in self._order if self._open[p])
+            position = next(int(p) for p in self._order if left[p])
             return Proposal(number=self._numbers[position], inputs=1)
-        if self._waiting is not None and self._open[self._waiting]:
+        if self._waiting is not None and left[self._waiting]:
             return self._scouting(self._waiting)
         look = self._look()
         utility, inputs = self._valued(look)
@@ -193,9 +192,7 @@ class MultiFidelity:
         if self._best_cost is not None:
             utility = self._worth_going_on(utility, look)
         best = int(np.argmax(utility))
-        if utility[best] == -inf or (
-            self._limited and self._chance_of(self._open, look, widened=1.0) < _HARDLY
-        ):
+        if utility[best] == -inf or self._is_over(look):
             return None
         return Proposal(
             number=self._numbers[best],
@@ -206,13 +203,9 @@ class MultiFidelity:
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
-        self._tried.add(row)
-        most = self._setting.scene.query.limits.configurations
-        if most is not None and len(self._tried) >= most:
-            self._limited = True
-            self._open &= np.isin(np.arange(len(self._open)), list(self._tried))
+        self._tried[row] = True
         if seen is None:
-            self._unknown[row] = self._open[row] = False
+            self._unknown[row] = False
             return Verdict.UNDECIDED
         for knob, value in enumerate(self._knobs[row]):
             self._values_seen[knob][value] = True
@@ -221,8 +214,19 @@ class MultiFidelity:
         announced = Verdict.ABOVE in (verdict, seen.verdict)
         self._best_cost = seen.best_cost
         if seen.inputs >= self._setting.population:
-            self._unknown[row] = self._open[row] = False
+            self._unknown[row] = False
         return Verdict.ABOVE if announced else Verdict.UNDECIDED
+
+    @property
+    def _limited(self) -> bool:
+        """Whether no further configuration may be measured."""
+        most = self._setting.scene.query.limits.configurations
+        return most is not None and int(self._tried.sum()) >= most
+
+    @property
+    def _open(self) -> npt.NDArray[np.bool_]:  # (C,)
+        """Where there is something left to learn that limits let one measure."""
+        return self._unknown & self._tried if self._limited else self._unknown
 
     def _recall(self, earlier: Sequence[Recalled]) -> None:
         means = np.array([one.accuracy for one in earlier])

@@ -119,7 +119,7 @@ class NoiseModel:
         start = np.maximum(every.start[None, :], some.start[:, None])
         overlap = np.maximum(np.minimum(every.stop[None, :], some.stop[:, None]) - start, 0.0)
         both = (every.stop - every.start)[None, :] * (some.stop - some.start)[:, None]
-        alike = self.shared + self.near * np.exp(-apart / _REACH)
+        alike = self.shared + self.near * _nearness(apart)
         # Increments of one configuration overlap with themselves only.
         alike = np.where(every.row[None, :] == some.row[:, None], 1.0, alike)
         return np.asarray(
@@ -151,6 +151,10 @@ class _Columns:
             stop=self.stop[-1:],
             deviation=self.deviation[-1:],
         )
+
+
+def _nearness(apart: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-apart / _REACH))
 
 
 def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -> NoiseModel:
@@ -187,7 +191,7 @@ def _fitted(products: FloatArray, counts: FloatArray, apart: FloatArray) -> tupl
         apart: h, shape (k, k).
     """
     pairs = np.triu(counts > 0, 1)
-    n, x = 2 * counts[pairs], np.exp(-apart[pairs] / _REACH)
+    n, x = 2 * counts[pairs], _nearness(apart[pairs])
     y = 2 * products[pairs]
     ridge = _SHARED_WEIGHT * np.eye(2)
     normal = np.array([[n.sum(), n @ x], [n @ x, n @ (x * x)]]) + ridge

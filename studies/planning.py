@@ -24,10 +24,9 @@ from pipelines.trace import Trace, load_trace
 from planner.history import QueryRecord
 from planner.search import SearchSettings, search
 from planner.strategy import Observation, Proposal, Strategy
-from profiler.strata import profiling_order
 from studies.planning_announced import Recorder
 from studies.planning_contestants import Contestant, contestant, published_count
-from studies.planning_history import earlier_queries, halves
+from studies.planning_history import drawn_order, earlier_queries, halves
 from studies.planning_truth import Goal, Truth
 from studies.tables import markdown, written
 
@@ -257,10 +256,7 @@ def table(cells: Iterable[Cell]) -> str:
 
 def input_order(trace: Trace, seed: int, *, stratified: bool = True) -> IndexArray:
     """Give the order in which a run draws the inputs of a trace."""
-    features = trace.features.astype(float)
-    usable = stratified and features.shape[1] > 0
-    rng = np.random.default_rng([seed, 1])
-    return profiling_order(features if usable else None, len(features), rng)
+    return drawn_order(trace, np.random.default_rng([seed, 1]), stratified=stratified)
 
 
 def _mean(values: Sequence[float]) -> float:

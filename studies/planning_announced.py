@@ -77,7 +77,7 @@ class Recorder:
 
     def cancelled(self) -> bool:
         """Give whether the first true plan is enough and there."""
-        return self.first_only and any(seen.true for seen in self.announced)
+        return self.first_only and self.first_true is not None
 
     def cost_ratio(self, mark_s: float, least_cost: float) -> float | None:
         """Give the cost of the cheapest true plan announced by then over the true optimum."""

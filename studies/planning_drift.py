@@ -44,7 +44,7 @@ from planner.search import SearchSettings, search
 from studies.planning import ONE_TIER, input_order
 from studies.planning_announced import Recorder
 from studies.planning_contestants import contestant
-from studies.planning_history import earlier_queries, of_inputs
+from studies.planning_history import earlier_queries, of_inputs, record_of
 from studies.planning_truth import Truth
 from studies.tables import written
 
@@ -310,11 +310,7 @@ class _Past:
     @property
     def history(self) -> tuple[QueryRecord, ...]:
         """What it and earlier queries leave to later ones, the newest first."""
-        measured = self.result.configurations
-        mine = QueryRecord(
-            query="before", fingerprint="study", slo=self.query.slo, configurations=measured
-        )
-        return (mine, *self.earlier)
+        return (record_of("before", self.query, self.result), *self.earlier)
 
     def known(self, *, holds: bool) -> Known:
         """Give what it measured as far as that holds after the drift."""

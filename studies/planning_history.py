@@ -39,24 +39,22 @@ def earlier_queries(
     """Give what `count` queries measured, planned as the product plans them, the newest first."""
     truth = Truth(trace, infrastructure)
     rng = np.random.default_rng([seed, _STREAM])
-    goals = [goal for level in LEVELS for goal in truth.goals(level)]
+    slos = [slo for level in LEVELS for slo in truth.slos(level)]
     records = []
     for i in range(count):
-        goal = goals[int(rng.integers(len(goals)))]
+        slo = slos[int(rng.integers(len(slos)))]
         query = Query(
             pipeline=trace.graph.name,
-            slo=goal.slo,
+            slo=slo,
             seed=int(rng.integers(2**31)),
             limits=PlanningLimits(profiling_s=_BUDGET_S),
         )
-        records.append(_record(f"earlier-{i}", query, _planned(query, trace, infrastructure)))
+        records.append(record_of(f"earlier-{i}", query, _planned(query, trace, infrastructure)))
     return tuple(records[::-1])
 
 
 def _planned(query: Query, trace: Trace, infrastructure: Infrastructure) -> PlanningResult:
-    rng = np.random.default_rng(query.seed)
-    features = trace.features.astype(float)
-    order = profiling_order(features if features.shape[1] else None, len(features), rng)
+    order = drawn_order(trace, np.random.default_rng(query.seed))
     return search(
         query,
         infrastructure,
@@ -66,7 +64,15 @@ def _planned(query: Query, trace: Trace, infrastructure: Infrastructure) -> Plan
     )
 
 
-def _record(name: str, query: Query, result: PlanningResult) -> QueryRecord:
+def drawn_order(trace: Trace, rng: np.random.Generator, *, stratified: bool = True) -> IndexArray:
+    """Give the order in which the inputs of a trace are drawn; strata need features."""
+    features = trace.features.astype(float)
+    usable = stratified and features.shape[1] > 0
+    return profiling_order(features if usable else None, len(features), rng)
+
+
+def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:
+    """Give what a planned query leaves to later ones."""
     return QueryRecord(
         query=name, fingerprint="study", slo=query.slo, configurations=result.configurations
     )
