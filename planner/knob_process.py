@@ -6,9 +6,9 @@
 | R_k | correlation of two values of knob k: 1 on the diagonal | (radix, radix) |
 | h | number of unlike knob values of two rows, ordered neighbours counting less | |
 | S | covariance of the observations, their noise included | (n, n) |
-| L | lower Cholesky factor of S | (n, n) |
-| V | L^-1 k(X, candidates) | (n, m) |
-| w | L^-1 (y - mean): independent standard normals if the model is right | (n,) |
+| T | inverse of the lower Cholesky factor of S | (n, n) |
+| w | T (y - mean): independent standard normals if the model is right | (n,) |
+| V | T k(X, candidates): what each observation told of each candidate | (n, m) |
 
 k(x, x') = c + sum_k a_k R_k(x_k, x'_k) + b exp(-theta h(x, x')).
 
@@ -21,11 +21,15 @@ Main effects of the knobs explain most of what configurations differ by, so they
 terms of their own; the last term is what knobs do together. An unordered knob has
 R_k = identity, an ordered one R_k = exp(-2 |i - j| / (radix - 1)).
 
-A new observation adds one row to L, V and w and changes mean and variance of all
-candidates by one rank: O(n m), where a fit from scratch is O(n^2 m). Hyper-parameters
-are moved on a grid, each in turn, by the closed-form marginal likelihood under a
-log-normal prior; this is done seldom, by `refit`. Numpy alone: a step of gpytorch's
-optimiser takes longer than all of this.
+A new observation adds one row to T, w and V and changes mean and variance of all
+candidates by one rank. V is not kept: a row of it is a row of T times k(X, candidates),
+which is a sum over the candidates that were met, see `planner.knob_basis`. So this is
+O(n^2 + r m) for r of them, where a fit from scratch is O(n r m).
+
+Hyper-parameters are moved on a grid, each in turn, by the closed-form marginal likelihood
+under a log-normal prior; this is done seldom, by `refit`. S is linear in each of them, so
+a step is one sum and one factorisation. Numpy alone: a step of gpytorch's optimiser takes
+longer than all of this.
 """
 
 from __future__ import annotations
@@ -39,13 +43,15 @@ from scipy.linalg import solve_triangular
 from pipelines import checks
 from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
+from planner.knob_basis import KnobBasis
 
 JITTER = 1e-10
 """Added to the diagonal of S: far below any noise, enough for equal rows in float64."""
 
 _ORDERED_DECAY = 2.0  # of the correlation between the two ends of an ordered knob
-_STEPS = (0.4, 2.5)  # factors that a hyper-parameter is tried at
+_STEPS = (0.4, 2.5)  # factors that a hyper-parameter is tried at; one undoes the other
 _PRIOR_WIDTH = 1.5  # deviation of a hyper-parameter's logarithm around its start
+_AT_ONCE = 64  # rows of V that are held: few enough for a cache, enough for a fast product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +135,21 @@ class KnobProcess:
     def __init__(
         self, candidates: IndexArray, tables: tuple[FloatArray, ...], kernel: KnobKernel
     ) -> None:
-        self._candidates = candidates
-        self._knobs = [k for k, table in enumerate(tables) if len(table) > 1]
-        rule = f"must have an effect for each of {len(self._knobs)} knobs"
-        fits = len(kernel.effects) == len(self._knobs)
+        knobs = sum(len(table) > 1 for table in tables)
+        rule = f"must have an effect for each of {knobs} knobs"
+        fits = len(kernel.effects) == knobs
         checks.require(fits, "knob_kernel.effects", rule, len(kernel.effects))
-        self._tables = tables
+        self._basis = KnobBasis(candidates, tables, kernel.decay)
         self._start = self._kernel = kernel
         self._rows: list[int] = []
         self._y: list[float] = []
-        self._noise = np.zeros((0, 0))
         self._earlier = 0  # of the rows, the first ones
-        self._forget()
+        self._parts = np.zeros((8, knobs + 2), dtype=np.int64)  # of k(X, .), rows of the basis
+        self._noise = np.zeros((8, 8))
+        self._t = np.zeros((8, 8))
+        self._w = np.zeros(8)
+        self.mean: FloatArray = np.full(len(candidates), kernel.mean)  # (m,)
+        self.variance: FloatArray = np.full(len(candidates), kernel.prior)  # (m,)
 
     def __len__(self) -> int:
         """Give n, the observations of this query."""
@@ -181,10 +190,11 @@ class KnobProcess:
         if not rows:
             return
         self._start = self._kernel = replace(self._kernel, own=own, shift=shift)
-        self._rows, self._y = list(rows), [float(value) for value in values]
-        self._noise = np.diag(noise)
         self._earlier = len(rows)
-        self._restart()
+        for row, value in zip(rows, values, strict=True):
+            self._take_in(row, float(value))
+        self._noise[: len(rows), : len(rows)] = np.diag(noise)
+        self._restart(self._total(self._basis.rows[:, self._rows]))
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
         """Take in an observation.
@@ -196,13 +206,8 @@ class KnobProcess:
                 variance, shape (n + 1,).
         """
         checks.require(bool(np.isfinite(value)), "observation", "must be finite", value)
-        n = len(self._y)
-        grown = np.zeros((n + 1, n + 1))
-        grown[:n, :n] = self._noise
-        grown[n, self._earlier :] = grown[self._earlier :, n] = noise
-        self._noise = grown
-        self._rows.append(row)
-        self._y.append(value)
+        n, earlier = self._take_in(row, value), self._earlier
+        self._noise[n, earlier : n + 1] = self._noise[earlier : n + 1, n] = noise
         self._append(n)
 
     def refit(self, noise: FloatArray | None = None) -> None:
@@ -211,97 +216,104 @@ class KnobProcess:
         Args:
             noise: Covariance of the noise of all observations, shape (n, n); None: as before.
         """
+        n = len(self._y)
         if noise is not None:
-            self._noise[self._earlier :, self._earlier :] = noise
+            self._noise[self._earlier : n, self._earlier : n] = noise
         if len(self) < 2:
             return
-        parts = self._parts()
-        best = self._log_posterior(self._kernel, parts)
-        for which in range(len(self._kernel.learnt)):
+        at = self._basis.rows[:, self._rows]
+        total = self._total(at)
+        best = self._log_posterior(self._kernel, total)
+        for which, value in enumerate(self._kernel.learnt):
+            share = value * self._slope(which, at)
             for factor in _STEPS:
-                tried = self._kernel.scaled(which, factor)
-                value = self._log_posterior(tried, parts)
-                if value > best:
-                    best, self._kernel = value, tried
-        self._restart()
+                tried, moved = self._kernel.scaled(which, factor), total + (factor - 1) * share
+                found = self._log_posterior(tried, moved)
+                if found > best:
+                    best, total, self._kernel = found, moved, tried
+                    break  # the other step would undo it
+        self._restart(total)
 
-    def _forget(self) -> None:
-        m = len(self._candidates)
-        self._l = np.zeros((8, 8))
-        self._v = np.zeros((8, m))
-        self._w = np.zeros(8)
-        self.mean: FloatArray = np.full(m, self._kernel.mean)  # (m,)
-        self.variance: FloatArray = np.full(m, self._kernel.prior)  # (m,)
+    def _take_in(self, row: int, value: float) -> int:
+        """Remember an observation, and give its number."""
+        n = len(self._y)
+        if n == len(self._w):
+            self._parts = np.pad(self._parts, ((0, n), (0, 0)))
+            self._w = np.pad(self._w, (0, n))
+            self._noise, self._t = (np.pad(a, ((0, n), (0, n))) for a in (self._noise, self._t))
+        self._rows.append(row)
+        self._y.append(value)
+        self._parts[n] = self._basis.parts(row)
+        return n
 
     def _append(self, n: int) -> None:
-        self._reserve(n + 1)
-        row, kernel = self._rows[n], self._kernel
-        shared = self._covariance(row, self._candidates)
-        cross = (1 + kernel.own) * shared + kernel.shift
-        l_row = np.zeros(0)
-        if n:
-            seen = cross[self._rows[:n]] + self._noise[n, :n]
-            seen[: self._earlier] = shared[self._rows[: self._earlier]]
-            l_row = solve_triangular(self._l[:n, :n], seen, lower=True, check_finite=False)
-        rest = self._kernel.prior + self._noise[n, n] + JITTER - float(l_row @ l_row)
+        kernel, t, phi = self._kernel, self._t, self._phi()
+        at = self._basis.rows[:, self._rows[n]]
+        seen = np.einsum("nk,nk->n", phi[:n], at[self._parts[:n]]) + self._noise[n, :n]
+        known = t[:n, :n] @ seen
+        rest = kernel.prior + self._noise[n, n] + JITTER - float(known @ known)
         pivot = float(np.sqrt(max(rest, JITTER)))
-        self._l[n, :n], self._l[n, n] = l_row, pivot
-        self._w[n] = (self._y[n] - self._kernel.mean - l_row @ self._w[:n]) / pivot
-        v = (cross - l_row @ self._v[:n]) / pivot
-        self._v[n] = v
+        t[n, :n], t[n, n] = -(known @ t[:n, :n]) / pivot, 1 / pivot
+        self._w[n] = (self._y[n] - kernel.mean - known @ self._w[:n]) / pivot
+        weights = t[n, : n + 1, None] * phi
+        v = np.bincount(self._parts[: n + 1].ravel(), weights.ravel()) @ self._basis.rows
         self.mean = self.mean + v * self._w[n]
         self.variance = np.maximum(self.variance - v * v, JITTER)
 
-    def _restart(self) -> None:
-        self._forget()
-        n, kernel = len(self._y), self._kernel
-        self._reserve(n)
-        lower = np.linalg.cholesky(_combined(kernel, self._parts()))
-        cross = np.stack([self._covariance(row, self._candidates) for row in self._rows])
-        cross[self._earlier :] = (1 + kernel.own) * cross[self._earlier :] + kernel.shift
-        y = np.array(self._y) - self._kernel.mean
-        self._l[:n, :n] = lower
-        self._v[:n] = solve_triangular(lower, cross, lower=True, check_finite=False)
-        self._w[:n] = solve_triangular(lower, y, lower=True, check_finite=False)
-        self.mean = self._kernel.mean + self._w[:n] @ self._v[:n]
-        explained = np.einsum("nm,nm->m", self._v[:n], self._v[:n])
+    def _restart(self, total: FloatArray) -> None:
+        """Start over with S."""
+        n, basis = len(self._y), self._basis.rows
+        lower = np.linalg.cholesky(total)
+        t = solve_triangular(lower, np.eye(n), lower=True, check_finite=False)
+        self._t[:n, :n], self._w[:n] = t, t @ (np.array(self._y) - self._kernel.mean)
+        spread = np.zeros((n, len(basis)))
+        np.put_along_axis(spread, self._parts[:n], self._phi(), axis=1)
+        along = t @ spread  # V over the basis
+        self.mean = self._kernel.mean + (self._w[:n] @ along) @ basis
+        explained = np.zeros_like(self.mean)
+        for start in range(0, n, _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            met = self._parts[:n][: rows.stop].max() + 1  # by then: T is triangular
+            v = along[rows, :met] @ basis[:met]
+            explained += np.einsum("nm,nm->m", v, v)
         self.variance = np.maximum(self._kernel.prior - explained, JITTER)
 
-    def _reserve(self, n: int) -> None:
-        size = len(self._w)
-        if n <= size:
-            return
-        more = max(2 * size, n) - size
-        self._l = np.pad(self._l, ((0, more), (0, more)))
-        self._v = np.concatenate([self._v, np.zeros((more, self._v.shape[1]))])
-        self._w = np.pad(self._w, (0, more))
+    def _phi(self) -> FloatArray:  # (n, K + 2)
+        """Give how much of its rows of the basis each observation's k(x, .) is made of."""
+        kernel, parts = self._kernel, self._parts[: len(self._y)]
+        phi = np.broadcast_to(kernel.variances, parts.shape).copy()
+        phi[self._earlier :] *= 1 + kernel.own
+        phi[self._earlier :, -1] += kernel.shift  # of the row of ones
+        return phi
 
-    def _covariance(self, row: int, others: IndexArray) -> FloatArray:  # (m,)
-        kernel, here = self._kernel, self._candidates[row]
-        total = np.full(len(others), kernel.constant)
-        unlike = np.zeros(len(others))
-        for effect, knob in zip(kernel.effects, self._knobs, strict=True):
-            alike = self._tables[knob][here[knob]][others[:, knob]]
-            total += effect * alike
-            unlike += 1.0 - alike
-        return np.asarray(total + kernel.interaction * np.exp(-kernel.decay * unlike))
+    def _slope(self, which: int, at: FloatArray) -> FloatArray:  # (n, n)
+        """Give the derivative of S by one of `learnt`, from the basis at all observations."""
+        parts, variances = self._parts[: len(self._y)].T, self._kernel.variances
+        mine = np.s_[self._earlier :, self._earlier :]
+        if which < len(variances):
+            slope: FloatArray = at[parts[which]]
+            slope[mine] *= 1 + self._kernel.own
+            return slope
+        slope = np.zeros((len(self._y), len(self._y)))
+        if which > len(variances):
+            slope[mine] = 1.0
+        else:
+            for variance, part in zip(variances, parts, strict=True):
+                slope[mine] += variance * at[part][mine]
+        return slope
 
-    def _parts(self) -> _Parts:
-        """Give what does not change with the hyper-parameters."""
-        x = self._candidates[self._rows]
-        tables = [self._tables[k][x[:, k][:, None], x[:, k][None, :]] for k in self._knobs]
-        unlike = sum((1.0 - table for table in tables), np.zeros((len(x), len(x))))
-        mine = np.arange(len(x)) >= self._earlier
-        return _Parts(
-            noise=self._noise + JITTER * np.eye(len(x)),
-            alike=tables,
-            together=np.exp(-self._kernel.decay * unlike),
-            own=(mine[:, None] & mine[None, :]).astype(float),
-        )
+    def _total(self, at: FloatArray) -> FloatArray:  # (n, n)
+        """Give S."""
+        n, earlier = len(self._y), self._earlier
+        total = self._noise[:n, :n] + JITTER * np.eye(n)
+        for which, variance in enumerate(self._kernel.variances):
+            total += variance * self._slope(which, at)
+        total[earlier:, earlier:] += self._kernel.shift
+        return total
 
-    def _log_posterior(self, kernel: KnobKernel, parts: _Parts) -> float:
+    def _log_posterior(self, kernel: KnobKernel, total: FloatArray) -> float:
         try:
-            lower = np.linalg.cholesky(_combined(kernel, parts))
+            lower = np.linalg.cholesky(total)
         except np.linalg.LinAlgError:
             return -np.inf
         y = np.array(self._y) - kernel.mean
@@ -309,21 +321,3 @@ class KnobProcess:
         moved = np.log(np.array(kernel.learnt) / np.array(self._start.learnt))
         prior = 0.5 * float(np.square(moved / _PRIOR_WIDTH).sum())
         return float(-0.5 * (w @ w) - np.log(np.diag(lower)).sum() - prior)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Parts:
-    """Of all observations: their noise, R_k, exp(-theta h), 1 where both are this query's."""
-
-    noise: FloatArray
-    alike: list[FloatArray]
-    together: FloatArray
-    own: FloatArray
-
-
-def _combined(kernel: KnobKernel, parts: _Parts) -> FloatArray:  # (n, n)
-    shared = kernel.constant + kernel.interaction * parts.together
-    for effect, table in zip(kernel.effects, parts.alike, strict=True):
-        shared = shared + effect * table
-    own = kernel.own * shared + kernel.shift
-    return np.asarray(parts.noise + shared + parts.own * own)

@@ -137,3 +137,18 @@ def test_a_recalled_value_that_is_not_finite_is_refused() -> None:
     process = KnobProcess(CELLS, TABLES, KERNEL)
     with pytest.raises(InvalidInput, match="recall must get finite values only"):
         process.recall([1], np.array([np.nan]), np.array([0.1]), own=0.1, shift=0.1)
+
+
+@pytest.mark.parametrize("refits", [False, True])
+def test_many_observations_of_few_candidates_give_the_closed_form(refits: bool) -> None:
+    rng = np.random.default_rng(2)
+    process = KnobProcess(CELLS, TABLES, KERNEL)
+    rows, y = rng.permutation(np.repeat([3, 7, 8, 10], 40)), rng.random(160)
+    for i, row in enumerate(rows):
+        process.add(int(row), float(y[i]), np.append(np.full(i, 0.01), 0.05))
+    if refits:
+        process.refit()
+    noise = np.full((160, 160), 0.01) + 0.04 * np.eye(160)
+    mean, variance = _closed_form(process.kernel, rows, y, noise)
+    assert process.mean == pytest.approx(mean)
+    assert process.variance == pytest.approx(variance, abs=1e-9)
