@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from pipelines.configuration import IndexArray
 from pipelines.graph import PipelineGraph
-from pipelines.latency import TierArray, Work, stretch_of
+from pipelines.latency import TierArray, Work, compose
 from pipelines.profile import FloatArray
+from planner.composed_cells import CellComposer, CellMaps, Cells, prices
 from planner.knob_process import KnobKernel, KnobProcess, correlations
-from planner.placement import FULL_STEPS, Placements
-from planner.prediction import Scene, mean_work, predict
+from planner.placement import Placements
+from planner.prediction import Scene, mean_work, predict, shares_of
 from planner.recalling import Recalled
 
 _SHORTEST_S = 1e-9
@@ -98,7 +100,10 @@ class SecondsModel:
             )
             for o in range(len(scene.graph.operators))
         ]
-        self._active = [int(i) for i in _uniform(placements)[:_MOST_PLACEMENTS]]
+        self._maps = CellMaps(scene.graph, [cells.which for cells in self._operators])
+        self._composers: dict[int, CellComposer] = {}
+        for placement in _uniform(placements)[:_MOST_PLACEMENTS]:
+            self._look_at(int(placement))
         self._gap = _Gap()
         self._input_bytes = 0.0
 
@@ -124,7 +129,9 @@ class SecondsModel:
         for o, cells in enumerate(self._operators):
             cells.observe(row, work.operator_s[o], work.output_bytes[o])
         self._input_bytes = float(work.input_bytes.mean())
-        self._gap.observe(row, work, latency_s, self._scene, self._all, self._active)
+        self._gap.observe(
+            row, work, latency_s, self._scene, self._all.take(np.array([*self._composers]))
+        )
 
     def refit(self) -> None:
         """Choose the hyper-parameters of all operators anew."""
@@ -134,74 +141,30 @@ class SecondsModel:
     def predict(self) -> Seconds:
         """Give predictions from what was seen, at least one configuration."""
         moments = [cells.moments() for cells in self._operators]
-        mean = np.stack([m for m, _ in moments], axis=1)
-        variance = np.stack([v for _, v in moments], axis=1)
-        least, cost = self._composed(mean)
-        relative = variance.sum(axis=1) / np.square(mean.sum(axis=1)) * self.surprise
+        which = [cells.which for cells in self._operators]
+        # Operators first in memory: sums over them are taken column by column.
+        mean, variance, hoped = (
+            np.stack([values[cell] for values, cell in zip(kind, which, strict=True)])
+            for kind in zip(*moments, strict=True)
+        )
+        cells = Cells(
+            seconds=[seconds for seconds, _, _ in moments],
+            sizes=[cells.bytes() for cells in self._operators],
+            input_bytes=self._input_bytes,
+        )
+        gap = float(np.exp(self._gap.value))
+        found = [composer.compose(cells, mean, gap) for composer in self._composers.values()]
+        least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
+        relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * self.surprise
         log_variance = np.log1p(relative)
         return Seconds(
-            operator_s=mean,
-            hoped_s=np.stack([cells.hoped() for cells in self._operators], axis=1),
+            operator_s=mean.T,
+            hoped_s=hoped.T,
             log_latency=np.log(least) - log_variance / 2 + self._gap.value,
             log_variance=log_variance,
-            paid=np.stack([cells.paid() for cells in self._operators], axis=1),
-            share_cost=cost,
+            paid=np.stack([cells.paid() for cells in self._operators]).T,
+            share_cost=reduce(np.minimum, [cost for _, cost in found]),
         )
-
-    def _composed(self, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:  # (C,), (C,)
-        """Give the least latency and the least cost over the placements looked at."""
-        sizes = [cells.bytes() for cells in self._operators]
-        least = np.full(len(seconds), np.inf)
-        cheapest = np.full(len(seconds), np.inf)
-        for placement in self._active:
-            total, moved, weight = self._along(seconds, sizes, placement)
-            least = np.minimum(least, total)
-            spare = self._scene.slo.latency_s - np.exp(self._gap.value) * moved
-            with np.errstate(divide="ignore", invalid="ignore"):
-                cost = weight / np.where(spare > 0, spare, np.nan)
-            cheapest = np.minimum(cheapest, np.where(np.isnan(cost), np.inf, cost))
-        return np.maximum(least, _SHORTEST_S), cheapest
-
-    def _along(
-        self, seconds: FloatArray, sizes: list[FloatArray], placement: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Give latency, the part of it that is moving, and the cost weight.
-
-        The weight is (sum over tiers of sqrt(price x busy seconds))^2: divided by the seconds
-        that moving leaves of the SLO it is the least cost of a chain (Cauchy and Schwarz).
-        """
-        graph, infrastructure = self._scene.graph, self._scene.infrastructure
-        tiers = self._all.tiers[placement]
-        names = [tier.name for tier in infrastructure.tiers]
-        finish: list[FloatArray] = []
-        busy = np.zeros((len(seconds), len(names)))
-        for o, parents in enumerate(graph.parents):
-            here = int(tiers[o])
-            speed = infrastructure.tiers[here].speed_of(graph.classes[o])
-            # Operators that can run at once share a machine, also at full shares.
-            share = np.array(float(self._all.full_steps[placement, here]) / FULL_STEPS)
-            own = seconds[:, o] / speed * stretch_of(graph.operators[o], share)
-            busy[:, here] += own
-            sources = [(finish[p], sizes[p], names[int(tiers[p])]) for p in parents] or [
-                (
-                    np.zeros(len(seconds)),
-                    np.full(len(seconds), self._input_bytes),
-                    infrastructure.origin or names[0],
-                )
-            ]
-            arrivals = []
-            for start, size, tier in sources:
-                route = infrastructure.route(tier, names[here])
-                arrivals.append(start + route.delay_s + route.s_per_byte * size)
-            finish.append(np.maximum.reduce(arrivals) + own)
-        sinks = [graph.position(sink) for sink in graph.sinks]
-        total = np.max([finish[s] for s in sinks], axis=0)
-        prices = _prices(self._scene)
-        # On a DAG the busy seconds add up to more than the path: scale them to it.
-        moved = np.maximum(total - busy.sum(axis=1), 0.0)
-        free = (busy * (prices == 0)).sum(axis=1)
-        weight = np.square(np.sqrt(busy * prices).sum(axis=1))
-        return total, moved + free, weight
 
     def consider(self, work: Work) -> None:
         """Look at the placements that are best for the average input of a configuration too."""
@@ -209,11 +172,19 @@ class SecondsModel:
         best = [int(np.argmin(full.latency_s))]
         meets = np.flatnonzero(full.latency_s <= self._scene.slo.latency_s)
         if len(meets):
-            price = self._all.full_steps[meets] @ _prices(self._scene)
+            price = self._all.full_steps[meets] @ prices(self._scene)
             best.append(int(meets[np.argmin(price)]))
         for placement in best:
-            if placement not in self._active:
-                self._active = [*self._active, placement][-_MOST_PLACEMENTS:]
+            self._look_at(placement)
+
+    def _look_at(self, placement: int) -> None:
+        """Compose candidates for a placement too, no longer for the one looked at first."""
+        if placement in self._composers:
+            return
+        tiers, full_steps = self._all.tiers[placement], self._all.full_steps[placement]
+        self._composers[placement] = CellComposer(self._scene, self._maps, tiers, full_steps)
+        if len(self._composers) > _MOST_PLACEMENTS:
+            del self._composers[next(iter(self._composers))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,7 +238,7 @@ class _OperatorCells:
             interaction=_TOGETHER,
         )
         cells = lineage.cells
-        self._which = lineage.which
+        self.which = lineage.which
         self._paid_which = paid
         self._paid = np.zeros(int(paid.max()) + 1, dtype=np.int64)
         self._population = population
@@ -282,7 +253,7 @@ class _OperatorCells:
         """Start from the mean of each cell, weighted by inputs."""
         members: dict[int, list[Recalled]] = {}
         for row, one in zip(rows, earlier, strict=True):
-            members.setdefault(int(self._which[row]), []).append(one)
+            members.setdefault(int(self.which[row]), []).append(one)
         values, noise = [], []
         for cell, ones in members.items():
             inputs = np.array([one.inputs for one in ones], dtype=float)
@@ -296,7 +267,7 @@ class _OperatorCells:
         )
 
     def observe(self, row: int, seconds: FloatArray, sizes: FloatArray) -> None:
-        cell, paid = int(self._which[row]), int(self._paid_which[row])
+        cell, paid = int(self.which[row]), int(self._paid_which[row])
         self._paid[paid] = max(self._paid[paid], len(seconds))
         if len(seconds) <= self._count[cell]:
             return
@@ -322,29 +293,27 @@ class _OperatorCells:
         if len(self.process) >= 4:
             self.process.refit()
 
-    def moments(self) -> tuple[FloatArray, FloatArray]:  # (C,), (C,)
+    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
+        """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
         variance = self.process.variance
-        mean = np.exp(self.process.mean + np.minimum(variance / 2, _MOST_CORRECTION))
-        spread = np.square(mean) * np.expm1(np.minimum(variance, 2 * _MOST_CORRECTION))
-        seen = self._count > 0
-        mean = np.where(seen, self._mean, mean)
-        counted = np.maximum(self._count, 1)
-        left = 1 - counted / self._population
-        known = np.square(mean) * self.cv2 / counted * left
-        return mean[self._which], np.where(seen, known, spread)[self._which]
-
-    def hoped(self) -> FloatArray:  # (C,)
-        lucky = np.exp(self.process.mean - np.minimum(self.process.variance / 2, _MOST_CORRECTION))
-        return np.asarray(np.where(self._count > 0, self._mean, lucky)[self._which])
+        correction = np.minimum(variance / 2, _MOST_CORRECTION)
+        mean = np.exp(self.process.mean + correction)
+        spread = np.square(mean) * np.expm1(2 * correction)
+        hoped = np.exp(self.process.mean - correction)
+        seen = np.flatnonzero(self._count)
+        mean[seen] = hoped[seen] = known = self._mean[seen]
+        left = 1 / self._count[seen] - 1 / self._population
+        spread[seen] = np.square(known) * self.cv2 * left
+        return mean, spread, hoped
 
     def paid(self) -> IndexArray:  # (C,)
         return np.asarray(self._paid[self._paid_which])
 
-    def bytes(self) -> FloatArray:  # (C,)
+    def bytes(self) -> FloatArray:  # (cells,)
         # What a cell hands on where it was seen, elsewhere the geometric middle of what was.
         seen = ~np.isnan(self._bytes)
         typical = float(np.exp(np.log(np.maximum(self._bytes[seen], 1.0)).mean()))
-        return np.asarray(np.where(seen, self._bytes, typical)[self._which])
+        return np.where(seen, self._bytes, typical)
 
 
 class _Gap:
@@ -354,19 +323,13 @@ class _Gap:
         self._seen: dict[int, tuple[float, int]] = {}
 
     def observe(
-        self,
-        row: int,
-        work: Work,
-        latency_s: float,
-        scene: Scene,
-        placements: Placements,
-        active: list[int],
+        self, row: int, work: Work, latency_s: float, scene: Scene, placements: Placements
     ) -> None:
-        looked = placements.take(np.array(active))
-        rough = predict(
-            scene, looked, mean_work(work), looked.full_steps, figure=lambda s: s.mean(axis=-1)
+        shares = shares_of(placements, placements.full_steps)
+        composed = compose(
+            scene.graph, scene.infrastructure, mean_work(work), placements.tiers, shares
         )
-        least = float((rough.latency_s - rough.wait_s).min())
+        least = float(composed.min())
         if least > 0 and latency_s > 0:
             self._seen[row] = (float(np.log(latency_s / least)), len(work.input_bytes))
 
@@ -384,9 +347,3 @@ def _uniform(placements: Placements) -> TierArray:
     same = (placements.tiers == placements.tiers[:, :1]).all(axis=1)
     rows = np.flatnonzero(same)
     return rows if len(rows) else np.array([0])
-
-
-def _prices(scene: Scene) -> FloatArray:  # (T,)
-    tiers = scene.infrastructure.tiers
-    prices = np.array([tier.price_usd_per_hour for tier in tiers])
-    return prices if prices.any() else np.array([0.0 if t.dedicated else 1.0 for t in tiers])

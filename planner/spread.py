@@ -199,9 +199,12 @@ def _weighing(pool: _Pool, inputs: float) -> _Pool:
 
 
 def _summary(seconds: FloatArray) -> FloatArray:  # (n,) -> (n, sum of r, of r^2, body variance)
-    ratio = seconds / max(float(np.median(seconds)), _SHORTEST_S)
-    low, high = np.quantile(ratio, [0.25, 0.75])
-    body = ((high - low) / _QUARTILES) ** 2
+    ordered = np.sort(seconds)
+    places = np.array([0.25, 0.5, 0.75]) * (len(ordered) - 1)
+    low, middle, high = np.interp(places, np.arange(len(ordered)), ordered)
+    middle = max(middle, _SHORTEST_S)
+    ratio = seconds / middle
+    body = ((high - low) / middle / _QUARTILES) ** 2
     return np.array([len(ratio), ratio.sum(), np.square(ratio).sum(), body])
 
 

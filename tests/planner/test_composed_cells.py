@@ -1,0 +1,127 @@
+from itertools import product
+
+import numpy as np
+import pytest
+
+from pipelines.configuration import IndexArray
+from pipelines.graph import PipelineGraph
+from pipelines.infrastructure import Infrastructure, Link, Tier
+from pipelines.latency import Work
+from pipelines.operators import Knob, OperatorSpec, Scaling
+from pipelines.profile import FloatArray
+from pipelines.query import Query
+from pipelines.slo import Slo
+from planner.composed_cells import CellComposer, CellMaps, Cells, prices
+from planner.placement import placements
+from planner.prediction import Scene, predict
+from tests.oracles.synthetic import chain
+
+KNOBS = (Knob(name="k", values=(0, 1)),)
+DIAMOND = PipelineGraph(
+    name="diamond",
+    operators=(
+        OperatorSpec(name="a", knobs=KNOBS),
+        OperatorSpec(name="b", after=("a",), knobs=KNOBS),
+        OperatorSpec(
+            name="c", after=("a",), scaling=Scaling.BATCHED, batch_latency={1: 1.0, 4: 2.0}
+        ),
+        OperatorSpec(name="d", after=("b", "c"), knobs=KNOBS),
+        OperatorSpec(name="e", after=("c",)),
+    ),
+)
+TIERS = Infrastructure(
+    name="three",
+    tiers=(
+        Tier(name="device", speed_factor=0.5, dedicated=True),
+        Tier(name="edge", price_usd_per_hour=1.5),
+        Tier(name="cloud", price_usd_per_hour=4.0, speed_factor=3.0),
+    ),
+    links=(
+        Link(between=("device", "edge"), bandwidth_bytes_per_s=1e5, delay_s=0.01),
+        Link(between=("edge", "cloud"), bandwidth_bytes_per_s=1e6, delay_s=0.02),
+    ),
+)
+
+
+def _scene(graph: PipelineGraph, infrastructure: Infrastructure = TIERS) -> Scene:
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=2.0))
+    return Scene(graph=graph, infrastructure=infrastructure, query=query)
+
+
+def _drawn(counts: list[int]) -> Cells:
+    rng = np.random.default_rng(0)
+    return Cells(
+        seconds=[rng.uniform(0.01, 0.3, count) for count in counts],
+        sizes=[rng.uniform(0, 1e4, count) for count in counts],
+        input_bytes=2e4,
+    )
+
+
+def _expanded(values: list[FloatArray], which: list[IndexArray]) -> FloatArray:  # (O, C)
+    return np.stack([own[cell] for own, cell in zip(values, which, strict=True)])
+
+
+def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
+    scene, spots = _scene(DIAMOND), placements(DIAMOND, TIERS)
+    knobs = np.array(list(product(range(2), repeat=3)))  # of a, b and d
+    lineages = [[0], [0, 1], [0], [0, 1, 2], [0]]
+    which = [
+        np.unique(knobs[:, columns], axis=0, return_inverse=True)[1].ravel()
+        for columns in lineages
+    ]
+    cells = _drawn([int(own.max()) + 1 for own in which])
+    seconds, sizes = (_expanded(list(of), which) for of in (cells.seconds, cells.sizes))
+    maps = CellMaps(DIAMOND, which)
+    found = np.stack(
+        [
+            CellComposer(scene, maps, tiers, full).compose(cells, seconds, 1.0)[0]
+            for tiers, full in zip(spots.tiers, spots.full_steps, strict=True)
+        ]
+    )
+    for c in range(len(knobs)):
+        work = Work(
+            operator_s=seconds[:, [c]],
+            output_bytes=sizes[:, [c]],
+            input_bytes=np.array([cells.input_bytes]),
+        )
+        expected = predict(scene, spots, work, spots.full_steps).latency_s
+        assert found[:, c] == pytest.approx(expected)
+
+
+def test_the_cost_is_that_of_the_best_shares_of_a_chain() -> None:
+    graph = chain(0, 0, 0)
+    scene, rng = _scene(graph), np.random.default_rng(1)
+    which = [np.zeros(1, dtype=np.int64)] * 3
+    cells, tiers = _drawn([1, 1, 1]), np.array([1, 2, 2])
+    composer = CellComposer(scene, CellMaps(graph, which), tiers, np.array([0, 20, 20]))
+    seconds = _expanded(list(cells.seconds), which)
+    latency, cost = composer.compose(cells, seconds, 1.0)
+    busy = np.array([seconds[0, 0], (seconds[1, 0] + seconds[2, 0]) / 3])
+    moving, price = latency[0] - busy.sum(), np.array([1.5, 4.0])
+    # Any shares, scaled until they just meet the SLO: none cost less, and some hardly more.
+    shares = rng.uniform(0.01, 1, (20_000, 2))
+    shares *= (busy / shares).sum(axis=1, keepdims=True) / (2.0 - moving)
+    tried = shares @ price
+    assert tried.min() >= cost[0] * (1 - 1e-9)
+    assert tried.min() == pytest.approx(cost[0], rel=1e-4)
+
+
+def test_where_moving_takes_as_long_as_the_slo_allows_there_is_no_cost() -> None:
+    graph = chain(0)
+    cells, which = _drawn([1]), [np.zeros(1, dtype=np.int64)]
+    composer = CellComposer(
+        _scene(graph), CellMaps(graph, which), np.array([2]), np.array([0, 0, 20])
+    )
+    seconds = _expanded(list(cells.seconds), which)
+    assert np.isfinite(composer.compose(cells, seconds, 1.0)[1])
+    assert composer.compose(cells, seconds, 10.0)[1] == np.inf
+
+
+def test_tiers_without_price_cost_machines_where_they_are_shared() -> None:
+    free = Infrastructure(
+        name="free",
+        tiers=(Tier(name="device", dedicated=True), Tier(name="edge")),
+        links=(Link(between=("device", "edge"), bandwidth_bytes_per_s=1e9),),
+    )
+    assert prices(_scene(DIAMOND)).tolist() == [0.0, 1.5, 4.0]
+    assert prices(_scene(DIAMOND, free)).tolist() == [0.0, 1.0]
