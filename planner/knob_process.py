@@ -51,7 +51,6 @@ JITTER = 1e-10
 _ORDERED_DECAY = 2.0  # of the correlation between the two ends of an ordered knob
 _STEPS = (0.4, 2.5)  # factors that a hyper-parameter is tried at; one undoes the other
 _PRIOR_WIDTH = 1.5  # deviation of a hyper-parameter's logarithm around its start
-_AT_ONCE = 64  # rows of V that are held: few enough for a cache, enough for a fast product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +193,7 @@ class KnobProcess:
         for row, value in zip(rows, values, strict=True):
             self._take_in(row, float(value))
         self._noise[: len(rows), : len(rows)] = np.diag(noise)
-        self._restart(self._total(self._basis.rows[:, self._rows]))
+        self._restart(self._total(self._basis.at(self._rows)))
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
         """Take in an observation.
@@ -221,7 +220,7 @@ class KnobProcess:
             self._noise[self._earlier : n, self._earlier : n] = noise
         if len(self) < 2:
             return
-        at = self._basis.rows[:, self._rows]
+        at = self._basis.at(self._rows)
         total = self._total(at)
         best = self._log_posterior(self._kernel, total)
         for which, value in enumerate(self._kernel.learnt):
@@ -248,7 +247,7 @@ class KnobProcess:
 
     def _append(self, n: int) -> None:
         kernel, t, phi = self._kernel, self._t, self._phi()
-        at = self._basis.rows[:, self._rows[n]]
+        at = self._basis.at([self._rows[n]])[:, 0]
         seen = np.einsum("nk,nk->n", phi[:n], at[self._parts[:n]]) + self._noise[n, :n]
         known = t[:n, :n] @ seen
         rest = kernel.prior + self._noise[n, n] + JITTER - float(known @ known)
@@ -256,26 +255,22 @@ class KnobProcess:
         t[n, :n], t[n, n] = -(known @ t[:n, :n]) / pivot, 1 / pivot
         self._w[n] = (self._y[n] - kernel.mean - known @ self._w[:n]) / pivot
         weights = t[n, : n + 1, None] * phi
-        v = np.bincount(self._parts[: n + 1].ravel(), weights.ravel()) @ self._basis.rows
+        along = np.bincount(self._parts[: n + 1].ravel(), weights.ravel()).astype(np.float64)
+        v = self._basis.combined(along)
         self.mean = self.mean + v * self._w[n]
         self.variance = np.maximum(self.variance - v * v, JITTER)
 
     def _restart(self, total: FloatArray) -> None:
         """Start over with S."""
-        n, basis = len(self._y), self._basis.rows
+        n = len(self._y)
         lower = np.linalg.cholesky(total)
         t = solve_triangular(lower, np.eye(n), lower=True, check_finite=False)
         self._t[:n, :n], self._w[:n] = t, t @ (np.array(self._y) - self._kernel.mean)
-        spread = np.zeros((n, len(basis)))
+        spread = np.zeros((n, len(self._basis)))
         np.put_along_axis(spread, self._parts[:n], self._phi(), axis=1)
         along = t @ spread  # V over the basis
-        self.mean = self._kernel.mean + (self._w[:n] @ along) @ basis
-        explained = np.zeros_like(self.mean)
-        for start in range(0, n, _AT_ONCE):
-            rows = slice(start, start + _AT_ONCE)
-            met = self._parts[:n][: rows.stop].max() + 1  # by then: T is triangular
-            v = along[rows, :met] @ basis[:met]
-            explained += np.einsum("nm,nm->m", v, v)
+        self.mean = self._kernel.mean + self._basis.combined(self._w[:n] @ along)
+        explained = self._basis.squared(along)
         self.variance = np.maximum(self._kernel.prior - explained, JITTER)
 
     def _phi(self) -> FloatArray:  # (n, K + 2)

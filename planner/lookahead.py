@@ -22,11 +22,20 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
+from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
 
 _TINY = 1e-12
 _SLACKS = (0.0, 1.0)  # deviations b below T at which one still goes on: the better one counts
 _POINTS = (np.arange(4) + 0.5) / 4  # of the part gone on with, where the second stage is averaged
+
+
+def targets(minimum: int, population: int) -> IndexArray:
+    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
+    found = [min(minimum, population)]
+    while found[-1] < population:
+        found.append(min(int(found[-1] * 1.6) + 1, population))
+    return np.array(found)
 
 
 def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
@@ -35,7 +44,7 @@ def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) ->
     return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
 
 
-def log_index(  # noqa: PLR0913 - three variances and two costs, all of one shape
+def log_index(  # noqa: PLR0913 - three variances and two costs
     ahead: FloatArray,
     now: FloatArray,
     soon: FloatArray,
@@ -48,7 +57,7 @@ def log_index(  # noqa: PLR0913 - three variances and two costs, all of one shap
     """Give log(chance that it is shown / mean cost), leaving after the first inputs if bad.
 
     Args:
-        ahead: Mean minus the bound, shape (m,), like all others.
+        ahead: Mean minus the bound; all shapes must broadcast.
         now: v.
         soon: v1, in [v2, v].
         then: v2.

@@ -25,14 +25,14 @@ from math import inf, log
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, ndtri
 
 from pipelines import checks
 from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
-from planner.lookahead import log_index, log_shown
+from planner.lookahead import log_index, log_shown, targets
 from planner.operator_seconds import Seconds, SecondsModel
 from planner.recalling import Recalled, recalled
 from planner.scores import Increment, NoiseModel, increment, learnt, score_variance, worth
@@ -125,9 +125,19 @@ class MultiFidelityFactory:
 class _Look:
     """What the models say of all candidates; variances widened by how surprised they were."""
 
+    met: npt.NDArray[np.int64]
     mean: FloatArray
     variance: FloatArray
     seconds: Seconds
+
+    def at(self, rows: npt.NDArray[np.int64]) -> _Look:
+        """Give the same of some candidates."""
+        return _Look(
+            met=self.met[rows],
+            mean=self.mean[rows],
+            variance=self.variance[rows],
+            seconds=self.seconds.at(rows),
+        )
 
 
 class MultiFidelity:
@@ -171,7 +181,7 @@ class MultiFidelity:
         self._looked: _Look | None = None
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
-        self._targets = _targets(settings.minimum, setting.population)
+        self._targets = targets(settings.minimum, setting.population)
         self._z = float(ndtri(settings.confidence))
         self._z_latency = float(ndtri(settings.latency_confidence))
         self._values_seen = [np.zeros(r, dtype=np.bool_) for r in setting.space.radices]
@@ -283,6 +293,7 @@ class MultiFidelity:
         if self._looked is None:
             widened = max(1.0, self._accuracy.surprise)
             self._looked = _Look(
+                met=self._inputs,
                 mean=self._accuracy.mean,
                 variance=self._accuracy.variance * widened,
                 seconds=self._seconds.predict(),
@@ -294,15 +305,16 @@ class MultiFidelity:
         m = len(look.mean)
         best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
         rows = np.flatnonzero(self._open)
-        first, *further = self._targets if self._settings.fidelities else self._targets[:1]
-        best[rows], inputs[rows] = self._value_at(first, rows, look, staged=False)
+        ahead = self._targets if self._settings.fidelities else self._targets[:1]
+        value, n = self._value_at(ahead[:1], look.at(rows), staged=False)
+        best[rows], inputs[rows] = value[0], n[0]
         rows = self._promising(rows, best)
         staged = self._settings.staged and self._settings.fidelities
-        for target in [first, *further] if staged else further:
-            value, n = self._value_at(target, rows, look, staged=staged)
-            better = value > best[rows]
-            best[rows] = np.where(better, value, best[rows])
-            inputs[rows] = np.where(better, n, inputs[rows])
+        value, n = self._value_at(ahead if staged else ahead[1:], look.at(rows), staged=staged)
+        value, n = np.vstack([best[rows], value]), np.vstack([inputs[rows], n])
+        largest = value.argmax(axis=0)[None, :]
+        best[rows] = np.take_along_axis(value, largest, axis=0)[0]
+        inputs[rows] = np.take_along_axis(n, largest, axis=0)[0]
         return best, inputs
 
     def _promising(self, rows: npt.NDArray[np.int64], value: FloatArray) -> npt.NDArray[np.int64]:
@@ -313,28 +325,27 @@ class MultiFidelity:
         return np.union1d(best, rows[self._inputs[rows] > 0])
 
     def _value_at(
-        self, target: int, rows: npt.NDArray[np.int64], look: _Look, *, staged: bool
-    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (rows,), (rows,)
-        """Give log(chance per second) of measuring rows on about `target` inputs."""
-        population = self._setting.population
-        met, variance = self._inputs[rows], look.variance[rows]
-        log_variance = look.seconds.log_variance[rows]
-        n = np.minimum(np.maximum(target, met + self._settings.first), population)
-        then = self._variance_at(n, rows, look)
-        above = look.mean[rows] - self._slo.accuracy
+        self, about: npt.NDArray[np.int64], look: _Look, *, staged: bool
+    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (targets, rows) each
+        """Give log(chance per second) of measuring on about so many inputs, and on how many."""
+        population, met = self._setting.population, look.met
+        n = np.minimum(np.maximum(about[:, None], met + self._settings.first), population)
+        then = self._variance_at(n, look)
+        above = look.mean - self._slo.accuracy
+        log_variance = look.seconds.log_variance
         later = np.minimum(log_variance, 0.5 * self._seconds.spread2() / n)
-        ahead = log(self._slo.latency_s) - look.seconds.log_latency[rows]
+        ahead = log(self._slo.latency_s) - look.seconds.log_latency
         fast = log_shown(ahead, log_variance, later, self._z_latency)
-        cost = self._cost(look.seconds, rows, n) + _DECISION_S
+        cost = self._cost(n, look) + _DECISION_S
         if not staged:
-            return log_shown(above, variance, then, self._z) + fast - np.log(cost), n
+            return log_shown(above, look.variance, then, self._z) + fast - np.log(cost), n
         step = np.where(met == 0, self._settings.first, self._settings.step)
         soon = np.minimum(met + step, n)
-        first_cost = self._cost(look.seconds, rows, soon) + _DECISION_S
+        first_cost = self._cost(soon, look) + _DECISION_S
         accurate = log_index(
             above,
-            variance,
-            self._variance_at(soon, rows, look),
+            look.variance,
+            self._variance_at(soon, look),
             then,
             self._z,
             first_cost=first_cost,
@@ -342,28 +353,25 @@ class MultiFidelity:
         )
         return accurate + fast, n
 
-    def _variance_at(
-        self, inputs: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], look: _Look
-    ) -> FloatArray:  # (rows,)
-        """Give the variance of accuracies once rows have met so many inputs."""
+    def _variance_at(self, inputs: npt.NDArray[np.int64], look: _Look) -> FloatArray:
+        """Give the variance of accuracies at (targets, rows) inputs, the same shape."""
         population = self._setting.population
         more = worth(inputs.astype(float), population)
-        more = more - worth(self._inputs[rows].astype(float), population)
-        noise = score_variance(look.mean[rows], self._noise.part)
-        return np.asarray(1 / (1 / look.variance[rows] + more / noise))
+        more = more - worth(look.met.astype(float), population)
+        noise = score_variance(look.mean, self._noise.part)
+        return np.asarray(1 / (1 / look.variance + more / noise))
 
-    def _cost(
-        self, seconds: Seconds, rows: npt.NDArray[np.int64], inputs: npt.NDArray[np.int64]
-    ) -> FloatArray:  # (rows,)
-        """Give the seconds that measuring rows up to so many inputs takes."""
-        left = (inputs - self._inputs[rows])[:, None]
-        if self._settings.unpaid:
-            left = np.minimum(left, np.maximum(inputs[:, None] - seconds.paid[rows], 0))
-        return np.asarray((seconds.hoped_s[rows] * left).sum(axis=1))
+    def _cost(self, inputs: npt.NDArray[np.int64], look: _Look) -> FloatArray:
+        """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
+        left, total = inputs - look.met, np.zeros(inputs.shape)
+        for hoped_s, paid in zip(look.seconds.hoped_s.T, look.seconds.paid.T, strict=True):
+            unpaid = np.minimum(left, np.maximum(inputs - paid, 0))
+            total += hoped_s * (unpaid if self._settings.unpaid else left)
+        return total
 
     def _worth_going_on(self, utility: FloatArray, look: _Look) -> FloatArray:
         """Weight by what a cheaper plan saves; -inf where measuring costs more than that."""
-        saved = _expected_saving(self._best_cost or 0.0, look.seconds)
+        saved = look.seconds.expected_saving(self._best_cost or 0.0)
         duration = self._setting.scene.query.duration_s or self._settings.horizon_s
         price = self._profiling_price()
         with np.errstate(divide="ignore"):
@@ -464,24 +472,6 @@ class MultiFidelity:
         with np.errstate(divide="ignore"):
             ahead = np.log(bound) - np.log(np.where(known, np.maximum(cost, _TINY), 1.0))
         return np.where(known, log_ndtr(ahead / (widened * deviation)), 0.0)
-
-
-def _expected_saving(best: float, seconds: Seconds) -> FloatArray:  # (C,)
-    """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
-    deviation = np.sqrt(seconds.log_variance + _TINY)
-    median = seconds.share_cost * np.exp(-seconds.log_variance / 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        d = (log(max(best, _TINY)) - np.log(median)) / deviation
-        saved = best * ndtr(d) - seconds.share_cost * ndtr(d - deviation)
-    return np.where(np.isfinite(seconds.share_cost), np.maximum(saved, 0.0), 0.0)
-
-
-def _targets(minimum: int, population: int) -> tuple[int, ...]:
-    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
-    targets = [min(minimum, population)]
-    while targets[-1] < population:
-        targets.append(min(int(targets[-1] * 1.6) + 1, population))
-    return tuple(targets)
 
 
 def _accuracy_process(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from scipy.special import ndtr
 
 from pipelines.configuration import IndexArray
 from pipelines.graph import PipelineGraph
@@ -30,6 +31,7 @@ from planner.prediction import Scene, mean_work, predict, shares_of
 from planner.recalling import Recalled
 
 _SHORTEST_S = 1e-9
+_TINY = 1e-12
 _OWN, _INHERITED, _TOGETHER, _ANYWHERE = 0.8, 0.15, 0.05, 4.0
 """Variances of log seconds: an operator's own knobs matter most, those before it less; how long
 it takes at all is open within two orders of magnitude."""
@@ -64,6 +66,26 @@ class Seconds:
     log_variance: FloatArray
     paid: IndexArray
     share_cost: FloatArray
+
+    def expected_saving(self, best: float) -> FloatArray:  # (C,)
+        """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
+        deviation = np.sqrt(self.log_variance + _TINY)
+        median = self.share_cost * np.exp(-self.log_variance / 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d = (np.log(max(best, _TINY)) - np.log(median)) / deviation
+            saved = best * ndtr(d) - self.share_cost * ndtr(d - deviation)
+        return np.where(np.isfinite(self.share_cost), np.maximum(saved, 0.0), 0.0)
+
+    def at(self, rows: IndexArray) -> Seconds:
+        """Give the same of some configurations."""
+        return Seconds(
+            operator_s=self.operator_s.T.take(rows, axis=1).T,
+            hoped_s=self.hoped_s.T.take(rows, axis=1).T,
+            log_latency=self.log_latency[rows],
+            log_variance=self.log_variance[rows],
+            paid=self.paid.T.take(rows, axis=1).T,
+            share_cost=self.share_cost[rows],
+        )
 
 
 class SecondsModel:

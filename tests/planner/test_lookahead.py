@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from planner.lookahead import log_index, log_shown
+from planner.lookahead import log_index, log_shown, targets
 
 
 def _one(value: float) -> np.ndarray:
@@ -67,3 +67,19 @@ def test_the_index_is_that_of_a_simulated_policy() -> None:
 
 def test_hopeless_values_are_still_told_apart() -> None:
     assert -np.inf < _index(-3.0, 9.0) < _index(-2.0, 9.0)
+
+
+def test_one_looks_ahead_from_the_fewest_inputs_to_all_that_there_are() -> None:
+    assert targets(16, 100).tolist() == [16, 26, 42, 68, 100]
+    assert targets(16, 10).tolist() == [10]
+
+
+def test_many_looks_at_once_are_those_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    ahead, now = rng.normal(0, 0.2, 5), rng.uniform(0.02, 0.04, 5)
+    then, rest = rng.uniform(0.001, 0.01, (3, 5)), rng.uniform(0, 9, (3, 5))
+    soon, first = 0.5 * (now + then), rng.uniform(0.1, 1, (3, 5))
+    found = log_index(ahead, now, soon, then, 2.0, first_cost=first, rest_cost=rest)
+    for i in range(3):
+        one = log_index(ahead, now, soon[i], then[i], 2.0, first_cost=first[i], rest_cost=rest[i])
+        assert found[i] == pytest.approx(one)
