@@ -13,13 +13,14 @@ is taken twice.
 
 A row of B is itself a product, of what it is by the first knobs and by the others. Where
 candidates are all settings, 7,000 columns are 35 times 200, and B is never written out: that
-would be read from memory at every observation, for longer than all else takes.
+would be read from memory at every observation, for longer than all else takes. By the fewer
+cells rows are of few kinds, 48 of 35 cells; so of many sums each is taken by kind first.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from pipelines.profile import FloatArray
 
 _MOST_CELLS = 2
 """Pairs of cells per candidate: where candidates are few of all settings, B is not a product."""
-_AT_ONCE = 24  # sums: few enough for a cache, enough for a fast product
+_AT_ONCE = 16  # sums: few enough for a cache, enough for a fast product
 
 
 class KnobBasis:
@@ -49,53 +50,61 @@ class KnobBasis:
         first = 1 + np.cumsum([0, *map(len, tables)])
         self._own = values + first[:-1]  # rows of B by candidate and knob
         self._decay = decay
-        self._count = int(first[-1])
         self._met: dict[int, int] = {}
         split = _split(values)
-        self._sides = tuple(
+        sides = [
             _Side(values, tables, first, side) for side in (range(split), range(split, len(knobs)))
-        )
-        narrow, wide = self._sides = tuple(sorted(self._sides, key=lambda side: side.cells))
-        self._pair = narrow.cell * wide.cells + wide.cell
+        ]
+        narrow, self._wide = sorted(sides, key=lambda side: len(side.firsts))
+        fixed, cells = int(first[-1]), len(narrow.firsts)
+        for i, candidate in enumerate(narrow.firsts):
+            narrow.meet(fixed + i, self._own[candidate], decay)
+        self._kinds, kind = np.unique(
+            narrow.rows[: fixed + cells], axis=0, return_inverse=True
+        )  # (kinds, cells)
+        self._kind = kind.ravel()[:fixed].tolist()  # of each row of B
+        self._kind_met = kind.ravel()[fixed:][narrow.cell]  # of the row of each candidate
+        self._cell = narrow.cell
 
     def __len__(self) -> int:
         """Give how many rows B has."""
-        return self._count
+        return len(self._kind)
 
     def parts(self, candidate: int) -> IndexArray:  # (K + 2,)
         """Give the rows of B that a candidate's covariances are made of, in the order of a."""
         if candidate not in self._met:
-            for side in self._sides:
-                side.meet(self._count, self._own[candidate], self._decay)
-            self._met[candidate] = self._count
-            self._count += 1
+            self._met[candidate] = len(self)
+            self._wide.meet(len(self), self._own[candidate], self._decay)
+            self._kind.append(int(self._kind_met[candidate]))
         return np.array([*self._own[candidate], self._met[candidate], 0])
 
     def at(self, candidates: Sequence[int]) -> FloatArray:  # (rows of B, n)
         """Give columns of B."""
-        narrow, wide = (side.rows[: self._count, side.cell[candidates]] for side in self._sides)
-        return np.asarray(narrow * wide)
+        narrow = self._kinds[self._kind][:, self._cell[candidates]]
+        return np.asarray(narrow * self._wide.rows[: len(self), self._wide.cell[candidates]])
 
     def combined(self, weights: FloatArray) -> FloatArray:  # (m,)
         """Give the sum of the rows of B, weights of shape (rows of B,)."""
-        return np.asarray(self._over_pairs(weights[None, :])[0, self._pair])
+        weighted = self._kinds[self._kind] * weights[:, None]
+        pairs = weighted.T @ self._wide.rows[: len(self)]
+        return np.asarray(pairs[self._cell, self._wide.cell])
 
     def squared(self, weights: FloatArray) -> FloatArray:  # (m,)
         """Give the sum of the squares of several such sums, weights of shape (k, rows of B)."""
-        total = np.zeros(math.prod(side.cells for side in self._sides))
+        kind = np.array(self._kind)
+        order = np.argsort(kind, kind="stable")
+        ends = np.searchsorted(kind[order], np.arange(len(self._kinds) + 1)).tolist()
+        weights, wide, narrow = weights[:, order], self._wide.rows[order], self._kinds.T
+        by_kind = np.empty((len(self._kinds), _AT_ONCE, wide.shape[1]))
+        total = np.zeros((len(narrow), wide.shape[1]))
         for start in range(0, len(weights), _AT_ONCE):
             some = weights[start : start + _AT_ONCE]
-            # Of a triangular matrix the first rows have few columns.
-            last = np.flatnonzero(np.abs(some).max(axis=0)).max(initial=-1)
-            sums = self._over_pairs(some[:, : last + 1])
-            total += np.einsum("kp,kp->p", sums, sums)
-        return np.asarray(total[self._pair])
-
-    def _over_pairs(self, weights: FloatArray) -> FloatArray:  # (k, pairs of cells)
-        k, rows = weights.shape
-        narrow, wide = (side.rows[:rows] for side in self._sides)
-        weighted = weights[:, None, :] * np.ascontiguousarray(narrow.T)
-        return np.asarray((weighted.reshape(-1, rows) @ wide).reshape(k, -1))
+            sums = by_kind[:, : len(some)]
+            for one, (first, last) in zip(sums, pairwise(ends), strict=True):
+                np.matmul(some[:, first:last], wide[first:last], out=one)
+            pairs = (narrow @ sums.reshape(len(sums), -1)).reshape(len(narrow), len(some), -1)
+            total += np.einsum("nkw,nkw->nw", pairs, pairs)
+        return np.asarray(total[self._cell, self._wide.cell])
 
 
 class _Side:
@@ -103,7 +112,7 @@ class _Side:
 
     Attributes:
         cell: Setting of these knobs, of each candidate, shape (m,).
-        cells: How many settings there are.
+        firsts: A candidate of each cell, shape (cells,).
         rows: Those of B by cell; beyond those in use there is room for more.
     """
 
@@ -114,14 +123,13 @@ class _Side:
         first: IndexArray,
         knobs: range,
     ) -> None:
-        _, firsts, self.cell = np.unique(
+        _, self.firsts, self.cell = np.unique(
             _codes(values, knobs), return_index=True, return_inverse=True
         )
-        self.cells = len(firsts)
-        self.rows: FloatArray = np.ones((2 * int(first[-1]), self.cells))
+        self.rows: FloatArray = np.ones((2 * int(first[-1]), len(self.firsts)))
         self._knobs = knobs
         for k in knobs:
-            self.rows[first[k] : first[k + 1]] = tables[k][:, values[firsts, k]]
+            self.rows[first[k] : first[k + 1]] = tables[k][:, values[self.firsts, k]]
 
     def meet(self, row: int, alike: IndexArray, decay: float) -> None:
         """Write the exponential of a candidate, from its rows of the tables, to a row of B."""

@@ -276,18 +276,21 @@ class MultiFidelity:
         means = np.asarray(self._accuracy.mean)
         noise = learnt([self._scores[row] for row in rows], means[rows], self._apart(rows, rows))
         self._noise = noise if self._settings.paired else replace(noise, shared=0.0, near=0.0)
-        self._increments = [
-            replace(step, deviation=self._noise.deviation(float(means[step.row])))
-            for step in self._increments
-        ]
         met = [step.row for step in self._increments]
+        deviations = np.sqrt(score_variance(means[met], self._noise.part)).tolist()
+        self._increments = [
+            replace(step, deviation=deviation)
+            for step, deviation in zip(self._increments, deviations, strict=True)
+        ]
         self._accuracy.refit(self._noise.matrix(self._increments, self._apart(met, met)))
         self._seconds.refit()
 
     def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
         """Give in how many knobs configurations differ, shape (rows, others)."""
-        unlike = self._knobs[rows][:, None, :] != self._knobs[others][None, :, :]
-        return np.asarray(unlike.sum(axis=2, dtype=np.float64))
+        unlike = np.zeros((len(rows), len(others)))
+        for own, other in zip(self._knobs[rows].T, self._knobs[others].T, strict=True):
+            unlike += own[:, None] != other
+        return unlike
 
     def _look(self) -> _Look:
         if self._looked is None:
