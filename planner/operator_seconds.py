@@ -174,15 +174,18 @@ class SecondsModel:
             sizes=[cells.bytes() for cells in self._operators],
             input_bytes=self._input_bytes,
         )
-        gap = float(np.exp(self._gap.value))
-        found = [composer.compose(cells, mean, gap) for composer in self._composers.values()]
+        gap = self._gap.value
+        found = [
+            composer.compose(cells, mean, float(np.exp(gap)))
+            for composer in self._composers.values()
+        ]
         least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
         relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * self.surprise
         log_variance = np.log1p(relative)
         return Seconds(
             operator_s=mean.T,
             hoped_s=hoped.T,
-            log_latency=np.log(least) - log_variance / 2 + self._gap.value,
+            log_latency=np.log(least) - log_variance / 2 + gap,
             log_variance=log_variance,
             paid=np.stack([cells.paid() for cells in self._operators]).T,
             share_cost=reduce(np.minimum, [cost for _, cost in found]),
