@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pipelines.latency import TierArray, Work
 from planner.pareto import undominated
 from planner.placement import FULL_STEPS, Placements
-from planner.prediction import Scene, meets, predict
+from planner.prediction import Scene, feasible, meets, predict
 
 MOST_ROWS = 20_000
 """Deployments tried at once; where exactness takes more, the caller lowers tier by tier."""
@@ -56,7 +56,7 @@ def lowered(
         middle = (met[apart] + missed[apart]) // 2
         tried = steps[apart]
         tried[:, tier] = middle
-        ok = meets(scene, predict(scene, placements.take(apart), work, tried))
+        ok = feasible(scene, placements.take(apart), work, tried)
         met[apart] = np.where(ok, middle, met[apart])
         missed[apart] = np.where(ok, missed[apart], middle)
     steps[:, tier] = met
@@ -92,7 +92,7 @@ def minimal(
     cells = cells[inside.all(axis=1)]
     steps = full[cells[:, 0]].copy()
     steps[:, gridded] = cells[:, 1:] + 1
-    good = meets(scene, predict(scene, placements.take(cells[:, 0]), work, steps))
+    good = feasible(scene, placements.take(cells[:, 0]), work, steps)
     cells, steps = cells[good], steps[good]
     steps = lowered(scene, placements.take(cells[:, 0]), work, steps, last)
     needed[tuple(cells.T)] = steps[:, last]

@@ -129,6 +129,20 @@ def meets(scene: Scene, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,
     return np.asarray((prediction.latency_s <= scene.slo.latency_s) & prediction.fits)
 
 
+def feasible(
+    scene: Scene, placements: Placements, work: Work, steps: TierArray
+) -> npt.NDArray[np.bool_]:  # (P,)
+    """Give which deployments, of at most the full steps, meet the latency SLO on the machines.
+
+    One request at a time needs one copy, which a machine holds: then only latency is composed.
+    """
+    if scene.query.request_rate_per_s is None and scene.slo.throughput_per_s is None:
+        shares = shares_of(placements, steps)
+        latency_s = _composed(scene, placements.tiers, work, shares, scene.statistic.of)
+        return np.asarray(latency_s <= scene.slo.latency_s)
+    return meets(scene, predict(scene, placements, work, steps))
+
+
 def effective_latency(scene: Scene, prediction: Prediction) -> FloatArray:  # (P,)
     """Give latencies that also say when machines do not hold the copies.
 
@@ -161,7 +175,7 @@ def mean_work(work: Work) -> Work:
 
 def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
     """Give the share of a machine of each operator."""
-    own = np.take_along_axis(steps, placements.tiers, axis=1)
+    own = steps[np.arange(len(steps))[:, None], placements.tiers]
     return np.asarray(np.round(own * SHARE_STEP, 9))
 
 
