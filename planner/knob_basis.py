@@ -51,10 +51,7 @@ class KnobBasis:
         self._own = values + first[:-1]  # rows of B by candidate and knob
         self._decay = decay
         self._met: dict[int, int] = {}
-        split = _split(values)
-        sides = [
-            _Side(values, tables, first, side) for side in (range(split), range(split, len(knobs)))
-        ]
+        sides = [_Side(cell, values, tables, first, side) for cell, side in _split(values)]
         narrow, self._wide = sorted(sides, key=lambda side: len(side.firsts))
         fixed, cells = int(first[-1]), len(narrow.firsts)
         for i, candidate in enumerate(narrow.firsts):
@@ -118,14 +115,13 @@ class _Side:
 
     def __init__(
         self,
+        cell: IndexArray,
         values: IndexArray,
         tables: tuple[FloatArray, ...],
         first: IndexArray,
         knobs: range,
     ) -> None:
-        _, self.firsts, self.cell = np.unique(
-            _codes(values, knobs), return_index=True, return_inverse=True
-        )
+        self.cell, self.firsts = cell, np.unique(cell, return_index=True)[1]
         self.rows: FloatArray = np.ones((2 * int(first[-1]), len(self.firsts)))
         self._knobs = knobs
         for k in knobs:
@@ -134,26 +130,27 @@ class _Side:
     def meet(self, row: int, alike: IndexArray, decay: float) -> None:
         """Write the exponential of a candidate, from its rows of the tables, to a row of B."""
         if row == len(self.rows):
-            self.rows = np.concatenate([self.rows, np.ones_like(self.rows)])
+            grown = np.empty((2 * row, self.rows.shape[1]))
+            grown[:row] = self.rows
+            self.rows = grown
         own = alike[self._knobs.start : self._knobs.stop]
         self.rows[row] = np.exp(-decay * (len(own) - self.rows[own].sum(axis=0)))
 
 
-def _codes(values: IndexArray, knobs: range) -> IndexArray:  # (m,)
-    """Give numbers that are equal where all these knobs are."""
-    codes = np.zeros(len(values), dtype=np.int64)
-    for k in knobs:
-        # Numbered anew each time: products of many knobs' values may not fit.
-        codes = np.unique(codes, return_inverse=True)[1] * (values[:, k].max() + 1) + values[:, k]
-    return codes
-
-
-def _split(values: IndexArray) -> int:
-    """Give how many of the knobs come first, so that there are fewest cells on both sides."""
+def _split(values: IndexArray) -> list[tuple[IndexArray, range]]:
+    """Give cells of the first knobs and of the others, as few as possible, and which these are."""
     m, k = values.shape
-    counts = [
-        [len(np.unique(_codes(values, side))) for side in (range(j), range(j, k))]
-        for j in range(k + 1)
-    ]
-    few = [j for j, (left, right) in enumerate(counts) if left * right <= _MOST_CELLS * m]
-    return min(few, key=lambda j: sum(counts[j]))
+    left, right = _cells(values.T), _cells(values.T[::-1])[::-1]
+    counts = [(int(a.max()) + 1, int(b.max()) + 1) for a, b in zip(left, right, strict=True)]
+    few = [j for j, (a, b) in enumerate(counts) if a * b <= _MOST_CELLS * m]
+    best = min(few, key=lambda j: sum(counts[j]))
+    return [(left[best], range(best)), (right[best], range(best, k))]
+
+
+def _cells(columns: IndexArray) -> list[IndexArray]:
+    """Give the cell, from 0, of each candidate by none of its knobs, the first, the first two."""
+    cells = [np.zeros(columns.shape[1], dtype=np.int64)]
+    for values in columns:
+        both = cells[-1] * (values.max() + 1) + values
+        cells.append(np.unique(both, return_inverse=True)[1])
+    return cells
