@@ -15,7 +15,7 @@ from pipelines.slo import Slo
 from planner.estimates import latency_estimate
 from planner.measuring import Measured
 from planner.placement import Placements
-from planner.prediction import Scene, condensed, effective_latency, predict, shares_of
+from planner.prediction import Scene, condensed, effective_latencies, shares_of
 from planner.spread import PooledSpread
 
 CAUTION = 0.96
@@ -58,7 +58,7 @@ def _upper_ratio(
 ) -> float:
     """Give the upper end of the least latency's interval over the latency, `>= 1`."""
     quick = condensed(scene, measured.work)
-    full = effective_latency(scene, predict(scene, placements, quick, placements.full_steps))
+    full = effective_latencies(scene, placements, quick, placements.full_steps)
     best = placements.take(np.array([int(np.argmin(full))]))
     shares = shares_of(best, best.full_steps)
     seconds = compose(scene.graph, scene.infrastructure, measured.work, best.tiers, shares)[0]

@@ -25,7 +25,13 @@ from pipelines.profile import Failure, FloatArray, Profile
 from pipelines.slo import Estimate
 from planner.estimates import accuracy_estimate, latency_at_least
 from planner.placement import Placements
-from planner.prediction import Scene, condensed, effective_latency, predict
+from planner.prediction import (
+    Scene,
+    condensed,
+    effective_latencies,
+    effective_latency,
+    predict,
+)
 
 _ONE_BY_ONE = 500
 """Up to so many inputs every one is looked at, so that nothing is paid after a decision;
@@ -292,7 +298,7 @@ def _least_latency(bench: Bench, work: Work) -> float:
     """Give the least effective latency, exact to the last bit where it is attained."""
     scene, placements = bench.scene, bench.placements
     quick = condensed(scene, work)
-    rough = effective_latency(scene, predict(scene, placements, quick, placements.full_steps))
+    rough = effective_latencies(scene, placements, quick, placements.full_steps)
     best = placements.take(np.flatnonzero(rough == rough.min())[:1])
-    exact = effective_latency(scene, predict(scene, best, work, best.full_steps))
+    exact = effective_latencies(scene, best, work, best.full_steps)
     return float(exact[0])

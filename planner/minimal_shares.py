@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pipelines.latency import TierArray, Work
 from planner.pareto import undominated
 from planner.placement import FULL_STEPS, Placements
-from planner.prediction import Scene, feasible, meets, predict
+from planner.prediction import Scene, effective_latencies, meets, predict
 
 MOST_ROWS = 20_000
 """Deployments tried at once; where exactness takes more, the caller lowers tier by tier."""
@@ -56,11 +56,18 @@ def lowered(
         middle = (met[apart] + missed[apart]) // 2
         tried = steps[apart]
         tried[:, tier] = middle
-        ok = feasible(scene, placements.take(apart), work, tried)
+        ok = _feasible(scene, placements.take(apart), work, tried)
         met[apart] = np.where(ok, middle, met[apart])
         missed[apart] = np.where(ok, missed[apart], middle)
     steps[:, tier] = met
     return steps
+
+
+def _feasible(
+    scene: Scene, placements: Placements, work: Work, steps: TierArray
+) -> BoolArray:  # (P,)
+    found = effective_latencies(scene, placements, work, steps)
+    return np.asarray(found <= scene.slo.latency_s)
 
 
 def minimal(
@@ -92,7 +99,7 @@ def minimal(
     cells = cells[inside.all(axis=1)]
     steps = full[cells[:, 0]].copy()
     steps[:, gridded] = cells[:, 1:] + 1
-    good = feasible(scene, placements.take(cells[:, 0]), work, steps)
+    good = _feasible(scene, placements.take(cells[:, 0]), work, steps)
     cells, steps = cells[good], steps[good]
     steps = lowered(scene, placements.take(cells[:, 0]), work, steps, last)
     needed[tuple(cells.T)] = steps[:, last]

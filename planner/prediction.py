@@ -129,20 +129,6 @@ def meets(scene: Scene, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,
     return np.asarray((prediction.latency_s <= scene.slo.latency_s) & prediction.fits)
 
 
-def feasible(
-    scene: Scene, placements: Placements, work: Work, steps: TierArray
-) -> npt.NDArray[np.bool_]:  # (P,)
-    """Give which deployments, of at most the full steps, meet the latency SLO on the machines.
-
-    One request at a time needs one copy, which a machine holds: then only latency is composed.
-    """
-    if scene.query.request_rate_per_s is None and scene.slo.throughput_per_s is None:
-        shares = shares_of(placements, steps)
-        latency_s = _composed(scene, placements.tiers, work, shares, scene.statistic.of)
-        return np.asarray(latency_s <= scene.slo.latency_s)
-    return meets(scene, predict(scene, placements, work, steps))
-
-
 def effective_latency(scene: Scene, prediction: Prediction) -> FloatArray:  # (P,)
     """Give latencies that also say when machines do not hold the copies.
 
@@ -151,6 +137,19 @@ def effective_latency(scene: Scene, prediction: Prediction) -> FloatArray:  # (P
     """
     crowded = np.maximum(prediction.latency_s, scene.slo.latency_s) * prediction.crowding
     return np.where(prediction.fits, prediction.latency_s, crowded)
+
+
+def effective_latencies(
+    scene: Scene, placements: Placements, work: Work, steps: TierArray
+) -> FloatArray:  # (P,)
+    """Give `effective_latency` of deployments that have at most their full steps.
+
+    One request at a time needs one copy, which a machine holds: then latency is all there is.
+    """
+    if scene.query.request_rate_per_s is not None or scene.slo.throughput_per_s is not None:
+        return effective_latency(scene, predict(scene, placements, work, steps))
+    shares = shares_of(placements, steps)
+    return _composed(scene, placements.tiers, work, shares, scene.statistic.of)
 
 
 def condensed(scene: Scene, work: Work) -> Work:
