@@ -2,12 +2,7 @@
 
 A query is planned in one world, its cheapest plan is deployed, and the world becomes another.
 Where that plan breaks and a plan that truly satisfies exists, the query is planned cold, and again
-with what is known (`planner.replanning`). Two drifts:
-
-- latency: a link keeps a part of its bandwidth. Profiles are of the reference machine, so what was
-  measured still holds.
-- accuracy: inputs are another half of the trace's than before: other light, more noise. What was
-  measured is history, that is a hint.
+with what is known (`planner.replanning`). How worlds drift: `studies.planning_worlds`.
 
 Deviations from section 6.4, where the link between edge and cloud drops from 0.4 to 0.2 Gbps under
 a video chat: the link here is the first, from the device to the edge, and it drops by the same
@@ -24,14 +19,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
-
 from pipelines import checks
-from pipelines.configuration import IndexArray
-from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
-from pipelines.presets import PRESETS
 from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
 from pipelines.slo import Slo
@@ -41,20 +31,13 @@ from planner.known import Known
 from planner.replanning import replan
 from planner.result import PlanningResult
 from planner.search import SearchSettings, search
-from studies.planning import ONE_TIER, input_order
+from studies.planning import input_order
 from studies.planning_announced import Recorder
 from studies.planning_contestants import contestant
-from studies.planning_history import earlier_queries, of_inputs, record_of
+from studies.planning_history import earlier_queries, record_of
 from studies.planning_truth import Truth
+from studies.planning_worlds import Worlds, with_harder_inputs, with_thinner_link
 from studies.tables import written
-
-_THREE = PRESETS["three-tier"]
-WEAK_DEVICE = replace(
-    _THREE,
-    name="weak-device",
-    tiers=(replace(_THREE.tiers[0], speed_factor=0.03), *_THREE.tiers[1:]),
-)
-"""The paper's three tiers, the device at 0.03 of the reference instead of 0.1."""
 
 _OURS = contestant("multi_fidelity", published_inputs=0)
 _SETTINGS = SearchSettings(strategy=_OURS.strategy, caution=_OURS.caution)
@@ -164,15 +147,6 @@ class DriftRow:
     first_answer_true: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Worlds:
-    """The world before and after a drift, known completely, and the change in words."""
-
-    before: Truth
-    after: Truth
-    change: str
-
-
 def run(study: DriftStudy, out: Path) -> list[DriftRow]:
     """Give all rows, written to `out/drift.csv` one by one.
 
@@ -186,7 +160,7 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
     """Give the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for folder in study.traces:
-        worlds = drift_of(load_trace(folder), study)
+        worlds = _worlds(study, load_trace(folder))
         earlier = {seed: _earlier(worlds.before, study.history, seed) for seed in seeds}
         for level in study.levels:
             slos = worlds.before.slos(level)
@@ -194,47 +168,10 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
                 yield one_run(study, worlds, level, slo, seed, earlier[seed])
 
 
-def drift_of(trace: Trace, study: DriftStudy) -> Worlds:
-    """Give a trace's world before and after the drift that a study asks for.
-
-    Raises:
-        InvalidInput: If the link is not there, or inputs have no features.
-    """
+def _worlds(study: DriftStudy, trace: Trace) -> Worlds:
     if study.kind is Kind.LATENCY:
-        where = study.infrastructure or WEAK_DEVICE
-        thinner, change = _thinner(where, study.link, study.left)
-        return Worlds(before=Truth(trace, where), after=Truth(trace, thinner), change=change)
-    where = study.infrastructure or ONE_TIER
-    easier, harder, change = halves_by_feature(trace)
-    return Worlds(
-        before=Truth(of_inputs(trace, easier), where),
-        after=Truth(of_inputs(trace, harder), where),
-        change=change,
-    )
-
-
-def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
-    """Give the inputs of the easier half and of the harder one, and which feature splits them.
-
-    Halves are below and above the median; the feature is the one whose halves differ most in mean
-    score over all configurations.
-
-    Raises:
-        InvalidInput: If inputs have no features.
-    """
-    count = trace.features.shape[1]
-    checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
-    ease = np.nanmean(trace.score.astype(float), axis=0)  # (N,)
-    orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
-    middle = len(orders) // 2
-    below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)
-    feature = int(np.argmax(np.abs(below - above)))
-    halves = [orders[:middle, feature], orders[middle:, feature]]
-    names = ["below", "above"]
-    if below[feature] < above[feature]:
-        halves, names = halves[::-1], names[::-1]
-    change = f"feature {feature} from {names[0]} to {names[1]} its median"
-    return halves[0], halves[1], change
+        return with_thinner_link(trace, study.infrastructure, study.link, study.left)
+    return with_harder_inputs(trace, study.infrastructure)
 
 
 def one_run(
@@ -407,19 +344,3 @@ def _within(query: Query, profiling_s: float) -> Query:
 
 def _evaluator(truth: Truth, seed: int) -> TraceEvaluator:
     return TraceEvaluator(truth.trace, input_order(truth.trace, seed))
-
-
-def _thinner(
-    infrastructure: Infrastructure, between: tuple[str, str] | None, left: float
-) -> tuple[Infrastructure, str]:
-    links = infrastructure.links
-    names = [" - ".join(link.between) for link in links]
-    checks.require(len(links) > 0, "infrastructure.links", "must hold one to drift", names)
-    wanted = links[0].between if between is None else between
-    found = next((link for link in links if set(link.between) == set(wanted)), None)
-    if found is None:
-        raise InvalidInput.of("link", f"must be among {', '.join(names)}", " - ".join(wanted))
-    thin = replace(found, bandwidth_bytes_per_s=left * found.bandwidth_bytes_per_s)
-    change = f"{' - '.join(found.between)} at {left:g} of its bandwidth"
-    changed = tuple(thin if link is found else link for link in links)
-    return replace(infrastructure, links=changed), change

@@ -15,17 +15,20 @@ from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.trace import Trace, save_trace
 from studies.planning_drift import (
-    WEAK_DEVICE,
     DriftRow,
     DriftStudy,
     Kind,
     Outcome,
-    drift_of,
-    halves_by_feature,
     results,
     run,
 )
 from studies.planning_drift_report import summary, table
+from studies.planning_worlds import (
+    WEAK_DEVICE,
+    halves_by_feature,
+    with_harder_inputs,
+    with_thinner_link,
+)
 from tests.oracles.synthetic import chain
 
 INPUTS = 40
@@ -85,23 +88,21 @@ def test_budgets_must_be_positive(field: str) -> None:
 
 
 def test_a_link_that_is_not_there_is_refused() -> None:
-    study = DriftStudy(traces=(), kind=Kind.LATENCY, link=("device", "moon"))
     rule = "link must be among device - mec, mec - cloud, got 'device - moon'"
     with pytest.raises(InvalidInput, match=rule):
-        drift_of(_trace(), study)
+        with_thinner_link(_trace(), None, ("device", "moon"), 0.5)
 
 
 def test_without_links_none_can_drift() -> None:
     alone = Infrastructure(name="one", tiers=(Tier(name="cloud"),))
-    study = DriftStudy(traces=(), kind=Kind.LATENCY, infrastructure=alone)
     with pytest.raises(InvalidInput, match=r"infrastructure\.links must hold one to drift"):
-        drift_of(_trace(), study)
+        with_thinner_link(_trace(), alone, None, 0.5)
 
 
 def test_inputs_without_features_cannot_be_split() -> None:
     bare = replace(_trace(), features=np.zeros((INPUTS, 0), np.float32))
     with pytest.raises(InvalidInput, match=r"trace\.features must hold one to split inputs by"):
-        halves_by_feature(bare)
+        with_harder_inputs(bare, None)
 
 
 def test_a_plan_that_outlives_the_drift_is_not_counted(tmp_path: Path) -> None:
@@ -137,8 +138,7 @@ def test_the_harder_half_of_the_inputs_comes_after(tmp_path: Path) -> None:
 
 
 def test_a_thinner_link_is_the_only_change_of_a_latency_drift() -> None:
-    study = DriftStudy(traces=(), kind=Kind.LATENCY, link=("cloud", "mec"))
-    worlds = drift_of(_trace(), study)
+    worlds = with_thinner_link(_trace(), None, ("cloud", "mec"), 0.5)
     before, after = worlds.before.infrastructure, worlds.after.infrastructure
     assert before == WEAK_DEVICE
     assert after.links[0] == before.links[0]

@@ -1,0 +1,119 @@
+"""The world of a query before and after a drift, both known completely.
+
+Two drifts of Circinus 4.3:
+
+- latency: a link keeps a part of its bandwidth. Profiles are of the reference machine, so what was
+  measured still holds.
+- accuracy: inputs are another half of the trace's than before: other light, more noise. What was
+  measured is history, that is a hint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipelines import checks
+from pipelines.configuration import IndexArray
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure
+from pipelines.presets import PRESETS
+from pipelines.trace import Trace
+from studies.planning import ONE_TIER
+from studies.planning_history import of_inputs
+from studies.planning_truth import Truth
+
+_THREE = PRESETS["three-tier"]
+WEAK_DEVICE = replace(
+    _THREE,
+    name="weak-device",
+    tiers=(replace(_THREE.tiers[0], speed_factor=0.03), *_THREE.tiers[1:]),
+)
+"""The paper's three tiers, the device at 0.03 of the reference instead of 0.1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Worlds:
+    """The world before and after a drift, known completely, and the change in words."""
+
+    before: Truth
+    after: Truth
+    change: str
+
+
+def with_thinner_link(
+    trace: Trace,
+    infrastructure: Infrastructure | None,
+    link: tuple[str, str] | None,
+    left: float,
+) -> Worlds:
+    """Give worlds that differ in the bandwidth of one link.
+
+    Args:
+        trace: What operators take and score.
+        infrastructure: Before; None: `WEAK_DEVICE`.
+        link: The tiers whose link drifts; None: the infrastructure's first.
+        left: Part of its bandwidth that is left, in (0, 1).
+
+    Raises:
+        InvalidInput: If the link is not there.
+    """
+    where = infrastructure or WEAK_DEVICE
+    thinner, change = _thinner(where, link, left)
+    return Worlds(before=Truth(trace, where), after=Truth(trace, thinner), change=change)
+
+
+def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> Worlds:
+    """Give worlds whose inputs are the easier half of a trace's, then the harder one.
+
+    Raises:
+        InvalidInput: If inputs have no features.
+    """
+    where = infrastructure or ONE_TIER
+    easier, harder, change = halves_by_feature(trace)
+    return Worlds(
+        before=Truth(of_inputs(trace, easier), where),
+        after=Truth(of_inputs(trace, harder), where),
+        change=change,
+    )
+
+
+def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
+    """Give the inputs of the easier half and of the harder one, and which feature splits them.
+
+    Halves are below and above the median; the feature is the one whose halves differ most in mean
+    score over all configurations.
+
+    Raises:
+        InvalidInput: If inputs have no features.
+    """
+    count = trace.features.shape[1]
+    checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
+    ease = np.nanmean(trace.score.astype(float), axis=0)  # (N,)
+    orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
+    middle = len(orders) // 2
+    below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)
+    feature = int(np.argmax(np.abs(below - above)))
+    halves = [orders[:middle, feature], orders[middle:, feature]]
+    names = ["below", "above"]
+    if below[feature] < above[feature]:
+        halves, names = halves[::-1], names[::-1]
+    change = f"feature {feature} from {names[0]} to {names[1]} its median"
+    return halves[0], halves[1], change
+
+
+def _thinner(
+    infrastructure: Infrastructure, between: tuple[str, str] | None, left: float
+) -> tuple[Infrastructure, str]:
+    links = infrastructure.links
+    names = [" - ".join(link.between) for link in links]
+    checks.require(len(links) > 0, "infrastructure.links", "must hold one to drift", names)
+    wanted = links[0].between if between is None else between
+    found = next((link for link in links if set(link.between) == set(wanted)), None)
+    if found is None:
+        raise InvalidInput.of("link", f"must be among {', '.join(names)}", " - ".join(wanted))
+    thin = replace(found, bandwidth_bytes_per_s=left * found.bandwidth_bytes_per_s)
+    change = f"{' - '.join(found.between)} at {left:g} of its bandwidth"
+    changed = tuple(thin if link is found else link for link in links)
+    return replace(infrastructure, links=changed), change
