@@ -197,10 +197,9 @@ class MultiFidelity:
         if self._waiting is not None and left[self._waiting]:
             return self._scouting(self._waiting)
         look = self._look()
-        utility, inputs = self._valued(look)
-        utility = utility + self._log_affordable(look)
+        utility, inputs = self._valued(look, self._log_affordable(look) + self._log_saving(look))
         if self._best_cost is not None:
-            utility = self._worth_going_on(utility, look)
+            utility = np.where(utility > self._log_price, utility, -inf)
         best = int(np.argmax(utility))
         if utility[best] == -inf or self._is_over(look):
             return None
@@ -303,18 +302,20 @@ class MultiFidelity:
             )
         return self._looked
 
-    def _valued(self, look: _Look) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
-        """Give log(chance per second) and the number of inputs that makes it largest."""
+    def _valued(
+        self, look: _Look, weight: FloatArray
+    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
+        """Give log(weight x chance per second) and the number of inputs that makes it largest."""
         m = len(look.mean)
         best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
         rows = np.flatnonzero(self._open)
         ahead = self._targets if self._settings.fidelities else self._targets[:1]
         value, n = self._value_at(ahead[:1], look.at(rows), staged=False)
-        best[rows], inputs[rows] = value[0], n[0]
+        best[rows], inputs[rows] = value[0] + weight[rows], n[0]
         rows = self._promising(rows, best)
         staged = self._settings.staged and self._settings.fidelities
         value, n = self._value_at(ahead if staged else ahead[1:], look.at(rows), staged=staged)
-        value, n = np.vstack([best[rows], value]), np.vstack([inputs[rows], n])
+        value, n = np.vstack([best[rows], value + weight[rows]]), np.vstack([inputs[rows], n])
         largest = value.argmax(axis=0)[None, :]
         best[rows] = np.take_along_axis(value, largest, axis=0)[0]
         inputs[rows] = np.take_along_axis(n, largest, axis=0)[0]
@@ -336,7 +337,8 @@ class MultiFidelity:
         then = self._variance_at(n, look)
         above = look.mean - self._slo.accuracy
         log_variance = look.seconds.log_variance
-        later = np.minimum(log_variance, 0.5 * self._seconds.spread2() / n)
+        more = worth(n.astype(float), population) - worth(met.astype(float), population)
+        later = 1 / (1 / (log_variance + _TINY) + more / (0.5 * self._seconds.spread2() + _TINY))
         ahead = log(self._slo.latency_s) - look.seconds.log_latency
         fast = log_shown(ahead, log_variance, later, self._z_latency)
         cost = self._cost(n, look) + _DECISION_S
@@ -372,20 +374,21 @@ class MultiFidelity:
             total += hoped_s * (unpaid if self._settings.unpaid else left)
         return total
 
-    def _worth_going_on(self, utility: FloatArray, look: _Look) -> FloatArray:
-        """Weight by what a cheaper plan saves; -inf where measuring costs more than that."""
-        saved = look.seconds.expected_saving(self._best_cost or 0.0)
+    def _log_saving(self, look: _Look) -> FloatArray:  # (C,)
+        """Give the log of the US dollars that a cheaper plan is expected to save; 0: none yet."""
+        if self._best_cost is None:
+            return np.zeros(len(look.mean))
+        saved = look.seconds.expected_saving(self._best_cost)
         duration = self._setting.scene.query.duration_s or self._settings.horizon_s
-        price = self._profiling_price()
         with np.errstate(divide="ignore"):
-            gain = utility + np.log(saved * duration / _SECONDS_PER_HOUR)
-        threshold = log(max(price / _SECONDS_PER_HOUR, _TINY))
-        return np.where(gain > threshold, gain, -inf)
+            return np.log(saved * duration / _SECONDS_PER_HOUR)
 
-    def _profiling_price(self) -> float:
-        """Give US dollars per hour of profiling: the dearest tier's, 1 if none has a price."""
+    @property
+    def _log_price(self) -> float:
+        """Log of US dollars per second of profiling: the dearest tier's, of 1 an hour if free."""
         tiers = self._setting.scene.infrastructure.tiers
-        return max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
+        price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
+        return log(price / _SECONDS_PER_HOUR)
 
     def _next_inputs(self, row: int, wanted: int) -> int:
         settings, met = self._settings, int(self._inputs[row])
