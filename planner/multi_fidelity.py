@@ -2,47 +2,35 @@
 
 Every proposal is the one with the largest chance per second: the chance that the
 configuration will have been shown to meet the SLOs once it has met n' inputs, over the
-seconds that this takes beyond what a prefix cache holds, n' chosen with it. So a bad
-region is left after a few inputs, and only what is about to be announced is measured on
+seconds that this takes beyond what a prefix cache holds, n' chosen with it (`planner.looking`).
+So a bad region is left after a few inputs, and only what is about to be announced is measured on
 many. After the first plan the chance is weighted by what a cheaper plan would save.
-
-| symbol | meaning |
-| --- | --- |
-| A, L | SLOs of accuracy and latency |
-| mu, v | posterior mean and variance of a configuration's accuracy |
-| v' | the variance once n' inputs are measured: known before they are |
-| z | how many deviations above A announces |
-
-Measuring moves mu by a normal step of variance v - v', so
-Pr[announced at n'] = Phi((mu - A - z sqrt v') / sqrt(v - v')), and alike for log latency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, log
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr
 
-from pipelines import checks
 from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from planner.knob_process import KnobKernel, KnobProcess, correlations
-from planner.lookahead import log_index, log_shown, targets
-from planner.operator_seconds import Seconds, SecondsModel
+from planner.looking import Look, LookAhead
+from planner.multi_fidelity_settings import MultiFidelitySettings
+from planner.operator_seconds import SecondsModel
 from planner.recalling import Recalled, recalled
 from planner.scores import Increment, NoiseModel, increment, learnt, score_variance, worth
 from planner.space import candidates, indices_of
 from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Observation, Proposal, Setting
 
-_MOST_CANDIDATES = 7_000
 _STEP_PART = 8  # of the inputs met: what is known well takes more to move
-_LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.05, 0.002, 0.003
 """How accuracies differ between queries: see `KnobKernel.own` and `shift`; variance of the mean of
 a configuration between them."""
@@ -52,95 +40,18 @@ _UNSURE = 1.3
 """Times the variance of accuracies: hyper-parameters and noise are guesses that the process takes
 for known. Truth lay 1.1 to 1.3 deviations about its predictions; and 1.6 costs a tenth more."""
 _TINY = 1e-12
-_DECISION_S = 1e-6  # what measuring costs at least: nothing is free
 _SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiFidelitySettings:
-    """Settings of the strategy.
-
-    Attributes:
-        candidates: Spaces up to this size are searched whole, of larger ones so many are drawn.
-        confidence: That accuracy holds when a configuration is announced, in (0.5, 1).
-        latency_confidence: That latency holds, in (0.5, 1).
-        minimum: Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest,
-            and an oracle that confirms a known answer is granted 20.
-        first: Inputs at which a configuration is first left or kept, `>= 1`.
-        step: Most inputs between two decisions, `>= 1`.
-        scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
-            few quiet inputs cannot tell how slow others are, see `planner.spread`.
-        horizon_s: How long a plan is taken to serve when the query does not say.
-        refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
-            observations, `> 1`.
-        fidelities: Whether the number of inputs is chosen; False: `minimum` at once.
-        structured: Whether seconds are learnt per operator; False: of whole configurations.
-        unpaid: Whether only what the cache does not hold counts as cost.
-        ordered: Whether neighbouring values of ordered knobs are alike.
-        staged: Whether leaving after a few inputs is reckoned with.
-        paired: Whether noise is shared between configurations that met the same inputs.
-        history: Whether the models start from what earlier queries measured.
-    """
-
-    candidates: int = _MOST_CANDIDATES
-    confidence: float = 0.98
-    latency_confidence: float = 0.98
-    minimum: int = 16
-    first: int = 1
-    step: int = 4
-    scouted: int = 48
-    horizon_s: float = 3600.0
-    refit_growth: float = 1.5
-    fidelities: bool = True
-    structured: bool = True
-    unpaid: bool = True
-    ordered: bool = True
-    paired: bool = True
-    staged: bool = True
-    history: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("candidates", "first", "step", "scouted"):
-            value = getattr(self, name)
-            checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
-        checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
-        for name in ("confidence", "latency_confidence"):
-            value = getattr(self, name)
-            rule = "must be in (0.5, 1)"
-            checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
-        growth = self.refit_growth
-        checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
-        checks.positive("multi_fidelity.horizon_s", self.horizon_s)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiFidelityFactory:
     """Makes `MultiFidelity` strategies with the same settings."""
 
-    settings: MultiFidelitySettings = MultiFidelitySettings()
+    settings: MultiFidelitySettings = field(default_factory=MultiFidelitySettings)
 
     def __call__(self, setting: Setting, rng: np.random.Generator) -> MultiFidelity:
         """Give a strategy that has seen nothing."""
         return MultiFidelity(setting, rng, self.settings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Look:
-    """What the models say of all candidates; variances widened by how surprised they were."""
-
-    met: npt.NDArray[np.int64]
-    mean: FloatArray
-    variance: FloatArray
-    seconds: Seconds
-
-    def at(self, rows: npt.NDArray[np.int64]) -> _Look:
-        """Give the same of some candidates."""
-        return _Look(
-            met=self.met[rows],
-            mean=self.mean[rows],
-            variance=self.variance[rows],
-            seconds=self.seconds.at(rows),
-        )
 
 
 class MultiFidelity:
@@ -181,12 +92,10 @@ class MultiFidelity:
         self._refit_at = 2
         self._spread = PooledSpread()
         self._waiting: int | None = None  # would be announced if the scout had met enough
-        self._looked: _Look | None = None
+        self._looked: Look | None = None
         self._best_cost: float | None = None
         self._order = rng.permutation(m)
-        self._targets = targets(settings.minimum, setting.population)
-        self._z = float(ndtri(settings.confidence))
-        self._z_latency = float(ndtri(settings.latency_confidence))
+        self._ahead = LookAhead(slo=setting.slo, population=setting.population, settings=settings)
         self._values_seen = [np.zeros(r, dtype=np.bool_) for r in setting.space.radices]
 
     def propose(self) -> Proposal | None:
@@ -200,7 +109,8 @@ class MultiFidelity:
         if self._waiting is not None and left[self._waiting]:
             return self._scouting(self._waiting)
         look = self._look()
-        utility, inputs = self._valued(look, self._log_affordable(look) + self._log_saving(look))
+        weight = self._log_affordable(look) + self._log_saving(look)
+        utility, inputs = self._ahead.valued(look, np.flatnonzero(left), weight)
         if self._best_cost is not None:
             utility = np.where(utility > self._log_price, utility, -inf)
         best = int(np.argmax(utility))
@@ -294,90 +204,20 @@ class MultiFidelity:
             unlike += own[:, None] != other
         return unlike
 
-    def _look(self) -> _Look:
+    def _look(self) -> Look:
         if self._looked is None:
             widened = _UNSURE * max(1.0, self._accuracy.surprise)
-            self._looked = _Look(
+            self._looked = Look(
                 met=self._inputs,
                 mean=self._accuracy.mean,
                 variance=self._accuracy.variance * widened,
+                part=self._noise.part,
                 seconds=self._seconds.predict(),
+                spread2=self._seconds.spread2(),
             )
         return self._looked
 
-    def _valued(
-        self, look: _Look, weight: FloatArray
-    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (C,), (C,)
-        """Give log(weight x chance per second) and the number of inputs that makes it largest."""
-        m = len(look.mean)
-        best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
-        rows = np.flatnonzero(self._open)
-        ahead = self._targets if self._settings.fidelities else self._targets[:1]
-        value, n = self._value_at(ahead[:1], look.at(rows), staged=False)
-        best[rows], inputs[rows] = value[0] + weight[rows], n[0]
-        rows = self._promising(rows, best)
-        staged = self._settings.staged and self._settings.fidelities
-        value, n = self._value_at(ahead if staged else ahead[1:], look.at(rows), staged=staged)
-        value, n = np.vstack([best[rows], value + weight[rows]]), np.vstack([inputs[rows], n])
-        largest = value.argmax(axis=0)[None, :]
-        best[rows] = np.take_along_axis(value, largest, axis=0)[0]
-        inputs[rows] = np.take_along_axis(n, largest, axis=0)[0]
-        return best, inputs
-
-    def _promising(self, rows: npt.NDArray[np.int64], value: FloatArray) -> npt.NDArray[np.int64]:
-        """Give the rows worth a longer look ahead: the best so far, and all that were met."""
-        if len(rows) <= _LONGER_LOOKS:
-            return rows
-        best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]
-        return np.union1d(best, rows[self._inputs[rows] > 0])
-
-    def _value_at(
-        self, about: npt.NDArray[np.int64], look: _Look, *, staged: bool
-    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:  # (targets, rows) each
-        """Give log(chance per second) of measuring on about so many inputs, and on how many."""
-        population, met = self._setting.population, look.met
-        n = np.minimum(np.maximum(about[:, None], met + self._settings.first), population)
-        then = self._variance_at(n, look)
-        above = look.mean - self._slo.accuracy
-        log_variance = look.seconds.log_variance
-        more = worth(n.astype(float), population) - worth(met.astype(float), population)
-        later = 1 / (1 / (log_variance + _TINY) + more / (0.5 * self._seconds.spread2() + _TINY))
-        ahead = log(self._slo.latency_s) - look.seconds.log_latency
-        fast = log_shown(ahead, log_variance, later, self._z_latency)
-        cost = self._cost(n, look) + _DECISION_S
-        if not staged:
-            return log_shown(above, look.variance, then, self._z) + fast - np.log(cost), n
-        step = np.where(met == 0, self._settings.first, self._settings.step)
-        soon = np.minimum(met + step, n)
-        first_cost = self._cost(soon, look) + _DECISION_S
-        accurate = log_index(
-            above,
-            look.variance,
-            self._variance_at(soon, look),
-            then,
-            self._z,
-            first_cost=first_cost,
-            rest_cost=np.maximum(cost - first_cost, 0.0),
-        )
-        return accurate + fast, n
-
-    def _variance_at(self, inputs: npt.NDArray[np.int64], look: _Look) -> FloatArray:
-        """Give the variance of accuracies at (targets, rows) inputs, the same shape."""
-        population = self._setting.population
-        more = worth(inputs.astype(float), population)
-        more = more - worth(look.met.astype(float), population)
-        noise = score_variance(look.mean, self._noise.part)
-        return np.asarray(1 / (1 / look.variance + more / noise))
-
-    def _cost(self, inputs: npt.NDArray[np.int64], look: _Look) -> FloatArray:
-        """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
-        left, total = inputs - look.met, np.zeros(inputs.shape)
-        for hoped_s, paid in zip(look.seconds.hoped_s.T, look.seconds.paid.T, strict=True):
-            unpaid = np.minimum(left, np.maximum(inputs - paid, 0))
-            total += hoped_s * (unpaid if self._settings.unpaid else left)
-        return total
-
-    def _log_saving(self, look: _Look) -> FloatArray:  # (C,)
+    def _log_saving(self, look: Look) -> FloatArray:  # (C,)
         """Give the log of the US dollars that a cheaper plan is expected to save; 0: none yet."""
         if self._best_cost is None:
             return np.zeros(len(look.mean))
@@ -422,15 +262,15 @@ class MultiFidelity:
         own = score_variance(np.array(seen.accuracy), self._noise.part)
         own = own / worth(np.array(float(seen.inputs)), self._setting.population)
         return bool(
-            float(look.mean[row]) - self._z * deviation >= self._slo.accuracy
-            and seen.accuracy - (self._z - 0.5) * float(np.sqrt(own)) >= self._slo.accuracy
+            float(look.mean[row]) - self._ahead.z * deviation >= self._slo.accuracy
+            and seen.accuracy - (self._ahead.z - 0.5) * float(np.sqrt(own)) >= self._slo.accuracy
         )
 
     def _upper_ratio(self, work: Work) -> float:
         scene = self._setting.scene
         anywhere = np.zeros(len(scene.graph.operators), dtype=np.int64)
         population = self._setting.population
-        return self._spread.upper_ratio(scene, anywhere, work, population, self._z_latency)
+        return self._spread.upper_ratio(scene, anywhere, work, population, self._ahead.z_latency)
 
     def _scouting(self, waiting: int) -> Proposal:
         """Give the cheapest way to meet enough inputs; `waiting` itself once they are met."""
@@ -447,11 +287,11 @@ class MultiFidelity:
     def _again(self, row: int, inputs: int) -> Proposal:
         return Proposal(number=self._numbers[row], inputs=inputs)
 
-    def _is_over(self, look: _Look) -> bool:
+    def _is_over(self, look: Look) -> bool:
         """Give whether the last configurations that may be measured are hardly worth it."""
         return self._limited and self._chance_of(self._open, look, widened=1.0) < _HARDLY
 
-    def _chance(self, look: _Look) -> float | None:
+    def _chance(self, look: Look) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.
 
         By Boole's inequality, deviations doubled: an infeasible query is worth a second look.
@@ -460,7 +300,7 @@ class MultiFidelity:
             return None
         return self._chance_of(self._unknown, look, widened=2.0)
 
-    def _chance_of(self, rows: npt.NDArray[np.bool_], look: _Look, *, widened: float) -> float:
+    def _chance_of(self, rows: npt.NDArray[np.bool_], look: Look, *, widened: float) -> float:
         above = look.mean - self._slo.accuracy
         accurate = log_ndtr(above / (widened * np.sqrt(look.variance)))
         ahead = log(self._slo.latency_s) - look.seconds.log_latency
@@ -468,7 +308,7 @@ class MultiFidelity:
         cheap = self._log_affordable(look, widened=widened)
         return min(float(np.exp((accurate + fast + cheap)[rows]).sum()), 1.0)
 
-    def _log_affordable(self, look: _Look, *, widened: float = 1.0) -> FloatArray:  # (C,)
+    def _log_affordable(self, look: Look, *, widened: float = 1.0) -> FloatArray:  # (C,)
         """Give the log of the chance that the cheapest deployment meets the cost SLO."""
         bound = self._slo.cost_usd_per_hour
         cost = look.seconds.share_cost

@@ -20,7 +20,8 @@ from planner.baselines.random import RandomFactory
 from planner.baselines.videostorm import VideoStormFactory
 from planner.baselines.vulcan import VulcanFactory
 from planner.cmbo import CmboFactory, CmboSettings
-from planner.multi_fidelity import MultiFidelityFactory, MultiFidelitySettings
+from planner.multi_fidelity import MultiFidelityFactory
+from planner.multi_fidelity_settings import MultiFidelitySettings
 from planner.strategy import StrategyFactory
 from profiler.stopping import TTest
 

@@ -1,0 +1,66 @@
+"""Settings of the product's own strategy, see `planner.multi_fidelity`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines import checks
+
+_MOST_CANDIDATES = 7_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiFidelitySettings:
+    """Settings of the strategy.
+
+    Attributes:
+        candidates: Spaces up to this size are searched whole, of larger ones so many are drawn.
+        confidence: That accuracy holds when a configuration is announced, in (0.5, 1).
+        latency_confidence: That latency holds, in (0.5, 1).
+        minimum: Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest,
+            and an oracle that confirms a known answer is granted 20.
+        first: Inputs at which a configuration is first left or kept, `>= 1`.
+        step: Most inputs between two decisions, `>= 1`.
+        scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
+            few quiet inputs cannot tell how slow others are, see `planner.spread`.
+        horizon_s: How long a plan is taken to serve when the query does not say.
+        refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
+            observations, `> 1`.
+        fidelities: Whether the number of inputs is chosen; False: `minimum` at once.
+        structured: Whether seconds are learnt per operator; False: of whole configurations.
+        unpaid: Whether only what the cache does not hold counts as cost.
+        ordered: Whether neighbouring values of ordered knobs are alike.
+        staged: Whether leaving after a few inputs is reckoned with.
+        paired: Whether noise is shared between configurations that met the same inputs.
+        history: Whether the models start from what earlier queries measured.
+    """
+
+    candidates: int = _MOST_CANDIDATES
+    confidence: float = 0.98
+    latency_confidence: float = 0.98
+    minimum: int = 16
+    first: int = 1
+    step: int = 4
+    scouted: int = 48
+    horizon_s: float = 3600.0
+    refit_growth: float = 1.5
+    fidelities: bool = True
+    structured: bool = True
+    unpaid: bool = True
+    ordered: bool = True
+    paired: bool = True
+    staged: bool = True
+    history: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "first", "step", "scouted"):
+            value = getattr(self, name)
+            checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
+        checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
+        for name in ("confidence", "latency_confidence"):
+            value = getattr(self, name)
+            rule = "must be in (0.5, 1)"
+            checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
+        growth = self.refit_growth
+        checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
+        checks.positive("multi_fidelity.horizon_s", self.horizon_s)
