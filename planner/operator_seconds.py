@@ -113,14 +113,15 @@ class SecondsModel:
         self._all = placements
         self._population = population
         typical = np.log(scene.slo.latency_s / (2 * len(scene.graph.operators)))
+        lineages = [_Lineage.of(scene.graph, o, knobs) for o in range(len(scene.graph.operators))]
         self._operators = [
             _OperatorCells(
-                _Lineage.of(scene.graph, o, knobs, whole=not structured),
-                _Lineage.of(scene.graph, o, knobs).which,
+                lineage if structured else _Lineage.of(scene.graph, o, knobs, whole=True),
+                lineage.which,
                 float(typical),
                 population,
             )
-            for o in range(len(scene.graph.operators))
+            for o, lineage in enumerate(lineages)
         ]
         self._maps = CellMaps(scene.graph, [cells.which for cells in self._operators])
         self._composers: dict[int, CellComposer] = {}

@@ -165,8 +165,7 @@ def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -
         means: Its predicted mean, shape (k,).
         apart: h of each two, shape (k, k).
     """
-    inside = np.clip(means, _EDGE, 1 - _EDGE)
-    scale = np.sqrt(inside * (1 - inside))
+    scale = np.sqrt(score_variance(means, 1.0))
     squares, weight = _PRIOR_PART * _PRIOR_WEIGHT, _PRIOR_WEIGHT
     longest = max((len(s) for s in scores), default=0)
     off, met = np.zeros((len(scores), longest)), np.zeros((len(scores), longest))
