@@ -86,7 +86,11 @@ def _distance(slo: Slo, option: Deployable) -> tuple[float, float]:
 
 
 def _binding(slo: Slo, options: Sequence[Deployable]) -> tuple[str, ...]:
-    """Give the SLOs that nothing meets; if each is met by something, those not met together."""
+    """Give the SLOs that nothing meets; if each is met by something, those not met together.
+
+    Late configurations meet few inputs: beside a latency that nothing keeps, accuracy is told
+    only where none of them may have it.
+    """
     # Of batch work that bounds no latency, what machines do not hold is told as latency.
     speed = "throughput" if slo.latency_s >= ANY_LATENCY_S else "latency"
     rules: dict[str, Callable[[Deployable], bool]] = {
@@ -94,6 +98,8 @@ def _binding(slo: Slo, options: Sequence[Deployable]) -> tuple[str, ...]:
         speed: lambda option: in_time(slo, option),
     }
     alone = tuple(name for name, holds in rules.items() if not any(map(holds, options)))
+    if len(alone) > 1 and any(o.measured.accuracy.high >= slo.accuracy for o in options):
+        return (speed,)
     if alone:
         return alone
     both = any(all(holds(option) for holds in rules.values()) for option in options)

@@ -104,3 +104,29 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
     # 0.03 + 2.02 x 0.0101 / sqrt(40), with 40 of 1,000 inputs known.
     assert 0.0331 < why.relaxations["latency"] < 0.0333
     assert why.relaxations == why.sure_relaxations
+
+
+@pytest.mark.parametrize(
+    ("scores", "binding"),
+    [
+        ([0.0, 1.0, 0.0, 1.0, 0.0], ("latency",)),  # 0.4, anything up to 1 on five inputs
+        ([0.0] * 40, ("accuracy", "latency")),
+    ],
+)
+def test_beside_a_hopeless_latency_accuracy_binds_only_where_it_is_known_to(
+    scores: list[float], binding: tuple[str, ...]
+) -> None:
+    graph, n = chain(1), len(scores)
+    profile = Profile(
+        configuration=ConfigurationSpace(graph).configuration(0),
+        inputs=np.arange(n),
+        score=np.array(scores),
+        operator_s=np.full((1, n), 0.01),
+        output_bytes=np.ones((1, n)),
+        input_bytes=np.ones(n),
+    )
+    known = Known(graph=graph, profiles=[profile], population=1000, trusted={})
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.7, latency_s=0.001))
+    why = answer(query, TWO, known, TTest()).shortfall
+    assert why is not None
+    assert why.binding == binding
