@@ -14,6 +14,7 @@ from pipelines.query import Query
 from pipelines.slo import Slo
 from planner.allocation import tightened
 from planner.cmbo import CmboFactory
+from planner.history import ConfigurationRecord, QueryRecord
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import placements
 from planner.prediction import Scene, condensed
@@ -27,10 +28,37 @@ SPACE = ConfigurationSpace(GRAPH)
 SLO = Slo(accuracy=0.8, latency_s=0.5)
 
 
-def _setting(infrastructure: str) -> Setting:
+def _setting(infrastructure: str, history: tuple[QueryRecord, ...] = ()) -> Setting:
     tiers = PRESETS[infrastructure]
     scene = Scene(graph=GRAPH, infrastructure=tiers, query=Query(pipeline=GRAPH.name, slo=SLO))
-    return Setting(space=SPACE, scene=scene, placements=placements(GRAPH, tiers), population=160)
+    return Setting(
+        space=SPACE,
+        scene=scene,
+        placements=placements(GRAPH, tiers),
+        population=160,
+        history=history,
+    )
+
+
+def _earlier(configurations: int) -> tuple[QueryRecord, ...]:
+    """Give an earlier query that measured so many, on 20 inputs each."""
+    rng = np.random.default_rng(1)
+    measured = [
+        ConfigurationRecord.of(
+            SPACE.configuration(number),
+            rng.random(20),
+            Work(
+                operator_s=rng.uniform(0.01, 0.1, (4, 20)),
+                output_bytes=np.full((4, 20), 1e4),
+                input_bytes=np.full(20, 1e5),
+            ),
+        )
+        for number in rng.permutation(SPACE.size)[:configurations].tolist()
+    ]
+    record = QueryRecord(
+        query="earlier", fingerprint="benchmark", slo=SLO, configurations=tuple(measured)
+    )
+    return (record,)
 
 
 class _Loop:
@@ -70,6 +98,19 @@ def test_a_proposal_of_ours_over_7000_candidates(
     strategy = MultiFidelityFactory()(_setting(tiers), np.random.default_rng(0))
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
+        loop.observe(int(number), 2)
+    benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
+        loop.step, rounds=40, warmup_rounds=1
+    )
+
+
+@pytest.mark.parametrize("recalled", [0, 100, 400])
+def test_a_proposal_of_ours_that_knows_earlier_queries(
+    benchmark: BenchmarkFixture, recalled: int
+) -> None:
+    setting = _setting("one-tier", _earlier(recalled))
+    loop = _Loop(MultiFidelityFactory()(setting, np.random.default_rng(0)))
+    for number in np.random.default_rng(2).permutation(SPACE.size)[:20]:
         loop.observe(int(number), 2)
     benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
         loop.step, rounds=40, warmup_rounds=1

@@ -50,6 +50,7 @@ JITTER = 1e-10
 
 _ORDERED_DECAY = 2.0  # of the correlation between the two ends of an ordered knob
 _STEPS = (0.4, 2.5)  # factors that a hyper-parameter is tried at; one undoes the other
+_KNOWN_UNTIL = 1.5  # times as many observations as earlier ones: their hyper-parameters hold
 _PRIOR_WIDTH = 1.5  # deviation of a hyper-parameter's logarithm around its start
 
 
@@ -176,6 +177,8 @@ class KnobProcess:
     ) -> None:
         """Start from what earlier queries observed, before anything is added.
 
+        What all queries share is chosen by it once, see `refit`.
+
         Args:
             rows: Which candidates, k of them.
             values: Finite, shape (k,).
@@ -193,7 +196,7 @@ class KnobProcess:
         for row, value in zip(rows, values, strict=True):
             self._take_in(row, float(value))
         self._noise[: len(rows), : len(rows)] = np.diag(noise)
-        self._restart(self._total(self._basis.at(self._rows)))
+        self._restart(self._chosen(range(len(self._kernel.variances))))
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
         """Take in an observation.
@@ -212,6 +215,9 @@ class KnobProcess:
     def refit(self, noise: FloatArray | None = None) -> None:
         """Choose hyper-parameters anew and start over with them.
 
+        What queries share is known from the earlier ones: until there are half as many
+        observations on top only how this query differs from them is chosen.
+
         Args:
             noise: Covariance of the noise of all observations, shape (n, n); None: as before.
         """
@@ -220,18 +226,27 @@ class KnobProcess:
             self._noise[self._earlier : n, self._earlier : n] = noise
         if len(self) < 2:
             return
+        learnt = len(self._kernel.learnt)
+        known = n < _KNOWN_UNTIL * self._earlier
+        before = self._kernel
+        total = self._chosen(range(len(before.variances) if known else 0, learnt))
+        if noise is not None or self._kernel != before:
+            self._restart(total)
+
+    def _chosen(self, hyper_parameters: range) -> FloatArray:  # (n, n)
+        """Move some of `KnobKernel.learnt` to where the posterior is higher, and give S there."""
         at = self._basis.at(self._rows)
         total = self._total(at)
         best = self._log_posterior(self._kernel, total)
-        for which, value in enumerate(self._kernel.learnt):
-            share = value * self._slope(which, at)
+        for which in hyper_parameters:
+            share = self._kernel.learnt[which] * self._slope(which, at)
             for factor in _STEPS:
                 tried, moved = self._kernel.scaled(which, factor), total + (factor - 1) * share
                 found = self._log_posterior(tried, moved)
                 if found > best:
                     best, total, self._kernel = found, moved, tried
                     break  # the other step would undo it
-        self._restart(total)
+        return total
 
     def _take_in(self, row: int, value: float) -> int:
         """Remember an observation, and give its number."""

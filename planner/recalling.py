@@ -18,8 +18,8 @@ from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from planner.history import ConfigurationRecord, QueryRecord
 
-MOST_RECALLED = 100
-"""Configurations: with more, a proposal takes longer than what they tell is worth."""
+MOST_RECALLED = 400
+"""Configurations: about what ten queries leave. With more, a proposal takes too long."""
 
 FEWEST_INPUTS = 2
 """Of all queries together; one input of one query says next to nothing."""

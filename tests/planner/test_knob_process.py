@@ -98,15 +98,15 @@ def test_what_was_recalled_gives_the_closed_form_of_shared_and_own_functions() -
     every = CELLS[[*before, *rows]]
     mine = np.arange(7) >= 4
     both = mine[:, None] & mine[None, :]
-    shared = _prior(every, every, KERNEL)
+    shared = _prior(every, every, process.kernel)
     noise = np.diag([*spread, 0.05, 0.05, 0.05])
     noise[4:, 4:] += 0.002 * (1 - np.eye(3))
     total = shared + both * (0.3 * shared + 0.02) + noise + JITTER * np.eye(7)
-    cross = _prior(every, CELLS, KERNEL)
+    cross = _prior(every, CELLS, process.kernel)
     cross[4:] = 1.3 * cross[4:] + 0.02
     values = np.concatenate([earlier, y])
     mean = KERNEL.mean + cross.T @ np.linalg.solve(total, values - KERNEL.mean)
-    prior = 1.3 * sum(KERNEL.variances) + 0.02
+    prior = 1.3 * sum(process.kernel.variances) + 0.02
     explained = np.einsum("im,im->m", cross, np.linalg.solve(total, cross))
     assert len(process) == 3
     assert process.mean == pytest.approx(mean)
@@ -124,6 +124,23 @@ def test_history_that_does_not_fit_stops_counting() -> None:
         return process.kernel.own
 
     assert apart(np.linspace(0, 1, 12)) < apart(np.linspace(1, 0, 12))
+
+
+def test_what_queries_share_is_learnt_from_history_and_held_until_half_as_much_is_new() -> None:
+    process = KnobProcess(CELLS, TABLES, KERNEL)
+    earlier = 0.5 + 0.001 * CELLS[:, 0]  # far flatter than KERNEL thinks
+    process.recall(list(range(12)), earlier, np.full(12, 1e-4), own=0.05, shift=0.01)
+    shared = process.kernel.variances
+    assert sum(shared) < 0.5 * sum(KERNEL.variances)
+    truth = 0.5 + np.linspace(-0.4, 0.4, 12)  # this query's is not
+    for i in range(5):
+        process.add(i, float(truth[i]), np.append(np.zeros(i), 1e-4))
+    process.refit()
+    assert process.kernel.variances == shared
+    assert process.kernel.own > 0.05
+    process.add(5, float(truth[5]), np.append(np.zeros(5), 1e-4))
+    process.refit()
+    assert process.kernel.variances != shared
 
 
 def test_recalling_after_observing_is_refused() -> None:
