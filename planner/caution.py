@@ -44,11 +44,11 @@ def cautious(
     """
     if confidence is None:
         return scene
-    ratio = _upper_ratio(scene, placements, measured, spread, population, confidence)
+    ratio = upper_ratio(scene, placements, measured, spread, population, confidence)
     return replace(scene, query=replace(scene.query, slo=_stricter(scene.slo, ratio)))
 
 
-def _upper_ratio(
+def upper_ratio(
     scene: Scene,
     placements: Placements,
     measured: Measured,
@@ -56,7 +56,16 @@ def _upper_ratio(
     population: int,
     confidence: float,
 ) -> float:
-    """Give the upper end of the least latency's interval over the latency, `>= 1`."""
+    """Give the upper end of the least latency's interval over the latency, `>= 1`.
+
+    Args:
+        scene: The query and where it runs.
+        placements: All of them.
+        measured: The configuration.
+        spread: Of operators' seconds, over all configurations.
+        population: Number of inputs there are.
+        confidence: Of the interval, in (0, 1).
+    """
     quick = condensed(scene, measured.work)
     full = effective_latencies(scene, placements, quick, placements.full_steps)
     best = placements.take(np.array([int(np.argmin(full))]))

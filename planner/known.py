@@ -101,7 +101,10 @@ def answer(
         for p in allowed
     ]
     measured = tuple(one for one in found if isinstance(one, Measured))
-    plans = _plans(bench, measured, known)
+    spread = PooledSpread()
+    for one in measured:
+        spread.add(lineage_cells(scene.graph, one.configuration), one.work)
+    plans = _plans(bench, measured, known, spread)
     evidence = f"{len(measured)} configurations measured earlier, none anew"
     return Answer(
         scene=scene,
@@ -111,7 +114,14 @@ def answer(
         failed=tuple(one for one in found if isinstance(one, Failed)),
         shortfall=None
         if plans
-        else shortfall(scene, spots, measured, population=known.population, evidence=evidence),
+        else shortfall(
+            scene,
+            spots,
+            measured,
+            population=known.population,
+            spread=spread,
+            evidence=evidence,
+        ),
     )
 
 
@@ -121,10 +131,9 @@ def accurate(measured: Measured, accuracy: float, known: Known) -> bool:
     return measured.verdict is Verdict.ABOVE or (trusted is not None and accuracy <= trusted)
 
 
-def _plans(bench: Bench, measured: Sequence[Measured], known: Known) -> tuple[Plan, ...]:
-    spread = PooledSpread()
-    for one in measured:
-        spread.add(lineage_cells(bench.scene.graph, one.configuration), one.work)
+def _plans(
+    bench: Bench, measured: Sequence[Measured], known: Known, spread: PooledSpread
+) -> tuple[Plan, ...]:
     scene = bench.scene
     found: list[Plan] = []
     for one in measured:

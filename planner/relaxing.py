@@ -1,7 +1,7 @@
 """The nearest bound of each SLO that a measured plan would have met, the others as they are.
 
-Told, never taken. Each with the bound that would do with `CONFIDENCE`: estimates have
-intervals, and a bound at the estimate itself would be missed half the time.
+Told, never taken. Each with the bound that would surely do: estimates have intervals, and a bound
+at the estimate itself would be missed half the time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.latency import TierArray, compose
+from pipelines.latency import TierArray
 from pipelines.plan import Plan
 from pipelines.slo import Slo
 from planner.allocation import allocations
-from planner.estimates import CONFIDENCE, latency_estimate
+from planner.caution import CAUTION, upper_ratio
 from planner.measuring import Ending, Measured
 from planner.minimal_shares import MOST_ROWS
 from planner.placement import FULL_STEPS, Placements
-from planner.prediction import Scene, predict, shares_of
+from planner.prediction import Scene, predict
+from planner.spread import PooledSpread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ class Relaxation(NamedTuple):
 
     Attributes:
         value: By the estimates.
-        sure: With `CONFIDENCE`.
+        sure: With `planner.estimates.CONFIDENCE` at least.
     """
 
     value: float
@@ -85,15 +86,31 @@ def cost_bound(slo: Slo) -> float:
 
 
 def relaxations(
-    scene: Scene, placements: Placements, options: Sequence[Deployable], population: int
+    scene: Scene,
+    placements: Placements,
+    options: Sequence[Deployable],
+    population: int,
+    spread: PooledSpread,
 ) -> dict[str, Relaxation]:
-    """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
+    """Give what would have been enough of each SLO; one is missing when relaxing it helps none.
+
+    Args:
+        scene: The query and where it runs.
+        placements: All of them.
+        options: What was measured.
+        population: Number of inputs there are.
+        spread: Of operators' seconds, over all configurations.
+    """
     slo = scene.slo
     affordable = [o for o in options if in_time(slo, o) and in_cost(slo, o)]
     enough = [o for o in options if accurate(slo, o)]
 
+    def slower(option: Deployable) -> float:
+        # As a plan is judged: what is told as sure would be announced.
+        return upper_ratio(scene, placements, option.measured, spread, population, CAUTION)
+
     def stretched(option: Deployable, value: float) -> Relaxation:
-        return Relaxation(value, value * _upper(scene, option, population))
+        return Relaxation(value, value * slower(option))
 
     found = {
         "accuracy": max(
@@ -111,7 +128,12 @@ def relaxations(
             (stretched(o, o.cost_usd_per_hour) for o in enough if in_time(slo, o)), default=None
         ),
         "throughput": max(
-            (_most_throughput(scene, placements, o, population) for o in enough), default=None
+            (
+                Relaxation(most, most / slower(o))
+                for o in enough
+                for most in (_most_throughput(scene, placements, o),)
+            ),
+            default=None,
         )
         if slo.throughput_per_s is not None
         else None,
@@ -131,12 +153,6 @@ def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | No
     if beyond(found.value):
         return found
     return Relaxation(found.sure, found.sure) if beyond(found.sure) else None
-
-
-def _upper(scene: Scene, option: Deployable, population: int) -> float:
-    """Give how many times as long as estimated the seconds may be, `>= 1`."""
-    estimate = option.plan.latency_s
-    return max(estimate.high / estimate.value, 1.0) if estimate.value > 0 else 1.0
 
 
 def _least_latency(scene: Scene, placements: Placements, option: Deployable) -> float:
@@ -165,26 +181,10 @@ def _tried(scene: Scene, placements: Placements) -> list[tuple[TierArray, TierAr
     return [(rows, np.minimum(full[rows], np.tile(vectors, (len(placements), 1))))]
 
 
-def _most_throughput(
-    scene: Scene, placements: Placements, option: Deployable, population: int
-) -> Relaxation:
+def _most_throughput(scene: Scene, placements: Placements, option: Deployable) -> float:
     """Give the most requests per second that all machines finish, at whole machines."""
-    work = option.measured.work
-    full = predict(scene, placements, work, placements.full_steps)
+    full = predict(scene, placements, option.measured.work, placements.full_steps)
     machines = np.array([tier.machines for tier in scene.infrastructure.tiers])
     with np.errstate(divide="ignore"):
         each = np.where(full.service_s > 0, machines / full.service_s, inf).min(axis=1)
-    best = int(np.argmax(each))
-    spot = placements.take(np.array([best]))
-    seconds = compose(
-        scene.graph,
-        scene.infrastructure,
-        work,
-        spot.tiers,
-        shares_of(spot, spot.full_steps),
-    )[0]
-    estimate = latency_estimate(
-        seconds, statistic=scene.statistic, population=population, confidence=CONFIDENCE
-    )
-    slower = max(estimate.high / estimate.value, 1.0) if estimate.value > 0 else 1.0
-    return Relaxation(float(each[best]), float(each[best]) / slower)
+    return float(each.max())

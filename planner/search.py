@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
 from typing import NamedTuple
 from weakref import WeakMethod
 
@@ -22,30 +21,27 @@ from pipelines import checks
 from pipelines.clock import Clock, SystemClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
-from pipelines.evaluation import Evaluator, StoppingRule, Verdict
+from pipelines.evaluation import Evaluator, StoppingRule
 from pipelines.infrastructure import Infrastructure
-from pipelines.plan import Plan
 from pipelines.query import Query
 from planner.bill import Forecast, Tally
-from planner.caution import CAUTION, cautious
+from planner.caution import CAUTION
+from planner.findings import Findings
 from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
-from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured, measure
+from planner.measuring import Bench, Ending, Failed, LatencyLooks, measure
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
-from planner.plans import feasible_plans, merged
 from planner.prediction import (
     Scene,
     scene_of,
 )
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
 from planner.shortfall import shortfall
-from planner.spread import PooledSpread, lineage_cells
-from planner.strategy import Observation, Proposal, Setting, StrategyFactory
+from planner.strategy import Proposal, Setting, StrategyFactory
 
 _PROBE_STREAM = 1
-_RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 
 
@@ -192,17 +188,17 @@ class _Search:
             history=within(history, self._space),
         )
         self._strategy = settings.strategy(setting, rng)
-        self._measured: dict[int, Measured] = {}
-        self._failed: list[Failed] = []
-        self._spread = PooledSpread()
-        self._plans: tuple[Plan, ...] = ()
-        self._found: tuple[Plan, ...] = ()  # by the latest measurement
+        self._findings = Findings(
+            scene=scene,
+            placements=self._bench.placements,
+            population=evaluator.population,
+            most_plans=settings.most_plans,
+            caution=settings.caution,
+        )
         self._tally = Tally(scene.graph, evaluator.population, self._budget.price_usd_per_hour)
         asked = settings.forecast
         self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = 0  # inputs that the configuration being measured had met before
-        self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
-        self._fruitless = 0  # new configurations since the cheapest plan was found
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
@@ -213,7 +209,7 @@ class _Search:
             stop = self._settled(proposal)
             if proposal is not None and stop is None:
                 self._take(proposal)
-                self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING)
+                self._report(Phase.IMPROVING if self._findings.plans else Phase.SEARCHING)
                 stop = self._limit()
         self._report(Phase.FINISHED)
         return self._result(stop)
@@ -234,81 +230,21 @@ class _Search:
             self._report(Phase.PROBING)
 
     def _take(self, proposal: Proposal) -> None:
-        number = proposal.number
-        known = self._measured.get(number)
-        is_new = known is None
+        number, findings = proposal.number, self._findings
+        known = findings.measured.get(number)
         self._met = 0 if known is None else known.inputs
-        self._found = ()
+        findings.newest = ()  # reports while it is measured tell of no plan twice
         configuration = self._space.configuration(number)
         measured = measure(self._bench, number, configuration, proposal.inputs)
         self._tally.pay(measured.profile)
         if isinstance(measured, Failed):
-            self._failed.append(measured)
-            withdrawn = self._measured.pop(number, None)
-            if withdrawn is not None:
-                self._plans = self._without(withdrawn)
+            findings.fail(measured, number)
             self._strategy.observe(number, None)
             return
-        self._measured[number] = measured
-        self._spread.add(lineage_cells(self._scene.graph, configuration), measured.work)
         if measured.ending is not Ending.CUT_OFF:
             self._tally.end_early(configuration, measured.work.operator_s)
-        before = self._cheapest
-        verdict = self._strategy.observe(number, self._observation(measured))
-        sure = Verdict.ABOVE in (verdict, measured.verdict)
-        late = measured.latency_s > self._scene.slo.latency_s
-        self._found = self._feasible(measured) if sure and not late else ()
-        both = (*self._without(measured), *self._found)
-        self._plans = merged(self._scene, both, self._settings.most_plans)
-        self._fruitless = 0 if self._cheapest < before else self._fruitless + is_new
-
-    def _observation(self, measured: Measured) -> Observation:
-        # What this configuration promised before is withdrawn until it is judged anew.
-        others = self._without(measured)
-        return Observation(
-            scores=measured.scores,
-            work=measured.work,
-            latency_s=measured.latency_s,
-            verdict=measured.verdict,
-            best_cost=others[0].cost_usd_per_hour if others else None,
-        )
-
-    def _without(self, measured: Measured) -> tuple[Plan, ...]:
-        """Give the plans of all others: of a configuration the newest measurement counts."""
-        mine = measured.configuration
-        return tuple(plan for plan in self._plans if plan.configuration != mine)
-
-    def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
-        """Tighten a configuration's plans as far as the interval of its latency allows.
-
-        One that gave none is not tried again before it has met so many more inputs that it may.
-        """
-        inputs, number = measured.inputs, measured.number
-        all_met = inputs >= self._evaluator.population
-        if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
-            return ()
-        scene = cautious(
-            self._scene,
-            self._bench.placements,
-            measured,
-            self._spread,
-            population=self._evaluator.population,
-            confidence=self._settings.caution,
-        )
-        plans = feasible_plans(
-            scene,
-            self._bench.placements,
-            measured,
-            population=self._evaluator.population,
-            most=self._settings.most_plans,
-        )
-        if not plans:
-            self._unable[number] = inputs
-        return plans
-
-    @property
-    def _cheapest(self) -> float:
-        return self._plans[0].cost_usd_per_hour if self._plans else inf
+        verdict = self._strategy.observe(number, findings.observed(measured))
+        findings.judge(measured, verdict, is_new=known is None)
 
     def _limit(self) -> _Stop | None:
         if self._watch.cancelled():
@@ -316,23 +252,25 @@ class _Search:
         reached = self._reached(within=True)
         if reached is not None:
             return _Stop(_Kind.LIMIT, reached)
-        if self._plans and self._fruitless >= self._settings.patience:
-            because = f"no cheaper plan in {self._fruitless} more configurations"
+        findings = self._findings
+        if findings.plans and findings.fruitless >= self._settings.patience:
+            because = f"no cheaper plan in {findings.fruitless} more configurations"
             return _Stop(_Kind.LIMIT, because)
-        if not self._measured and len(self._failed) >= self._settings.minimum:
-            because = f"the first {len(self._failed)} configurations all failed"
-            return _Stop(_Kind.LIMIT, f"{because}, {self._failed[0].failure}")
+        if not findings.measured and len(findings.failed) >= self._settings.minimum:
+            because = f"the first {len(findings.failed)} configurations all failed"
+            return _Stop(_Kind.LIMIT, f"{because}, {findings.failed[0].failure}")
         return None
 
     def _settled(self, proposal: Proposal | None) -> _Stop | None:
-        count, size = self._count, self._space.size
+        count, size = self._findings.count, self._space.size
         if proposal is None and count < size:
             nothing = f"nothing more worth measuring after {count} of {size} configurations"
             return _Stop(_Kind.LIMIT, self._reached() or nothing)
         if proposal is None:
-            failed = f", {len(self._failed)} of them failed" if self._failed else ""
+            failures = len(self._findings.failed)
+            failed = f", {failures} of them failed" if failures else ""
             return _Stop(_Kind.SETTLED, f"all {count} configurations measured{failed}")
-        is_new = proposal.number not in self._measured
+        is_new = proposal.number not in self._findings.measured
         # More inputs of a configuration that was met do not count against this limit.
         if is_new and (reached := self._reached()) is not None:
             return _Stop(_Kind.LIMIT, reached)
@@ -352,38 +290,32 @@ class _Search:
     def _must_stop(self, inputs: int) -> bool:
         if inputs % _REPORT_EVERY == 0:
             new = max(inputs - self._met, 0)
-            self._report(Phase.IMPROVING if self._plans else Phase.SEARCHING, new)
+            self._report(Phase.IMPROVING if self._findings.plans else Phase.SEARCHING, new)
         return self._is_over()
 
     def _reached(self, *, within: bool = False) -> str | None:
         return self._budget.reached(
             spent_s=self._evaluator.spent_s,
             elapsed_s=self._watch.elapsed_s,
-            configurations=0 if within else self._count,
+            configurations=0 if within else self._findings.count,
         )
-
-    @property
-    def _count(self) -> int:
-        return len(self._measured) + len(self._failed)
-
-    def _inputs(self) -> int:
-        return sum(m.inputs for m in self._measured.values()) + sum(f.inputs for f in self._failed)
 
     def _report(self, phase: Phase, extra_inputs: int = 0) -> None:
         spent, elapsed = self._evaluator.spent_s, self._watch.elapsed_s
+        findings = self._findings
         self._watch.observer.progress(
             Progress(
                 phase=phase,
-                measured=self._count,
-                failed=len(self._failed),
-                inputs=self._inputs() + extra_inputs,
+                measured=findings.count,
+                failed=len(findings.failed),
+                inputs=findings.inputs + extra_inputs,
                 spent_s=spent,
                 profiling_left_s=max(self._budget.profiling_s - spent, 0.0),
                 elapsed_s=elapsed,
                 time_left_s=self._budget.time_left_s(elapsed),
-                best=self._plans[0] if self._plans else None,
-                plans=len(self._plans),
-                found=self._found,
+                best=findings.plans[0] if findings.plans else None,
+                plans=len(findings.plans),
+                found=findings.newest,
                 bill=self._tally.bill(spent, self._forecast),
             )
         )
@@ -395,17 +327,18 @@ class _Search:
             why = shortfall(
                 self._scene,
                 self._bench.placements,
-                tuple(self._measured.values()),
+                tuple(self._findings.measured.values()),
                 population=self._evaluator.population,
+                spread=self._findings.spread,
                 evidence=stop.because,
             )
         bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
-            plans=self._plans,
-            measured=self._count,
-            failed=len(self._failed),
-            inputs=self._inputs(),
+            plans=self._findings.plans,
+            measured=self._findings.count,
+            failed=len(self._findings.failed),
+            inputs=self._findings.inputs,
             spent_s=self._evaluator.spent_s,
             saved_s=bill.cache.seconds,
             stopped_because=stop.because,
@@ -413,14 +346,14 @@ class _Search:
             bill=bill,
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.scores, m.work)
-                for m in self._measured.values()
+                for m in self._findings.measured.values()
             ),
         )
 
     def _outcome(self, kind: _Kind) -> Outcome:
         if kind is _Kind.CANCELLED:
             return Outcome.CANCELLED
-        if self._plans:
+        if self._findings.plans:
             return Outcome.FEASIBLE
         return Outcome.INFEASIBLE if kind is _Kind.SETTLED else Outcome.EXHAUSTED
 

@@ -19,6 +19,7 @@ from planner.plans import feasible_plans, plan_of
 from planner.prediction import Scene, condensed, effective_latency, predict
 from planner.relaxing import Deployable, Relaxation, accurate, cost_bound, in_time, relaxations
 from planner.result import Shortfall
+from planner.spread import PooledSpread
 
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
@@ -29,6 +30,7 @@ def shortfall(
     measured: Sequence[Measured],
     *,
     population: int,
+    spread: PooledSpread,
     evidence: str,
 ) -> Shortfall:
     """Give why none of the measured configurations meets the SLOs.
@@ -47,7 +49,7 @@ def shortfall(
     options = [_deployable(scene, placements, each, population) for each in measured]
     plan = min(options, key=lambda option: _distance(scene.slo, option)).plan
     binding = _binding(scene.slo, options)
-    relaxed = relaxations(scene, placements, options, population)
+    relaxed = relaxations(scene, placements, options, population, spread)
     return Shortfall(
         binding=binding,
         closest=plan,
