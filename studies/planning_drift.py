@@ -2,13 +2,8 @@
 
 A query is planned in one world, its cheapest plan is deployed, and the world becomes another.
 Where that plan breaks and a plan that truly satisfies exists, the query is planned cold, and again
-with what is known (`planner.replanning`). How worlds drift: `studies.planning_worlds`.
-
-Deviations from section 6.4, where the link between edge and cloud drops from 0.4 to 0.2 Gbps under
-a video chat: the link here is the first, from the device to the edge, and it drops by the same
-factor. Traces measured so far hand on at most 86 kB: on the paper's tiers the device alone does
-for every SLO, and 0.2 Gbps to the cloud adds 2 ms. So the device is slower here (`WEAK_DEVICE`).
-There is no camera whose light could change: a feature of the inputs tells harder from easier ones.
+with what is known (`planner.replanning`). How worlds drift, and how that deviates from the paper:
+`studies.planning_worlds`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,12 @@ Two drifts of Circinus 4.3:
   measured still holds.
 - accuracy: inputs are another half of the trace's than before: other light, more noise. What was
   measured is history, that is a hint.
+
+Deviations from section 6.4, where the link between edge and cloud drops from 0.4 to 0.2 Gbps under
+a video chat: the link here is the first, from the device to the edge, and it drops by the same
+factor. Traces measured so far hand on at most 86 kB: on the paper's tiers the device alone does
+for every SLO, and 0.2 Gbps to the cloud adds 2 ms. So the device is slower here (`WEAK_DEVICE`).
+There is no camera whose light could change: a feature of the inputs tells harder from easier ones.
 """
 
 from __future__ import annotations
