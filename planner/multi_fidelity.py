@@ -62,11 +62,9 @@ class MultiFidelity:
     ) -> None:
         self._setting = setting
         self._slo = setting.slo
+        self._settings = settings
         pool = candidates(setting.space, rng, limit=settings.candidates)
         earlier = recalled(setting.history, setting.space) if settings.history else ()
-        if len(earlier) >= settings.informed:
-            settings = replace(settings, confidence=settings.informed_confidence)
-        self._settings = settings
         drawn = set(pool.numbers)
         missing = (one.number for one in earlier if one.number not in drawn)
         self._numbers = (*pool.numbers, *missing)

@@ -16,10 +16,6 @@ class MultiFidelitySettings:
     Attributes:
         candidates: Spaces up to this size are searched whole, of larger ones so many are drawn.
         confidence: That accuracy holds when a configuration is announced, in (0.5, 1).
-        informed_confidence: The same where earlier queries tell of `informed` configurations or
-            more. 90 %: what is guessed without them is known, and nothing looks good by luck
-            alone, so 99 % of the answers are true.
-        informed: So many, `>= 1`. 100: three or four earlier queries.
         latency_confidence: That latency holds, in (0.5, 1).
         minimum: Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest,
             and an oracle that confirms a known answer is granted 20.
@@ -41,8 +37,6 @@ class MultiFidelitySettings:
 
     candidates: int = _MOST_CANDIDATES
     confidence: float = 0.98
-    informed_confidence: float = 0.9
-    informed: int = 100
     latency_confidence: float = 0.98
     minimum: int = 16
     first: int = 1
@@ -59,11 +53,11 @@ class MultiFidelitySettings:
     history: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "informed", "first", "step", "scouted"):
+        for name in ("candidates", "first", "step", "scouted"):
             value = getattr(self, name)
             checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
         checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
-        for name in ("confidence", "informed_confidence", "latency_confidence"):
+        for name in ("confidence", "latency_confidence"):
             value = getattr(self, name)
             rule = "must be in (0.5, 1)"
             checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)

@@ -9,11 +9,9 @@ from pipelines.presets import PRESETS
 from pipelines.query import PlanningLimits, Query
 from pipelines.slo import Slo
 from planner.history import ConfigurationRecord, QueryRecord
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.multi_fidelity_settings import MultiFidelitySettings
 from planner.recalling import recalled
 from planner.result import PlanningResult, Progress
-from planner.search import SearchSettings, search
+from planner.search import search
 from profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -114,63 +112,6 @@ def test_misleading_history_does_not_make_a_plan_untrue() -> None:
         knobs = SPACE.indices([SPACE.number(plan.configuration)])[0]
         assert ACCURACY(knobs) >= SLO.accuracy - 0.05
         assert plan.latency_s.value <= SLO.latency_s
-
-
-WIDE = chain(5, 6, 4)  # 120 configurations
-WIDE_SPACE = ConfigurationSpace(WIDE)
-_WEIGHTS = [[0.1, 0.2, 0.3, 0.35, 0.4], [0.0, 0.05, 0.1, 0.15, 0.2, 0.25], [0.0, 0.05, 0.1, 0.15]]
-WIDE_ACCURACY = additive(_WEIGHTS)
-
-
-def _everything(*, inverted: bool = False) -> QueryRecord:
-    """Give an earlier query that measured all of `WIDE`, or says the opposite."""
-    measured = []
-    for number in range(WIDE_SPACE.size):
-        accuracy = WIDE_ACCURACY(WIDE_SPACE.indices([number])[0])
-        measured.append(
-            ConfigurationRecord(
-                configuration=WIDE_SPACE.configuration(number),
-                inputs=20,
-                accuracy=0.9 - accuracy if inverted else accuracy,
-                deviation=0.3,
-                operator_s=(0.01,) * 3,
-                operator_deviation_s=(0.001,) * 3,
-                output_bytes=(100.0,) * 3,
-                input_bytes=1000.0,
-            )
-        )
-    return _query("everything", *measured)
-
-
-def _told(history: QueryRecord, settings: MultiFidelitySettings, seed: int) -> PlanningResult:
-    query = Query(pipeline=WIDE.name, slo=SLO, seed=seed, limits=PlanningLimits(profiling_s=60))
-    seconds = additive([[0.01] * 5, [0.01] * 6, [0.01] * 4])
-    evaluator = SyntheticEvaluator(WIDE, WIDE_ACCURACY, seconds, population=200, noise=0.3)
-    return search(
-        query,
-        PRESETS["one-tier"],
-        evaluator,
-        TTest(),
-        settings=SearchSettings(strategy=MultiFidelityFactory(settings)),
-        observer=_UntilFound(),
-        history=(history,),
-    )
-
-
-def test_who_knows_many_configurations_announces_on_fewer_inputs() -> None:
-    many, too_few = MultiFidelitySettings(informed=120), MultiFidelitySettings(informed=121)
-    knowing = sum(_told(_everything(), many, seed).inputs for seed in range(4))
-    guessing = sum(_told(_everything(), too_few, seed).inputs for seed in range(4))
-    assert knowing < guessing
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_many_misleading_configurations_do_not_make_a_plan_untrue(seed: int) -> None:
-    result = _told(_everything(inverted=True), MultiFidelitySettings(), seed)
-    assert result.plans
-    for plan in result.plans:
-        knobs = WIDE_SPACE.indices([WIDE_SPACE.number(plan.configuration)])[0]
-        assert WIDE_ACCURACY(knobs) >= SLO.accuracy - 0.05
 
 
 def test_what_a_huge_space_did_not_draw_is_still_recalled() -> None:
