@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from deploy.cgroups import Cgroups, available
@@ -141,11 +141,12 @@ def pids_of(orchestrator: Orchestrator, query: str) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    """Give whether a thread of a process still runs: the first one may end before the others."""
+    states = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            states.append(thread.read_text().rpartition(")")[2].split()[0])
+    return any(state not in "ZX" for state in states)
 
 
 def own_cgroups() -> list[str]:
