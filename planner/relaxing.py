@@ -103,41 +103,41 @@ def relaxations(
     """
     slo = scene.slo
     affordable = [o for o in options if in_time(slo, o) and in_cost(slo, o)]
-    enough = [o for o in options if accurate(slo, o)]
-
-    def slower(option: Deployable) -> float:
-        # As a plan is judged: what is told as sure would be announced.
-        return upper_ratio(scene, placements, option.measured, spread, population, CAUTION)
-
-    def stretched(option: Deployable, value: float) -> Relaxation:
-        return Relaxation(value, value * slower(option))
-
+    # With how much slower they may be, as plans are judged: what is told as sure is announced.
+    enough = [
+        (o, upper_ratio(scene, placements, o.measured, spread, population, CAUTION))
+        for o in options
+        if accurate(slo, o)
+    ]
     found = {
         "accuracy": max(
             (Relaxation(o.score, o.measured.accuracy.low) for o in affordable), default=None
         ),
         "latency": min(
             (
-                stretched(o, least)
-                for o in enough
+                Relaxation(least, least * slower)
+                for o, slower in enough
                 if (least := _least_latency(scene, placements, o)) < inf
             ),
             default=None,
         ),
         "cost": min(
-            (stretched(o, o.cost_usd_per_hour) for o in enough if in_time(slo, o)), default=None
-        ),
-        "throughput": max(
             (
-                Relaxation(most, most / slower(o))
-                for o in enough
-                for most in (_most_throughput(scene, placements, o),)
+                Relaxation(o.cost_usd_per_hour, o.cost_usd_per_hour * slower)
+                for o, slower in enough
+                if in_time(slo, o)
+            ),
+            default=None,
+        ),
+    }
+    if slo.throughput_per_s is not None:
+        found["throughput"] = max(
+            (
+                Relaxation(most := _most_throughput(scene, placements, o), most / slower)
+                for o, slower in enough
             ),
             default=None,
         )
-        if slo.throughput_per_s is not None
-        else None,
-    }
     beyond: dict[str, Callable[[float], bool]] = {
         "accuracy": lambda value: value < slo.accuracy,
         "latency": lambda value: value > slo.latency_s,

@@ -9,7 +9,7 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.latency import Work, request_seconds
 from pipelines.plan import cost_usd_per_hour
-from pipelines.profile import Profile
+from pipelines.profile import FloatArray, Profile
 from pipelines.query import Query
 from pipelines.slo import ANY_LATENCY_S, Slo
 from planner.baselines.exhaustive import ExhaustiveFactory
@@ -45,6 +45,18 @@ def _work(seconds: float) -> Work:
         operator_s=np.full((2, 1), seconds / 2),
         output_bytes=np.full((2, 1), 100.0),
         input_bytes=np.full(1, 1000.0),
+    )
+
+
+def _alone(scores: FloatArray, seconds: FloatArray) -> Profile:
+    """Give what the first configuration of a single operator gave on each input."""
+    return Profile(
+        configuration=ConfigurationSpace(chain(1)).configuration(0),
+        inputs=np.arange(len(scores)),
+        score=scores,
+        operator_s=seconds[None],
+        output_bytes=np.ones((1, len(scores))),
+        input_bytes=np.ones(len(scores)),
     )
 
 
@@ -86,15 +98,8 @@ def test_a_throughput_beyond_the_machines_binds_and_is_relaxed_to_what_they_give
 
 def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None:
     graph = chain(1)
-    seconds = np.where(np.arange(40) % 2, 0.02, 0.04)[None]  # 0.03 on average
-    profile = Profile(
-        configuration=ConfigurationSpace(graph).configuration(0),
-        inputs=np.arange(40),
-        score=np.ones(40),
-        operator_s=seconds,
-        output_bytes=np.ones((1, 40)),
-        input_bytes=np.ones(40),
-    )
+    seconds = np.where(np.arange(40) % 2, 0.02, 0.04)  # 0.03 on average
+    profile = _alone(np.ones(40), seconds)
     trusted = {profile.configuration: 0.5}
     known = Known(graph=graph, profiles=[profile], population=1000, trusted=trusted)
     one = Infrastructure(name="one", tiers=(Tier(name="cloud", price_usd_per_hour=1.0),))
@@ -121,15 +126,8 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
 def test_beside_a_hopeless_latency_accuracy_binds_only_where_it_is_known_to(
     scores: list[float], binding: tuple[str, ...]
 ) -> None:
-    graph, n = chain(1), len(scores)
-    profile = Profile(
-        configuration=ConfigurationSpace(graph).configuration(0),
-        inputs=np.arange(n),
-        score=np.array(scores),
-        operator_s=np.full((1, n), 0.01),
-        output_bytes=np.ones((1, n)),
-        input_bytes=np.ones(n),
-    )
+    graph = chain(1)
+    profile = _alone(np.array(scores), np.full(len(scores), 0.01))
     known = Known(graph=graph, profiles=[profile], population=1000, trusted={})
     query = Query(pipeline=graph.name, slo=Slo(accuracy=0.7, latency_s=0.001))
     why = answer(query, TWO, known, TTest()).shortfall
