@@ -31,7 +31,12 @@ from studies.planning_announced import Recorder
 from studies.planning_contestants import contestant
 from studies.planning_history import earlier_queries, record_of
 from studies.planning_truth import Truth
-from studies.planning_worlds import Worlds, with_harder_inputs, with_thinner_link
+from studies.planning_worlds import (
+    Worlds,
+    with_harder_inputs,
+    with_other_inputs,
+    with_thinner_link,
+)
 from studies.tables import written
 
 _OURS = contestant("multi_fidelity", published_inputs=0)
@@ -75,6 +80,8 @@ class DriftStudy:
         budget_s: Profiling seconds of a run after the drift, `> 0`.
         before_s: Most profiling seconds of planning before it, `> 0`.
         history: Earlier queries in the world before that replanning is told of, too, `>= 0`.
+        after: Folder of a trace in the world after a drift of accuracy; None: inputs drift within
+            a trace.
     """
 
     traces: tuple[Path, ...]
@@ -88,12 +95,16 @@ class DriftStudy:
     budget_s: float = 60.0
     before_s: float = 1.0
     history: int = 0
+    after: Path | None = None
 
     def __post_init__(self) -> None:
         checks.require(0 < self.left < 1, "drift.left", "must be in (0, 1)", self.left)
         checks.positive("drift.budget_s", self.budget_s)
         checks.positive("drift.before_s", self.before_s)
         checks.require(self.history >= 0, "drift.history", "must be >= 0", self.history)
+        fits = self.after is None or (self.kind is Kind.ACCURACY and len(self.traces) == 1)
+        rule = "must go with one trace and a drift of accuracy"
+        checks.require(fits, "drift.after", rule, f"{self.after} ({self.kind.value})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +177,8 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
 def _worlds(study: DriftStudy, trace: Trace) -> Worlds:
     if study.kind is Kind.LATENCY:
         return with_thinner_link(trace, study.infrastructure, study.link, study.left)
+    if study.after is not None:
+        return with_other_inputs(trace, load_trace(study.after), study.infrastructure)
     return with_harder_inputs(trace, study.infrastructure)
 
 

@@ -4,14 +4,15 @@ Two drifts of Circinus 4.3:
 
 - latency: a link keeps a part of its bandwidth. Profiles are of the reference machine, so what was
   measured still holds.
-- accuracy: inputs are another half of the trace's than before: other light, more noise. What was
-  measured is history, that is a hint.
+- accuracy: inputs are others than before: in less light, with more noise. What was measured is
+  history, that is a hint. They are those of a second trace, of the same pipeline, or another half
+  of the one trace.
 
 Deviations from section 6.4, where the link between edge and cloud drops from 0.4 to 0.2 Gbps under
 a video chat: the link here is the first, from the device to the edge, and it drops by the same
 factor. Traces measured so far hand on at most 86 kB: on the paper's tiers the device alone does
 for every SLO, and 0.2 Gbps to the cloud adds 2 ms. So the device is slower here (`WEAK_DEVICE`).
-There is no camera whose light could change: a feature of the inputs tells harder from easier ones.
+Where there is no second trace a feature of the inputs tells harder from easier ones: no lighting.
 """
 
 from __future__ import annotations
@@ -83,6 +84,25 @@ def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> W
         after=Truth(of_inputs(trace, harder), where),
         change=change,
     )
+
+
+def with_other_inputs(
+    before: Trace, after: Trace, infrastructure: Infrastructure | None
+) -> Worlds:
+    """Give worlds whose inputs are those of one trace, then those of another.
+
+    Raises:
+        InvalidInput: If the traces are of unlike pipelines or configurations.
+    """
+    where = infrastructure or ONE_TIER
+    checks.require(
+        before.graph == after.graph, "after", "must be of the same pipeline", after.graph.name
+    )
+    same = np.array_equal(before.configurations, after.configurations)
+    rule = "must hold the configurations of the other trace"
+    checks.require(same, "after", rule, f"{len(after.configurations)} configurations")
+    change = f"{len(after.input_bytes)} inputs of another trace"
+    return Worlds(before=Truth(before, where), after=Truth(after, where), change=change)
 
 
 def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:

@@ -43,6 +43,12 @@ def drift(
     before: Annotated[
         float, typer.Option("--before", help="Most profiling seconds of planning before it.")
     ] = 1.0,
+    after: Annotated[
+        Path | None,
+        typer.Option(
+            "--after", help="Folder of a trace of the same pipeline in the world after the drift."
+        ),
+    ] = None,
     history: Annotated[
         int,
         typer.Option(
@@ -67,6 +73,7 @@ def drift(
         budget_s=budget,
         before_s=before,
         history=history,
+        after=after,
     )
     cells = summary(run(study, out))
     document: dict[str, object] = {

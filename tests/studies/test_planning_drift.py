@@ -27,6 +27,7 @@ from studies.planning_worlds import (
     WEAK_DEVICE,
     halves_by_feature,
     with_harder_inputs,
+    with_other_inputs,
     with_thinner_link,
 )
 from tests.oracles.synthetic import chain
@@ -105,6 +106,33 @@ def test_inputs_without_features_cannot_be_split() -> None:
         with_harder_inputs(bare, None)
 
 
+def test_inputs_of_another_pipeline_are_refused() -> None:
+    other = replace(_trace(), graph=replace(_trace().graph, name="other"))
+    with pytest.raises(InvalidInput, match="after must be of the same pipeline, got 'other'"):
+        with_other_inputs(_trace(), other, None)
+
+
+def test_inputs_of_other_configurations_are_refused() -> None:
+    trace = _trace()
+    fewer = replace(
+        trace,
+        configurations=trace.configurations[:4],
+        score=trace.score[:4],
+        latency_s=trace.latency_s[:4],
+        output_bytes=trace.output_bytes[:4],
+    )
+    with pytest.raises(InvalidInput, match="after must hold the configurations of the other"):
+        with_other_inputs(trace, fewer, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "traces"), [(Kind.LATENCY, 1), (Kind.ACCURACY, 0), (Kind.ACCURACY, 2)]
+)
+def test_a_trace_after_goes_with_one_before_and_with_accuracy(kind: Kind, traces: int) -> None:
+    with pytest.raises(InvalidInput, match=r"drift\.after must go with one trace and a drift of"):
+        DriftStudy(traces=(Path("before"),) * traces, kind=kind, after=Path("after"))
+
+
 def test_a_plan_that_outlives_the_drift_is_not_counted(tmp_path: Path) -> None:
     study = _study(tmp_path, Kind.LATENCY, _trace(), left=0.999)
     rows = list(results(study))
@@ -173,6 +201,17 @@ def test_after_an_accuracy_drift_new_inputs_are_measured(tmp_path: Path) -> None
         assert row.replanned_seconds is not None
         assert row.replanned_seconds > 0
         assert row.oracle_seconds is not None
+
+
+def test_after_a_drift_to_another_trace_its_inputs_are_measured(tmp_path: Path) -> None:
+    dark = _trace()
+    dark = replace(dark, score=np.maximum(dark.score - 0.15, 0))
+    save_trace(dark, tmp_path / "after")
+    study = _study(tmp_path, Kind.ACCURACY, _trace(), infrastructure=None)
+    rows = list(results(replace(study, after=tmp_path / "after")))
+    assert {row.change for row in rows} == {f"{INPUTS} inputs of another trace"}
+    assert _counted(rows)
+    assert all(row.replanned_seconds and row.replanned_found for row in _counted(rows))
 
 
 def test_the_same_seed_gives_the_same_row(tmp_path: Path) -> None:

@@ -6,6 +6,11 @@ One rule: every operator is a real algorithm and every clip has exact ground tru
 clips are is a design choice (`clips`), so its accuracies say nothing about the world.
 """
 
-from pipelines.catalog.digits.definition import pipeline, small_pipeline
+from pipelines.catalog.digits.definition import (
+    half_light,
+    pipeline,
+    small_pipeline,
+    three_quarter_light,
+)
 
-__all__ = ["pipeline", "small_pipeline"]
+__all__ = ["half_light", "pipeline", "small_pipeline", "three_quarter_light"]

@@ -55,14 +55,20 @@ class _Scene:
     occluder_grey: float
 
 
-def draw_clip(rng: np.random.Generator) -> Clip:
-    """A clip of three held-out digits under noise, specks, rotation, shake and an occluder."""
+def draw_clip(rng: np.random.Generator, light: float = 1.0) -> Clip:
+    """A clip of three held-out digits under noise, specks, rotation, shake and an occluder.
+
+    Args:
+        rng: What is drawn does not depend on the light: a seed names the same scenes in any.
+        light: Times that of usual clips, in (0, 1]. The sensor's noise and specks stay.
+    """
     glyphs = held_out_glyphs()
     rows = rng.integers(len(glyphs.labels), size=DIGITS)
     scene = _draw_scene(rng)
-    light = _moving_display(_display(glyphs, rows), scene, rng)
-    frames = scene.background + scene.contrast * light
+    shown = _moving_display(_display(glyphs, rows), scene, rng)
+    frames = scene.background + scene.contrast * shown
     _occlude(frames, scene, rng)
+    frames *= light
     frames += scene.noise * rng.standard_normal(frames.shape, dtype=np.float32)
     _speckle(frames, scene, rng)
     return Clip(

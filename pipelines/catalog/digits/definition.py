@@ -6,6 +6,7 @@ One rule: what operators exchange is checked here, on the way in; the functions 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -75,14 +76,24 @@ def small_pipeline() -> Pipeline:
     return _pipeline(f"{NAME}_small", SMALL_GRID)
 
 
-def _pipeline(name: str, grid: Grid) -> Pipeline:
+def half_light() -> Pipeline:
+    """The pipeline with all its choices on clips in half of the light: the world after a drift."""
+    return _pipeline(NAME, FULL_GRID, light=0.5)
+
+
+def three_quarter_light() -> Pipeline:
+    """The same in three quarters of the light."""
+    return _pipeline(NAME, FULL_GRID, light=0.75)
+
+
+def _pipeline(name: str, grid: Grid, *, light: float = 1.0) -> Pipeline:
     return Pipeline(
         name=name,
         metric=METRIC,
         operators=_operators(grid),
         score=_score,
         features=_features,
-        examples=_examples,
+        examples=partial(_examples, light=light),
         prepare=prepare_models,
     )
 
@@ -157,11 +168,12 @@ def _features(clip: Payload) -> FloatArray:
     return clip_features(checked_clip(clip))
 
 
-def _examples(count: int, seed: int) -> Dataset:
+def _examples(count: int, seed: int, *, light: float) -> Dataset:
     """Clips drawn from a seed; a longer data set starts with the shorter one of its seed."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    clips = [draw_clip(rng) for _ in range(count)]
+    clips = [draw_clip(rng, light) for _ in range(count)]
+    dimmed = "" if light == 1.0 else f", light {light:g}"
     return Dataset(
-        name=f"{NAME} clips, seed {seed}",
+        name=f"{NAME} clips, seed {seed}{dimmed}",
         examples=[Example(input=clip.frames, expected=clip.digits) for clip in clips],
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipelines
-from pipelines.catalog.digits import pipeline, small_pipeline
+from pipelines.catalog.digits import half_light, pipeline, small_pipeline, three_quarter_light
 from pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
 from pipelines.errors import InvalidInput
 from pipelines.operators import KnobValue, Scaling, Settings
@@ -73,6 +73,24 @@ def test_the_small_grid_has_72_configurations_that_the_full_grid_has_too() -> No
     for operator, knobs in SMALL_GRID.items():
         for knob, values in knobs.items():
             assert set(values) <= set(FULL_GRID[operator][knob])
+
+
+@pytest.mark.parametrize(("dimmed", "light"), [(half_light, 0.5), (three_quarter_light, 0.75)])
+def test_in_less_light_the_pipeline_is_the_same_and_its_examples_are_darker(
+    dimmed: Callable[[], Pipeline], light: float
+) -> None:
+    usual, dim = pipeline(), dimmed()
+    assert dim.graph == usual.graph
+    assert usual.examples is not None
+    assert dim.examples is not None
+    bright, dark = usual.examples(2, 5), dim.examples(2, 5)
+    assert bright.name == "digits clips, seed 5"
+    assert dark.name == f"digits clips, seed 5, light {light}"
+    assert [e.expected for e in dark.examples] == [e.expected for e in bright.examples]
+    shown, usual_shown = dark.examples[1].input, bright.examples[1].input
+    assert isinstance(shown, np.ndarray)
+    assert isinstance(usual_shown, np.ndarray)
+    assert shown.mean() < usual_shown.mean()
 
 
 def test_the_operators_are_a_chain_and_proportional() -> None:

@@ -68,6 +68,16 @@ def test_clips_show_the_digits_they_are_labelled_with() -> None:
     assert clip.digits == "".join(str(label_of[index]) for index in clip.glyphs)
 
 
+def test_half_of_the_light_shows_the_same_scene_darker() -> None:
+    usual, dim = (draw_clip(np.random.default_rng(1), light) for light in (1.0, 0.5))
+    assert (dim.digits, dim.glyphs) == (usual.digits, usual.glyphs)
+    _, usual_brightness, usual_contrast, *_ = clip_features(usual.frames)
+    _, brightness, contrast, *_ = clip_features(dim.frames)
+    # Noise that is cut off at black and white keeps both from falling to just a half.
+    assert 0.5 * usual_brightness < brightness < 0.8 * usual_brightness
+    assert contrast < 0.8 * usual_contrast
+
+
 def test_noise_raises_the_noise_feature_and_specks_the_speck_feature() -> None:
     rng = np.random.default_rng(2)
     quiet = np.full((12, 64, 112), 128, np.uint8)
