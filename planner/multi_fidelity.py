@@ -36,9 +36,10 @@ _OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.05, 0.002, 0.003
 a configuration between them."""
 _HARDLY = 0.01  # chance at which the last configurations that may be measured are left
 _COST_DEVIATION = 0.4  # of the log of costs: shares come in steps, and caution raises them
-_UNSURE = 1.3
+_UNSURE, _LEARNT_FROM = 1.3, 100
 """Times the variance of accuracies: hyper-parameters and noise are guesses that the process takes
-for known. Truth lay 1.1 to 1.3 deviations about its predictions; and 1.6 costs a tenth more."""
+for known. Truth lay 1.1 to 1.3 deviations about its predictions; and 1.6 costs a tenth more. Where
+so many configurations are recalled, hyper-parameters are learnt from them and no guesses."""
 _TINY = 1e-12
 _SECONDS_PER_HOUR = 3600.0
 
@@ -206,7 +207,8 @@ class MultiFidelity:
 
     def _look(self) -> Look:
         if self._looked is None:
-            widened = _UNSURE * max(1.0, self._accuracy.surprise)
+            guessed = len(self._recalled) < _LEARNT_FROM
+            widened = (_UNSURE if guessed else 1.0) * max(1.0, self._accuracy.surprise)
             self._looked = Look(
                 met=self._inputs,
                 mean=self._accuracy.mean,
