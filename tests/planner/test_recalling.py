@@ -141,3 +141,43 @@ def test_what_a_huge_space_did_not_draw_is_still_recalled() -> None:
     until = _UntilFound()
     found = search(query, PRESETS["one-tier"], evaluator, TTest(), observer=until, history=history)
     assert best in [space.number(plan.configuration) for plan in found.plans]
+
+
+def test_what_a_hundred_configurations_taught_is_believed_sooner() -> None:
+    graph = chain(10, 11)
+    space = ConfigurationSpace(graph)
+    accuracy = additive([[0.05 * i for i in range(10)], [0.03 * i for i in range(11)]])
+    seconds = additive([[0.01] * 10, [0.001 * i for i in range(11)]])
+    slo = Slo(accuracy=0.7, latency_s=0.2)
+
+    def inputs_met(known: int) -> int:
+        knobs = space.indices(range(space.size - known, space.size))
+        records = tuple(
+            ConfigurationRecord(
+                configuration=space.configuration(number),
+                inputs=40,
+                accuracy=accuracy(row),
+                deviation=0.25,
+                operator_s=(seconds(row) / 2,) * 2,
+                operator_deviation_s=(0.0, 0.0),
+                output_bytes=(100.0, 100.0),
+                input_bytes=1000.0,
+            )
+            for number, row in zip(range(space.size - known, space.size), knobs, strict=True)
+        )
+        evaluator = SyntheticEvaluator(graph, accuracy, seconds, population=200, noise=0.25)
+        query = Query(pipeline=graph.name, slo=slo, limits=PlanningLimits(profiling_s=30))
+        history = (_query("earlier", *records),)
+        result = search(
+            query,
+            PRESETS["one-tier"],
+            evaluator,
+            TTest(),
+            observer=_UntilFound(),
+            history=history,
+        )
+        assert accuracy(space.indices([space.number(result.plans[0].configuration)])[0]) >= 0.7
+        return result.inputs
+
+    # One more of so many tells next to nothing; but then hyper-parameters count as learnt.
+    assert inputs_met(98) == inputs_met(99) > inputs_met(100) == inputs_met(101)
