@@ -20,6 +20,7 @@ from scipy.special import log_ndtr
 from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
+from planner.easiness import Easiness
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.looking import Look, LookAhead
 from planner.multi_fidelity_settings import MultiFidelitySettings
@@ -78,6 +79,7 @@ class MultiFidelity:
         self._tried = np.zeros(m, dtype=np.bool_)
         self._scores: dict[int, FloatArray] = {}
         self._increments: list[Increment] = []
+        self._easiness = Easiness(setting.population)
         self._noise = NoiseModel() if settings.paired else NoiseModel(shared=0.0, near=0.0)
         self._accuracy = _accuracy_process(setting, self._knobs, ordered=settings.ordered)
         self._seconds = SecondsModel(
@@ -174,7 +176,8 @@ class MultiFidelity:
             self._seconds.consider(seen.work)
         self._seconds.observe(row, seen.work, seen.latency_s)
         if seen.inputs > len(before):
-            deviation = self._noise.deviation(float(self._accuracy.mean[row]))
+            self._easiness.add(len(before), seen.scores[len(before) :])
+            deviation = float(self._deviations([row], [(len(before), seen.inputs)])[0])
             population = self._setting.population
             step = increment(row, before, seen.scores, population, deviation=deviation)
             self._increments.append(step)
@@ -190,13 +193,25 @@ class MultiFidelity:
         noise = learnt([self._scores[row] for row in rows], means[rows], self._apart(rows, rows))
         self._noise = noise if self._settings.paired else replace(noise, shared=0.0, near=0.0)
         met = [step.row for step in self._increments]
-        deviations = np.sqrt(score_variance(means[met], self._noise.part)).tolist()
+        spans = [(step.since, step.until) for step in self._increments]
+        deviations = self._deviations(met, spans).tolist()
         self._increments = [
             replace(step, deviation=deviation)
             for step, deviation in zip(self._increments, deviations, strict=True)
         ]
         self._accuracy.refit(self._noise.matrix(self._increments, self._apart(met, met)))
         self._seconds.refit()
+
+    def _deviations(self, rows: Sequence[int], spans: Sequence[tuple[int, int]]) -> FloatArray:
+        """Give how far single scores of configurations on those inputs are off, shape (n,)."""
+        means = np.asarray(self._accuracy.mean)
+        variance = score_variance(means[rows], self._noise.part)
+        if not self._settings.paired:
+            return np.sqrt(variance)
+        met = np.flatnonzero(self._inputs)
+        common = self._noise.common
+        told = self._easiness.told(spans, means[rows], self._inputs[met], means[met], common)
+        return np.sqrt(variance / told)
 
     def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
         """Give in how many knobs configurations differ, shape (rows, others)."""

@@ -49,18 +49,23 @@ def score_variance(mean: FloatArray, part: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment:
-    """The inputs `start` to `stop` of a configuration's mean score.
+    """What some inputs add to a configuration's mean score.
 
     Attributes:
         row: Which configuration.
+        since: Inputs met before.
+        until: Inputs met after, `> since`.
         start: t before.
         stop: t after.
         value: Mean score that the increment alone stands for.
-        deviation: s_c as it was thought to be, `> 0`. It stays with the increment: covariances
-            that mix old and new ones are none.
+        deviation: s_c as it was thought to be, more where its inputs tell little (see
+            `planner.easiness`), `> 0`. It stays with the increment: covariances that mix old and
+            new ones are none.
     """
 
     row: int
+    since: int
+    until: int
     start: float
     stop: float
     value: float
@@ -82,7 +87,15 @@ def increment(
     start, stop = (float(worth(np.array(float(len(x))), population)) for x in (before, now))
     weighed = stop * float(now.mean()) - (start * float(before.mean()) if len(before) else 0.0)
     value = weighed / (stop - start)
-    return Increment(row=row, start=start, stop=stop, value=value, deviation=deviation)
+    return Increment(
+        row=row,
+        since=len(before),
+        until=len(now),
+        start=start,
+        stop=stop,
+        value=value,
+        deviation=deviation,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +106,10 @@ class NoiseModel:
     shared: float = _PRIOR_SHARED
     near: float = _PRIOR_NEAR
 
-    def deviation(self, mean: float) -> float:
-        """Give s_c of a configuration with that mean score."""
-        return float(np.sqrt(score_variance(np.array(mean), self.part)))
+    @property
+    def common(self) -> float:
+        """How scores of one input correlate, about: of configurations two knobs apart."""
+        return self.shared + 0.5 * self.near
 
     def covariances(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:
         """Give the covariance of the last increment's noise with each, its own variance last.

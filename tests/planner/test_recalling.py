@@ -148,10 +148,10 @@ def test_what_a_hundred_configurations_taught_is_believed_sooner() -> None:
     space = ConfigurationSpace(graph)
     accuracy = additive([[0.05 * i for i in range(10)], [0.03 * i for i in range(11)]])
     seconds = additive([[0.01] * 10, [0.001 * i for i in range(11)]])
-    slo = Slo(accuracy=0.7, latency_s=0.2)
+    slo = Slo(accuracy=0.72, latency_s=0.2)
 
     def inputs_met(known: int) -> int:
-        knobs = space.indices(range(space.size - known, space.size))
+        knobs = space.indices(list(range(space.size - known, space.size)))
         records = tuple(
             ConfigurationRecord(
                 configuration=space.configuration(number),
@@ -176,8 +176,9 @@ def test_what_a_hundred_configurations_taught_is_believed_sooner() -> None:
             observer=_UntilFound(),
             history=history,
         )
-        assert accuracy(space.indices([space.number(result.plans[0].configuration)])[0]) >= 0.7
+        found = space.number(result.plans[0].configuration)
+        assert accuracy(space.indices([found])[0]) >= slo.accuracy
         return result.inputs
 
     # One more of so many tells next to nothing; but then hyper-parameters count as learnt.
-    assert inputs_met(98) == inputs_met(99) > inputs_met(100) == inputs_met(101)
+    assert min(inputs_met(98), inputs_met(99)) > 1.1 * max(inputs_met(100), inputs_met(101))

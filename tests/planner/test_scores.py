@@ -40,6 +40,8 @@ def test_the_noise_is_that_of_means_over_the_same_inputs() -> None:
     steps = [
         Increment(
             row=row,
+            since=a,
+            until=b,
             start=float(worth(np.array(float(a)), population)),
             stop=float(worth(np.array(float(b)), population)),
             value=0.0,
