@@ -26,10 +26,10 @@ import numpy as np
 
 from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
+from planner.scores import inside
 
 _COMMON = (0.05, 0.8)  # q is kept between: at 0 no input could be easier
 _INSIDE = 0.01  # scores nearer to 0 or 1 than this count as this far away
-_EDGE = 0.08  # and means of configurations
 _LEAST = 0.1  # nothing tells less than a tenth of what an ordinary input does
 _ORDINARY = 1.0
 """Nothing tells more: scores need not be counts of right answers, and no more than what is
@@ -74,9 +74,8 @@ class Easiness:
         expected = np.bincount(met - 1, weights=means, minlength=longest)[::-1].cumsum()[::-1]
         easier = (self._totals[:longest] - expected) / (counts + ridge)
         unknown = q / (1 + counts / ridge)
-        inside = np.clip(of, _EDGE, 1 - _EDGE)
         found = np.empty(len(spans))
-        for i, ((since, until), mean) in enumerate(zip(spans, inside, strict=True)):
+        for i, ((since, until), mean) in enumerate(zip(spans, inside(of), strict=True)):
             score = np.clip(mean + easier[since:until], _INSIDE, 1 - _INSIDE)
             ratio = score * (1 - score) / (mean * (1 - mean))
             found[i] = (ratio - unknown[since:until]).mean() / (1 - q)

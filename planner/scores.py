@@ -41,10 +41,15 @@ def worth(inputs: FloatArray, population: int) -> FloatArray:
     return np.asarray(inputs * population / (population - inputs + _NEVER_SURE))
 
 
+def inside(mean: FloatArray) -> FloatArray:
+    """Give means as they count for variances: at 0 and 1 nothing would vary, same shape."""
+    return np.clip(mean, _EDGE, 1 - _EDGE)
+
+
 def score_variance(mean: FloatArray, part: float) -> FloatArray:
     """Give s_c^2 of configurations with those means, same shape."""
-    inside = np.clip(mean, _EDGE, 1 - _EDGE)
-    return np.asarray(part * inside * (1 - inside))
+    kept = inside(mean)
+    return np.asarray(part * kept * (1 - kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

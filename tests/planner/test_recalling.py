@@ -151,7 +151,7 @@ def test_what_a_hundred_configurations_taught_is_believed_sooner() -> None:
     slo = Slo(accuracy=0.72, latency_s=0.2)
 
     def inputs_met(known: int) -> int:
-        knobs = space.indices(list(range(space.size - known, space.size)))
+        numbers = list(range(space.size - known, space.size))
         records = tuple(
             ConfigurationRecord(
                 configuration=space.configuration(number),
@@ -163,7 +163,7 @@ def test_what_a_hundred_configurations_taught_is_believed_sooner() -> None:
                 output_bytes=(100.0, 100.0),
                 input_bytes=1000.0,
             )
-            for number, row in zip(range(space.size - known, space.size), knobs, strict=True)
+            for number, row in zip(numbers, space.indices(numbers), strict=True)
         )
         evaluator = SyntheticEvaluator(graph, accuracy, seconds, population=200, noise=0.25)
         query = Query(pipeline=graph.name, slo=slo, limits=PlanningLimits(profiling_s=30))
