@@ -81,15 +81,17 @@ def start(slot: Slot, control: ControlPlane, tiers: Sequence[str] = TIERS) -> li
         name = f"containerd-{node.tier}"
         processes.wait_until(lambda node=node: _answers(node), name, name, timeout_s=_START_S)  # type: ignore[misc]  # a default binds it
         node.load_image(archive)
-        _start_kubelet(node, control)
     for node in nodes:
-        name = f"kubelet-{node.tier}"
-        control.processes.wait_until(
-            lambda node=node: is_ready(control.api, node.name),  # type: ignore[misc]  # a default binds it
-            name,
-            f"a ready node {node.name}",
-            timeout_s=_START_S,
-        )
+        # A kubelet that starts empties /var/lib/kubelet/device-plugins, which no setting moves,
+        # and then binds a socket there: of two at once, one finds the other's and gives up.
+        with programs.alone(slot.folder.parent / "kubelet.lock"):
+            _start_kubelet(node, control)
+            control.processes.wait_until(
+                lambda node=node: is_ready(control.api, node.name),  # type: ignore[misc]  # a default binds it
+                f"kubelet-{node.tier}",
+                f"a ready node {node.name}",
+                timeout_s=_START_S,
+            )
     return nodes
 
 
