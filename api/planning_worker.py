@@ -1,4 +1,6 @@
-"""A process that plans: claims queued queries, one at a time, and stores how planning ended.
+"""A process that plans: claims queries one at a time, and stores how planning ended.
+
+Queued queries come first, then those that serve and are searched on, in the world as observed.
 
 It shares nothing with the service but the database. A query is held by beats: one
 that falls silent loses it. It ends with its parent, however that one ended.
@@ -22,7 +24,7 @@ from api.bootstrap.execution import opened_executor
 from api.bootstrap.knowledge import Remembered
 from api.bootstrap.planning import Kept, plan_offline
 from api.bootstrap.serving import PlanningParts, make_planning_parts
-from api.documents import to_document
+from api.documents import from_document, to_document
 from api.event_log import event, start_event_log, trouble
 from api.fingerprints import planning_fingerprints
 from api.phases import Phase
@@ -36,7 +38,9 @@ from api.store.store import Store
 from pipelines.clock import Clock
 from pipelines.dataset import Dataset
 from pipelines.errors import CircinusError, InvalidInput
+from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline
+from pipelines.query import Query
 from planner.result import Outcome, PlanningResult, Progress
 
 IDLE_S = 0.1
@@ -94,7 +98,7 @@ def die_with_parent() -> None:
 
 
 def plan_next(parts: PlanningParts, worker: str) -> bool:
-    """Plan the oldest queued query; give whether there was one."""
+    """Plan what is next in the store; give whether there was anything."""
     record = parts.store.claim(worker, at=parts.clock.timestamp())
     if record is None:
         return False
@@ -108,6 +112,7 @@ def plan_next(parts: PlanningParts, worker: str) -> bool:
         "query.planned",
         query_id=record.id,
         phase=ending.phase.value,
+        searched_on=record.searching is not None,
         plans=len(ending.plans),
         duration_s=round(parts.clock.now() - start, 3),
         kept=kept,
@@ -139,20 +144,33 @@ def _planned(
     dataset = pipeline.examples(request.data.examples, request.data.seed)
     memory = parts.remembered(pipeline)
     checkpoint, refused = _checkpoint(parts, record, pipeline, dataset, memory)
-    query = to_query(request)
+    query, tiers = _asked(parts, record, request)
     kept = Kept(
-        journal=parts.journal(record.id, pipeline),
+        journal=parts.journal(record.id, pipeline, record.claimed_by),
         outputs=parts.outputs,
         bills=earlier_bills(parts.store, request.pipeline),
         # A restart is told of what the first start was told of, and goes the same way.
         history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
     )
     reference = parts.catalogue.reference(request.pipeline)
-    tiers = parts.capacity.planned_for()
-    with opened_executor(parts.executor, reference, pipeline, tiers, parts.logs) as executor:
+    # Operators run on the tiers that there are, whatever is observed of them.
+    real = parts.capacity.planned_for()
+    with opened_executor(parts.executor, reference, pipeline, real, parts.logs) as executor:
         result = plan_offline(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
     memory.remember(_memory_id(record, checkpoint), query.slo, result)
     return result, refused
+
+
+def _asked(
+    parts: PlanningParts, record: QueryRecord, request: QueryRequest
+) -> tuple[Query, Infrastructure]:
+    """Give what to plan and for which world: as it was observed where a query is searched on."""
+    query, search = to_query(request), record.searching
+    if search is None:
+        return query, parts.capacity.planned_for()
+    observed = from_document(Infrastructure, search.infrastructure)
+    # The query's own device is part of what was observed.
+    return replace(query, device=None), replace(parts.capacity, stated=observed).planned_for()
 
 
 def _checkpoint(
@@ -167,11 +185,12 @@ def _checkpoint(
     mine = _memory_id(record, now)
     earlier = () if record.spec.get("cold") else memory.earlier()
     now = replace(now, history=tuple(r.query for r in earlier if r.query != mine))
+    checkpoints = parts.checkpoints(record.claimed_by)
     try:
-        return parts.checkpoints.opened(record.id, now), ""
+        return checkpoints.opened(record.id, now), ""
     except StaleCheckpoint as refusal:
         trouble(_LOG, "checkpoint.refused", query_id=record.id, cause=str(refusal))
-        parts.checkpoints.restart(record.id, now)
+        checkpoints.restart(record.id, now)
         return now, f"Planned anew: {refusal} "
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from api.event_log import event, trouble
 from api.phases import LIVE, Phase
 from api.services.capacity import Capacity
 from api.services.in_force import InForce, ScheduleInForce
-from api.services.replanning import Replanned
 from api.services.retirement import retire_expired
 from api.services.scheduling import LiveQuery, Target, problem_of, target_of
 from api.store.records import Move
@@ -42,7 +41,6 @@ class Rescheduler:
         quotas: Of tenants.
         clock: Says when.
         every_s: Seconds between two looks.
-        replanned: Queries whose plans were replaced.
         target: What should run; None before the first look.
     """
 
@@ -53,7 +51,6 @@ class Rescheduler:
     quotas: Mapping[str, float]
     clock: Clock
     every_s: float
-    replanned: Replanned = field(default_factory=Replanned)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
     _timed: set[str] = field(default_factory=set, init=False)
@@ -81,16 +78,16 @@ class Rescheduler:
         expired = retire_expired(self.store, map(self.store.query, sorted(self._timed)), now=now)
         for query_id in expired:
             event(_LOG, "query.expired", query_id=query_id)
-        ids = self.store.ids(LIVE)
+        live = self.store.live()
         infrastructure = self.capacity.now()
         if self._rolling is None:
-            return self._begin(ids, infrastructure, now)
-        events = self._events(ids, infrastructure)
+            return self._begin(live, infrastructure, now)
+        events = self._events(live, infrastructure)
         if events == Events() and not self._rolling.due(now):
             return None
         return self._put_in_force(self._rolling, self._rolling.change(events, now), now)
 
-    def _begin(self, ids: tuple[str, ...], infrastructure: Infrastructure, now: float) -> Target:
+    def _begin(self, ids: Iterable[str], infrastructure: Infrastructure, now: float) -> Target:
         self._live, self._timed = {}, set()
         for query_id in ids:
             self._meet(query_id)
@@ -104,15 +101,14 @@ class Rescheduler:
         self._rolling = rolling
         return target
 
-    def _events(self, ids: tuple[str, ...], infrastructure: Infrastructure) -> Events:
+    def _events(self, live: Mapping[str, int], infrastructure: Infrastructure) -> Events:
         """Give what changed since the last look, and take it in."""
         # With other plans a query leaves and arrives in one step: what runs goes on meanwhile.
-        there = set(ids) - self.replanned.take()
-        leaving = tuple(q for q in self._live if q not in there)
+        leaving = tuple(q for q, known in self._live.items() if live.get(q) != known.revision)
         for query_id in leaving:
             del self._live[query_id]
             self._timed.discard(query_id)
-        arriving = tuple(self._meet(q) for q in ids if q not in self._live)
+        arriving = tuple(self._meet(q) for q in live if q not in self._live)
         machines = _shared(infrastructure)
         changed = {t: n for t, n in machines.items() if n != self._machines[t]}
         self._machines = machines

@@ -189,7 +189,6 @@ def _rescheduler(parts: Parts, service: Service) -> Rescheduler:
         quotas=parts.quotas,
         clock=parts.clock,
         every_s=parts.settings.reconcile_s,
-        replanned=service.replanner.replanned,
     )
 
 

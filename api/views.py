@@ -16,6 +16,7 @@ from api.schemas import (
     QueryRequest,
     QueryView,
     ReplannedView,
+    SearchView,
     ShortfallView,
     finished_view,
     plan_view,
@@ -73,7 +74,7 @@ def query_view(
         request=request,
         phase=record.phase,
         submitted_at=time_of(record.history[0].at),
-        updated_at=time_of(record.history[-1].at),
+        updated_at=time_of(record.updated_at),
         progress=_progress(record, result, slo, infrastructure),
         outcome=None if result is None else result.outcome.value,
         stopped_because=None if result is None else result.stopped_because,
@@ -84,6 +85,7 @@ def query_view(
             ReplannedView(at=time_of(change.at), why=change.message.removeprefix(REPLANNED))
             for change in reversed(record.replans)
         ],
+        search=_search(record, slo, infrastructure),
         displaced=[displaced_view(entry) for entry in displaced],
         idempotency_key=record.idempotency_key,
     )
@@ -94,9 +96,28 @@ def _progress(
 ) -> ProgressView | None:
     if result is not None:
         return finished_view(result, slo, infrastructure)
+    return _planning(record, slo, infrastructure)
+
+
+def _planning(
+    record: QueryRecord, slo: Slo, infrastructure: Infrastructure
+) -> ProgressView | None:
     if record.progress is None:
         return None
     return progress_view(from_document(Progress, record.progress), slo, infrastructure)
+
+
+def _search(record: QueryRecord, slo: Slo, infrastructure: Infrastructure) -> SearchView | None:
+    search = record.search
+    if search is None:
+        return None
+    return SearchView(
+        since=time_of(search.at),
+        why=search.why,
+        progress=None if record.searching is None else _planning(record, slo, infrastructure),
+        ended=search.ended,
+        ended_at=None if search.ended_at is None else time_of(search.ended_at),
+    )
 
 
 def _shortfall(

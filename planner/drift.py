@@ -33,8 +33,8 @@ class DriftSettings:
     """When a plan counts as drifted.
 
     Attributes:
-        least: Fewest requests (or known outputs) to judge by, `>= 2`. 20: as many as a plan's
-            latency rests on.
+        least: Fewest requests (or examples with known outputs) to judge by, `>= 2`. 20: as many
+            as a plan's latency rests on.
         confidence: Of the interval that must miss the SLO entirely, in (0, 1). 99.9 %: it is
             looked at often.
         noticeable: Least ratio of observed to expected seconds of a tier, or of a request for
@@ -187,6 +187,25 @@ def as_observed(
             _thinner(link, thinner) if frozenset(link.between) in crossed else link
             for link in infrastructure.links
         ),
+    )
+
+
+def eased(
+    now: Infrastructure, before: Infrastructure, settings: DriftSettings | None = None
+) -> bool:
+    """Give whether a tier or link is noticeably faster than it was.
+
+    Where none is, whatever was too slow before is too slow now: looking for plans again that were
+    looked for in vain is of no use.
+    """
+    ratio = (settings or DriftSettings()).noticeable
+    speeds = {tier.name: tier.speed_factor for tier in before.tiers}
+    rates = {frozenset(link.between): link.bandwidth_bytes_per_s for link in before.links}
+    return any(
+        tier.speed_factor >= ratio * speeds.get(tier.name, 0.0) for tier in now.tiers
+    ) or any(
+        link.bandwidth_bytes_per_s >= ratio * rates.get(frozenset(link.between), 0.0)
+        for link in now.links
     )
 
 

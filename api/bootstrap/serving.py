@@ -237,15 +237,14 @@ class PlanningParts:
     executor: ExecutorChoice = field(default_factory=ExecutorChoice)
     logs: Path = Path()
 
-    def journal(self, query_id: str, pipeline: Pipeline) -> Journal:
-        """Give the journal of a query."""
+    def journal(self, query_id: str, pipeline: Pipeline, worker: str | None) -> Journal:
+        """Give the journal of a query, which the worker holds."""
         engine = connect(self.database_url, Durability.PROCESS)
-        return SqlJournal(engine, query_id, edition_of(pipeline))
+        return SqlJournal(engine, query_id, edition_of(pipeline), worker)
 
-    @property
-    def checkpoints(self) -> SqlCheckpoints:
-        """What the measurements of queries were made for."""
-        return SqlCheckpoints(connect(self.database_url))
+    def checkpoints(self, worker: str | None) -> SqlCheckpoints:
+        """Give what the measurements of queries that the worker holds were made for."""
+        return SqlCheckpoints(connect(self.database_url), worker)
 
     def remembered(self, pipeline: Pipeline) -> Remembered:
         """Give what earlier queries measured of a pipeline."""

@@ -120,7 +120,7 @@ def status(
 
 
 def cancel(screen: Screen, query_id: QueryId, url: Url = DEFAULT_URL, token: Token = None) -> None:
-    """Stop planning a query."""
+    """Stop planning a query, or searching on while it serves."""
     with connect(url, token) as client:
         query = client.cancel(query_id)
     screen.show(f"{query.id}: {query.phase.value}", document=query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 
 from api.schemas import EstimateView, LimitsRequest, PlanView, QueryRequest
@@ -15,6 +16,11 @@ def seconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"{_figures(value * 1000)} ms" if abs(value) < 1 else f"{_figures(value)} s"
+
+
+def moment(value: datetime) -> str:
+    """Give a date and time in UTC."""
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def dollars(value: float | None) -> str:

@@ -19,6 +19,7 @@ from api.schemas import (
     ProgressView,
     QueryView,
     ScheduleView,
+    SearchView,
     ShortfallView,
 )
 from pipelines.infrastructure import Infrastructure
@@ -139,7 +140,7 @@ def query_text(query: QueryView) -> RenderableType:
     rows.add_row("phase", phase_text(query.phase))
     rows.add_row("pipeline", Text(query.request.pipeline))
     rows.add_row("objectives", formats.objectives(query.request))
-    rows.add_row("submitted", query.submitted_at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+    rows.add_row("submitted", formats.moment(query.submitted_at))
     told = [
         ("tenant", query.request.tenant),
         ("priority", str(query.request.priority or "")),
@@ -154,7 +155,9 @@ def query_text(query: QueryView) -> RenderableType:
     if query.progress is not None:
         rows.add_row("progress", Text(progress_line(query)))
     for replanned in query.replanned:
-        rows.add_row("replanned", Text(f"{replanned.at:%Y-%m-%d %H:%M:%S} UTC: {replanned.why}"))
+        rows.add_row("replanned", Text(f"{formats.moment(replanned.at)}: {replanned.why}"))
+    if query.search is not None:
+        rows.add_row("searched on", Text(_search_words(query.search)))
     for line in displaced_lines(query.displaced):
         rows.add_row("displaced", Text(line))
     parts: list[RenderableType] = [rows]
@@ -172,6 +175,16 @@ def progress_line(query: QueryView) -> str:
     if query.phase is Phase.PLANNING:
         return progress_words(query.progress)
     return f"{query.phase.value}: {progress_words(query.progress)}"
+
+
+def _search_words(search: SearchView) -> str:
+    """Give since when and why it is searched on, and how far that is or how it ended."""
+    words = f"since {formats.moment(search.since)}: {search.why}"
+    if search.ended_at is not None:
+        return f"{words}; no plan found by {formats.moment(search.ended_at)}: {search.ended}"
+    if search.progress is None:
+        return f"{words}; it has not begun"
+    return f"{words}; {progress_words(search.progress)}"
 
 
 def progress_words(progress: ProgressView) -> str:
@@ -304,8 +317,7 @@ def _quality(schedule: ScheduleView) -> list[str]:
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
     """Give who had to make way for whom, and when."""
     return [
-        f"{'' if entry.at is None else entry.at.strftime('%Y-%m-%d %H:%M:%S UTC: ')}"
-        f"{entry.sentence}"
+        entry.sentence if entry.at is None else f"{formats.moment(entry.at)}: {entry.sentence}"
         for entry in displaced
     ]
 

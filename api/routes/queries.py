@@ -64,7 +64,7 @@ def query(query_id: str, service: ServiceOf) -> QueryView:
 
 @router.post("/{query_id}:cancel")
 def cancel(query_id: str, service: ServiceOf) -> QueryView:
-    """Stop planning a query; cancelling it again changes nothing."""
+    """Stop planning a query, or searching on while it serves; again changes nothing."""
     parts = service.parts
     record = parts.store.request_cancel(query_id, at=parts.clock.timestamp())
     return query_view(record, parts.infrastructure, service.schedule())

@@ -76,6 +76,21 @@ class ReplannedView(View):
     """In words: what drifted, or what was changed."""
 
 
+class SearchView(View):
+    """A search for other plans while the old ones serve."""
+
+    since: AwareDatetime
+    """When it was asked for."""
+    why: str
+    """In words: what drifted."""
+    progress: ProgressView | None = None
+    """How far it is; none before it starts and after it ended."""
+    ended: str | None = None
+    """Why it ended without plans, in words; none: it goes on."""
+    ended_at: AwareDatetime | None = None
+    """When; none: it goes on."""
+
+
 class QueryView(View):
     """A query: what was asked, where it is, what came out."""
 
@@ -107,6 +122,8 @@ class QueryView(View):
     """Its deployment; none while there is none, and in lists."""
     replanned: list[ReplannedView] = Field(default_factory=list)
     """When other plans took the place of its plans, the latest first."""
+    search: SearchView | None = None
+    """The latest search for other plans while these serve; none: there was none for these."""
     displaced: list[DisplacedView] = Field(default_factory=list)
     """Where it had to make way, or others for it, the latest first; empty in lists."""
 

@@ -11,7 +11,7 @@ from deploy.dispatcher import RequestResult
 from planner.drift import Seen
 
 WINDOW = 200
-"""Latest requests that are judged by."""
+"""Latest requests that are judged by, and examples among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,34 @@ class KnownData:
     seed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What an answer scored whose right output is known.
+
+    Attributes:
+        index: Of the example, from 0.
+        data: The examples that it is one of.
+        score: In [0, 1].
+    """
+
+    index: int
+    data: KnownData
+    score: float
+
+
 @dataclass(slots=True)
 class _Window:
     plan_id: str
     results: deque[RequestResult] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    scores: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    data: KnownData | None = None
+    scored: dict[tuple[KnownData, int], Scored] = field(default_factory=dict)  # the latest last
+
+    def score(self, scored: Scored) -> None:
+        # An example that comes again tells nothing new of the others.
+        key = (scored.data, scored.index)
+        self.scored.pop(key, None)
+        self.scored[key] = scored
+        if len(self.scored) > WINDOW:
+            del self.scored[next(iter(self.scored))]
 
 
 class RequestWindows:
@@ -46,26 +68,24 @@ class RequestWindows:
         query_id: str,
         plan_id: str,
         result: RequestResult,
-        *,
-        score: float | None = None,
-        data: KnownData | None = None,
+        scored: Scored | None = None,
     ) -> None:
         """Take in an answer; those of another plan of the query are forgotten.
+
+        Of each example the latest answer counts.
 
         Args:
             query_id: Whose.
             plan_id: That answered.
             result: What it gave.
-            score: Of its output; None: what is right is not known.
-            data: Which examples it was taken from; None: none.
+            scored: Its score; None: what is right is not known.
         """
         window = self._windows.get(query_id)
         if window is None or window.plan_id != plan_id:
             window = self._windows[query_id] = _Window(plan_id)
         window.results.append(result)
-        if score is not None:
-            window.scores.append(score)
-            window.data = data
+        if scored is not None:
+            window.score(scored)
 
     def queries(self) -> tuple[tuple[str, str], ...]:
         """Give (query id, plan id) of all that got requests."""
@@ -83,12 +103,13 @@ class RequestWindows:
             },
             # What is no link's wait here is the network's own, in a cluster.
             moved_s=float(np.mean([r.transfer_s + r.overhead_s for r in window.results])),
-            scores=np.array(window.scores),
+            scores=np.array([scored.score for scored in window.scored.values()]),
         )
 
     def data(self, query_id: str) -> KnownData | None:
         """Give the examples that the latest known output came from; None: there was none."""
-        return self._windows[query_id].data
+        latest = next(reversed(self._windows[query_id].scored.values()), None)
+        return None if latest is None else latest.data
 
     def forget(self, query_id: str) -> None:
         """Start anew for a query."""

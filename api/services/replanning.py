@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import dataclass, replace
 
 from api.documents import from_document, to_document
 from api.services.catalogue import Catalogue, offered
@@ -12,14 +11,14 @@ from api.services.changes import Circumstances, changed_query
 from api.services.examples import ExampleSource
 from api.services.knowledge import Knowledge
 from api.services.observing import KnownData
-from api.store.records import QueryRecord, Replan
+from api.store.records import QueryRecord, Replan, Search
 from api.store.store import Conflict, Store
 from pipelines.clock import Clock
 from pipelines.fitting import fitted
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.query import Query
-from planner.drift import Drift, Seen, as_observed, parts_of
+from planner.drift import Drift, Seen, as_observed, eased, parts_of
 from planner.replanning import result_of
 
 
@@ -38,25 +37,6 @@ class Drifted:
     data: KnownData | None
 
 
-class Replanned:
-    """Queries whose plans were replaced since anybody asked. Safe to share between threads."""
-
-    def __init__(self) -> None:
-        self._ids: set[str] = set()
-        self._lock = Lock()
-
-    def note(self, query_id: str) -> None:
-        """Take in that a query has other plans."""
-        with self._lock:
-            self._ids.add(query_id)
-
-    def take(self) -> frozenset[str]:
-        """Give them, once."""
-        with self._lock:
-            found, self._ids = frozenset(self._ids), set()
-        return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replanner:
     """Replans queries. Safe to share between threads.
@@ -68,7 +48,6 @@ class Replanner:
         knowledge: What was measured.
         infrastructure: Planned for.
         clock: Says when.
-        replanned: Is told of every query whose plans were replaced.
     """
 
     store: Store
@@ -77,7 +56,6 @@ class Replanner:
     knowledge: Knowledge
     infrastructure: Infrastructure
     clock: Clock
-    replanned: Replanned = field(default_factory=Replanned)
 
     def for_change(
         self, record: QueryRecord, query: Query, change: Circumstances, data: KnownData | None
@@ -117,8 +95,9 @@ class Replanner:
     def for_drift(self, record: QueryRecord, query: Query, plan: Plan, drifted: Drifted) -> str:
         """Replan a query whose deployed plan drifted; give what was done, in words.
 
-        Where latency drifted plans are looked for on the infrastructure as it was observed; where
-        accuracy did, the query is planned anew on the data that showed it.
+        Where latency drifted plans are looked for on the infrastructure as it was observed: among
+        what was measured, then by searching on while the old ones serve. Where accuracy did, the
+        query is planned anew on the data that showed it.
         """
         drift, data = drifted.drift, drifted.data
         replan = Replan(
@@ -128,15 +107,28 @@ class Replanner:
             anew = replace(replan, spec=_spec(record.spec, query, data), forget=True)
             self._store(anew, record)
             return "planned anew on the data that showed it"
+        if record.searching is not None:
+            return "it is searched on already: nothing was changed"
         observed = self._observed(record, query, plan, drifted.seen)
         if observed is None:
             return "neither tiers nor links are slower, requests wait: nothing was changed"
         # The query's own device is part of what was observed.
         found = self._from_known(record, replace(query, device=None), observed)
         if found is None:
-            return "no measured plan would do: nothing was changed"
+            return f"no measured plan would do: {self._search_on(record, drift.words, observed)}"
         self._store(found(replan), record)
         return "replaced by plans that were measured earlier"
+
+    def _search_on(self, record: QueryRecord, why: str, observed: Infrastructure) -> str:
+        vain = record.search
+        if vain is not None and not eased(
+            observed, from_document(Infrastructure, vain.infrastructure)
+        ):
+            return "a search in a world no slower than this one found none, nothing was changed"
+        search = Search(why=why, infrastructure=to_document(observed), at=self.clock.timestamp())
+        if not self.store.search_on(record.id, search):
+            return "the query changed meanwhile, nothing was changed"
+        return "it is searched on while the old one serves"
 
     def _observed(
         self, record: QueryRecord, query: Query, plan: Plan, seen: Seen
@@ -164,7 +156,6 @@ class Replanner:
         if not self.store.replan(replan):
             rule = "must be planned and not retired to be planned again"
             raise Conflict("phase", rule, record.phase.value)
-        self.replanned.note(record.id)
 
 
 @dataclass(frozen=True, slots=True)

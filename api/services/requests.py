@@ -9,7 +9,7 @@ from api.phases import LIVE, UNFINISHED, Phase
 from api.services.catalogue import Catalogue
 from api.services.deployer import Deployer, serves
 from api.services.examples import ExampleSource
-from api.services.observing import KnownData, RequestWindows
+from api.services.observing import KnownData, RequestWindows, Scored
 from api.store.records import QueryRecord
 from api.store.store import Conflict, Store
 from deploy.dispatcher import RequestResult
@@ -105,13 +105,16 @@ class Requests:
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         plan_id = self.deployer.status(query_id).plan_id
         result = await self.deployer.request(query_id, input, timeout_s=call.timeout_s)
-        score = None
-        if example is not None:
+        scored = None
+        if example is not None and call.example is not None:
             pipeline = await asyncio.to_thread(self.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
-        data = None if call.example is None else KnownData(call.example.count, call.example.seed)
-        self.windows.note(query_id, plan_id, result, score=score, data=data)
-        return Answer(result=result, plan_id=plan_id, score=score)
+            data = KnownData(call.example.count, call.example.seed)
+            scored = Scored(index=call.example.index, data=data, score=score)
+        self.windows.note(query_id, plan_id, result, scored)
+        return Answer(
+            result=result, plan_id=plan_id, score=None if scored is None else scored.score
+        )
 
     async def _example(self, pipeline: str, choice: ExampleChoice | None) -> Example | None:
         if choice is None:

@@ -22,6 +22,7 @@ class LiveQuery:
         plans: Its Pareto set, cheapest first, at least one.
         priority: Goes before any number of queries of lower priority.
         tenant: Whose it is; empty: nobody's.
+        revision: Of its plans: another one, other plans.
     """
 
     id: str
@@ -29,6 +30,7 @@ class LiveQuery:
     plans: tuple[Plan, ...]
     priority: int = 0
     tenant: str = ""
+    revision: int = 0
 
     @classmethod
     def of(cls, record: QueryRecord, plans: Sequence[StoredPlan]) -> LiveQuery:
@@ -40,6 +42,7 @@ class LiveQuery:
             plans=tuple(from_document(Plan, entry.plan) for entry in plans),
             priority=int(str(spec.get("priority", 0))),
             tenant=str(spec.get("tenant", "")),
+            revision=record.revision,
         )
 
     @property

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
 from api.documents import from_document, to_document
+from api.store.claims import require_claim
 from api.store.tables import CheckpointRow, MeasurementRow
 from pipelines.errors import CircinusError
 
@@ -47,9 +48,14 @@ class StaleCheckpoint(CircinusError):
 
 
 class SqlCheckpoints:
-    """The checkpoints of all queries, on an engine whose tables exist."""
+    """The checkpoints of all queries, on an engine whose tables exist.
 
-    def __init__(self, engine: Engine) -> None:
+    Attributes:
+        worker: That must hold a query; None: nobody has to.
+    """
+
+    def __init__(self, engine: Engine, worker: str | None = None) -> None:
+        self.worker = worker
         self._engine = engine
 
     def opened(self, query_id: str, now: Checkpoint) -> Checkpoint:
@@ -57,8 +63,10 @@ class SqlCheckpoints:
 
         Raises:
             StaleCheckpoint: If one is kept for something else; nothing was changed.
+            ClaimLost: If the worker does not hold the query.
         """
         with Session(self._engine) as session, session.begin():
+            require_claim(session, query_id, self.worker)
             row = session.get(CheckpointRow, query_id)
             if row is None:
                 session.add(CheckpointRow(query_id=query_id, document=to_document(now)))
@@ -69,7 +77,12 @@ class SqlCheckpoints:
         return kept
 
     def restart(self, query_id: str, now: Checkpoint) -> None:
-        """Forget what was measured of a query, and keep another checkpoint from here on."""
+        """Forget what was measured of a query, and keep another checkpoint from here on.
+
+        Raises:
+            ClaimLost: If the worker does not hold the query.
+        """
         with Session(self._engine) as session, session.begin():
+            require_claim(session, query_id, self.worker)
             session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == query_id))
             session.merge(CheckpointRow(query_id=query_id, document=to_document(now)))

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from api.store.claims import require_claim
 from api.store.engine import READ_ONLY
 from api.store.tables import MeasurementRow
 from pipelines.configuration import Configuration
@@ -35,11 +36,15 @@ class SqlJournal:
     Attributes:
         query_id: The query, which must be stored.
         edition: Of the pipeline: what was measured of another one is not recalled.
+        worker: That must hold the query to record; None: anybody may.
     """
 
-    def __init__(self, engine: Engine, query_id: str, edition: str) -> None:
+    def __init__(
+        self, engine: Engine, query_id: str, edition: str, worker: str | None = None
+    ) -> None:
         self.query_id = query_id
         self.edition = edition
+        self.worker = worker
         self._engine = engine
         make = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
         insert = make(MeasurementRow)
@@ -80,7 +85,11 @@ class SqlJournal:
             )
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """See `Journal.record`."""
+        """See `Journal.record`.
+
+        Raises:
+            ClaimLost: If the worker does not hold the query.
+        """
         failure = measured.failure
         values = {
             "query_id": self.query_id,
@@ -99,6 +108,7 @@ class SqlJournal:
             "failure": None if failure is None else failure.cause,
         }
         with self._engine.begin() as connection:
+            require_claim(connection, self.query_id, self.worker)
             connection.execute(self._upsert, values)
 
     def _key(self, configuration: Configuration) -> str:

@@ -55,6 +55,25 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search for other plans of a query whose old ones go on serving.
+
+    Attributes:
+        why: What drifted, in words.
+        infrastructure: The world to plan for, as it was observed: a document.
+        at: Seconds since the epoch when it was asked for.
+        ended: Why it ended without plans, in words; None: it has not ended.
+        ended_at: Seconds since the epoch; None: it has not ended.
+    """
+
+    why: str
+    infrastructure: JsonObject
+    at: float
+    ended: str | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRecord:
     """A stored query.
 
@@ -69,8 +88,10 @@ class QueryRecord:
         result: How planning ended; None before.
         claimed_by: The worker that plans it; None: nobody.
         cancel_requested: Whether planning should stop.
-        crashes: How many workers died over it.
+        crashes: How many workers died over planning it, or over searching on.
         idempotency_key: Of the client's choice; None: it gave none.
+        search: The latest search since its plans were stored; None: there was none.
+        revision: Grows whenever plans are stored for it.
     """
 
     serial: int
@@ -85,11 +106,25 @@ class QueryRecord:
     cancel_requested: bool
     crashes: int
     idempotency_key: str | None
+    search: Search | None = None
+    revision: int = 0
+
+    @property
+    def searching(self) -> Search | None:
+        """The search that has not ended; None: there is none."""
+        return None if self.search is None or self.search.ended is not None else self.search
 
     @property
     def replans(self) -> tuple[PhaseChange, ...]:
         """When other plans took the place of its plans, oldest first."""
         return tuple(change for change in self.history if change.message.startswith(REPLANNED))
+
+    @property
+    def updated_at(self) -> float:
+        """Seconds since the epoch when it entered a phase, or a search began or ended."""
+        search = self.search
+        searched_at = 0.0 if search is None else search.ended_at or search.at
+        return max(self.history[-1].at, searched_at)
 
     def entered(self, phase: Phase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""

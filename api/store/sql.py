@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Engine, delete, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Select,
+    SQLColumnExpression,
+    delete,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from api.phases import CANCELLABLE, REPLANNABLE, Phase
+from api.documents import to_document
+from api.phases import CANCELLABLE, LIVE, REPLANNABLE, Phase
+from api.store.query_rows import (
+    add_plans,
+    drop_search,
+    end_search,
+    enter,
+    give_back,
+    is_searched,
+    new_row,
+    record_of,
+    replace_plans,
+    stored_plan,
+)
 from api.store.records import (
     REPLANNED,
     Ending,
     JsonObject,
     Move,
     NewQuery,
-    PhaseChange,
     QueryRecord,
     Replan,
+    Search,
     StoredPlan,
 )
 from api.store.sessions import reading, writing
 from api.store.store import Conflict, NotFound
 from api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
+
+_CANCELLED = "cancelled"
 
 
 class SqlStore:
@@ -39,10 +63,10 @@ class SqlStore:
                 known = _of_key(session, query)
                 if known is not None:
                     return known, False
-                row = _new_row(query)
+                row = new_row(query)
                 session.add(row)
                 session.flush()
-                return _record(row), True
+                return record_of(row), True
         except IntegrityError:
             # Another process inserted the key between our look and our insert.
             with reading(self._engine) as session:
@@ -54,7 +78,7 @@ class SqlStore:
     def query(self, query_id: str) -> QueryRecord:
         """See `Store.query`."""
         with reading(self._engine) as session:
-            return _record(_row(session, query_id))
+            return record_of(_row(session, query_id))
 
     def queries(
         self,
@@ -78,13 +102,23 @@ class SqlStore:
             begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
             wanted = wanted.where(begin == key_prefix)
         with reading(self._engine) as session:
-            return tuple(_record(row) for row in session.scalars(wanted))
+            return tuple(record_of(row) for row in session.scalars(wanted))
 
     def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:
         """See `Store.ids`."""
         wanted = select(QueryRow.id).where(QueryRow.phase.in_(phases)).order_by(QueryRow.serial)
         with reading(self._engine) as session:
             return tuple(session.scalars(wanted))
+
+    def live(self) -> Mapping[str, int]:
+        """See `Store.live`."""
+        wanted = (
+            select(QueryRow.id, QueryRow.revision)
+            .where(QueryRow.phase.in_(LIVE))
+            .order_by(QueryRow.serial)
+        )
+        with reading(self._engine) as session:
+            return {query_id: revision for query_id, revision in session.execute(wanted)}
 
     def count(self, phases: frozenset[Phase]) -> int:
         """See `Store.count`."""
@@ -94,24 +128,27 @@ class SqlStore:
 
     def claim(self, worker: str, *, at: float) -> QueryRecord | None:
         """See `Store.claim`."""
-        oldest = (
-            select(QueryRow)
-            .where(QueryRow.phase == Phase.QUEUED)
-            .order_by(QueryRow.serial)
-            .limit(1)
-            .with_for_update(skip_locked=True)  # SQLite: the transaction has the one write lock
+        queued = _first(QueryRow.phase == Phase.QUEUED, by=QueryRow.serial)
+        asked = _first(
+            QueryRow.phase.in_(LIVE),
+            QueryRow.claimed_by.is_(None),
+            QueryRow.search.is_not(None),
+            QueryRow.search["ended"].as_string().is_(None),
+            by=QueryRow.search["at"].as_float(),
         )
         with reading(self._engine) as session:  # an idle worker looks often and locks nothing
-            if session.scalar(oldest.with_only_columns(QueryRow.serial)) is None:
+            looks = (first.with_only_columns(QueryRow.serial) for first in (queued, asked))
+            if all(session.scalar(look) is None for look in looks):
                 return None
         with writing(self._engine) as session:
-            row = session.scalar(oldest)
+            row = session.scalar(queued) or session.scalar(asked)
             if row is None:
                 return None
             row.claimed_by = worker
             row.heartbeat_at = at
-            _enter(row, Phase.PLANNING, at, "")
-            return _record(row)
+            if row.phase == Phase.QUEUED:
+                enter(row, Phase.PLANNING, at, "")
+            return record_of(row)
 
     def beat(
         self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
@@ -136,16 +173,19 @@ class SqlStore:
             row = _locked(session, QueryRow.id == query_id, QueryRow.claimed_by == worker)
             if row is None:
                 return False
+            if row.phase in LIVE:
+                end_search(session, row, ending, at)
+                return True
             row.claimed_by = row.heartbeat_at = None
             row.result = None if ending.result is None else dict(ending.result)
             cancelled = row.cancel_requested
-            _enter(
+            enter(
                 row,
                 Phase.CANCELLED if cancelled else ending.phase,
                 at,
                 "" if cancelled else ending.message,
             )
-            session.add_all(_plan_rows(query_id, ending.plans))
+            add_plans(session, row, ending.plans)
             return True
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
@@ -155,7 +195,7 @@ class SqlStore:
             rows = session.scalars(claimed).all()
             for row in rows:
                 row.crashes += 1
-                _give_back(row, at, limit, cause)
+                give_back(row, at, limit, cause)
             return tuple(row.id for row in rows)
 
     def release(self, worker: str, *, at: float) -> tuple[str, ...]:
@@ -164,13 +204,13 @@ class SqlStore:
             claimed = select(QueryRow).where(QueryRow.claimed_by == worker).with_for_update()
             rows = session.scalars(claimed).all()
             for row in rows:
-                _give_back(row, at, row.crashes + 1, "the service was stopped")
+                give_back(row, at, row.crashes + 1, "the service was stopped")
             return tuple(row.id for row in rows)
 
     def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
         """See `Store.requeue_silent`."""
         silent = select(QueryRow).where(
-            QueryRow.phase == Phase.PLANNING, QueryRow.heartbeat_at < since
+            QueryRow.phase.in_(LIVE | {Phase.PLANNING}), QueryRow.heartbeat_at < since
         )
         with reading(self._engine) as session:
             if session.scalar(silent.with_only_columns(QueryRow.serial).limit(1)) is None:
@@ -178,7 +218,7 @@ class SqlStore:
         with writing(self._engine) as session:
             rows = session.scalars(silent.with_for_update()).all()
             for row in rows:
-                _give_back(row, at, row.crashes + 1, "the planning worker fell silent")
+                give_back(row, at, row.crashes + 1, "the planning worker fell silent")
             return tuple(row.id for row in rows)
 
     def request_cancel(self, query_id: str, *, at: float) -> QueryRecord:
@@ -187,12 +227,17 @@ class SqlStore:
             row = _locked(session, QueryRow.id == query_id)
             if row is None:
                 raise NotFound("query", query_id)
+            search = row.search if row.phase in LIVE else None
+            if search is not None and search["ended"] in (None, _CANCELLED):
+                drop_search(row, at, _CANCELLED)
+                return record_of(row)
             if Phase(row.phase) not in CANCELLABLE | {Phase.CANCELLED}:
-                raise Conflict("phase", "must be queued or planning to be cancelled", row.phase)
+                rule = "must be queued or planning (or the query searched on) to be cancelled"
+                raise Conflict("phase", rule, row.phase)
             row.cancel_requested = True
             if row.phase == Phase.QUEUED:
-                _enter(row, Phase.CANCELLED, at, "cancelled before planning began")
-            return _record(row)
+                enter(row, Phase.CANCELLED, at, "cancelled before planning began")
+            return record_of(row)
 
     def move(self, move: Move) -> bool:
         """See `Store.move`."""
@@ -200,8 +245,10 @@ class SqlStore:
             row = _locked(session, QueryRow.id == move.query_id, QueryRow.phase.in_(move.expected))
             if row is None:
                 return False
+            if move.to not in LIVE:
+                drop_search(row, move.at, f"the query is {move.to.value}")
             if (row.phase, row.message) != (move.to, move.message):
-                _enter(row, move.to, move.at, move.message)
+                enter(row, move.to, move.at, move.message)
             return True
 
     def replan(self, replan: Replan) -> bool:
@@ -213,24 +260,34 @@ class SqlStore:
             if Phase(row.phase) not in REPLANNABLE:
                 return False
             mine = replan.query_id
-            session.execute(delete(PlanRow).where(PlanRow.query_id == mine))
             session.execute(delete(CheckpointRow).where(CheckpointRow.query_id == mine))
             if replan.forget:
                 session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == mine))
             row.spec = dict(replan.spec)
-            row.progress = None
             row.cancel_requested = False
-            row.result = None if replan.result is None else dict(replan.result)
-            session.add_all(_plan_rows(replan.query_id, replan.plans))
+            replace_plans(session, row, replan.result, replan.plans)
             to = Phase.QUEUED if replan.result is None else Phase.WAITING
-            _enter(row, to, replan.at, REPLANNED + replan.why)
+            enter(row, to, replan.at, REPLANNED + replan.why)
+            return True
+
+    def search_on(self, query_id: str, search: Search) -> bool:
+        """See `Store.search_on`."""
+        with writing(self._engine) as session:
+            row = _locked(session, QueryRow.id == query_id)
+            if row is None:
+                raise NotFound("query", query_id)
+            if row.phase not in LIVE or is_searched(row):
+                return False
+            row.search = to_document(search)
+            row.progress = None
+            row.crashes = 0
             return True
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """See `Store.plans`."""
         wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
         with reading(self._engine) as session:
-            return tuple(_stored_plan(row) for row in session.scalars(wanted))
+            return tuple(stored_plan(row) for row in session.scalars(wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
         """See `Store.plan`."""
@@ -245,7 +302,7 @@ class SqlStore:
             row = session.scalar(newest)
             if row is None:
                 raise NotFound("plan", plan_id)
-            return _stored_plan(row)
+            return stored_plan(row)
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -261,29 +318,13 @@ def _of_key(session: Session, query: NewQuery) -> QueryRecord | None:
     if row.fingerprint != query.fingerprint:
         rule = "must not come again with another query"
         raise Conflict("Idempotency-Key", rule, repr(query.idempotency_key))
-    return _record(row)
+    return record_of(row)
 
 
-def _new_row(query: NewQuery) -> QueryRow:
-    row = QueryRow(
-        id=query.id,
-        idempotency_key=query.idempotency_key,
-        fingerprint=query.fingerprint,
-        spec=dict(query.spec),
-        tenant=query.tenant,
-        cancel_requested=False,
-        crashes=0,
-        history=[],
-    )
-    _enter(row, Phase.QUEUED, query.at, "")
-    return row
-
-
-def _plan_rows(query_id: str, plans: Sequence[tuple[str, JsonObject]]) -> list[PlanRow]:
-    return [
-        PlanRow(id=plan_id, query_id=query_id, position=position, plan=dict(plan))
-        for position, (plan_id, plan) in enumerate(plans)
-    ]
+def _first(*conditions: ColumnElement[bool], by: SQLColumnExpression[Any]) -> Select[QueryRow]:
+    # SQLite skips no locked rows: the transaction has the one write lock.
+    wanted = select(QueryRow).where(*conditions).order_by(by, QueryRow.serial).limit(1)
+    return wanted.with_for_update(skip_locked=True)
 
 
 def _row(session: Session, query_id: str) -> QueryRow:
@@ -296,50 +337,3 @@ def _row(session: Session, query_id: str) -> QueryRow:
 def _locked(session: Session, *conditions: object) -> QueryRow | None:
     wanted = select(QueryRow).where(*conditions).with_for_update()  # type: ignore[arg-type] # narrowed
     return session.scalar(wanted)
-
-
-def _give_back(row: QueryRow, at: float, limit: int, cause: str) -> None:
-    row.claimed_by = row.heartbeat_at = None
-    if row.cancel_requested:
-        _enter(row, Phase.CANCELLED, at, "")
-    elif row.crashes >= limit:
-        _enter(row, Phase.FAILED, at, f"{cause}, {row.crashes} times")
-    else:
-        _enter(row, Phase.QUEUED, at, cause)
-
-
-def _enter(row: QueryRow, phase: Phase, at: float, message: str) -> None:
-    row.phase = phase.value
-    row.message = message
-    # A new list: the mapping sees no change inside the old one.
-    row.history = [*row.history, {"phase": phase.value, "at": at, "message": message}]
-
-
-def _record(row: QueryRow) -> QueryRecord:
-    return QueryRecord(
-        serial=row.serial,
-        id=row.id,
-        spec=copy.deepcopy(row.spec),
-        phase=Phase(row.phase),
-        message=row.message,
-        history=tuple(
-            PhaseChange(
-                phase=Phase(str(step["phase"])),
-                at=float(str(step["at"])),
-                message=str(step["message"]),
-            )
-            for step in row.history
-        ),
-        progress=copy.deepcopy(row.progress),
-        result=copy.deepcopy(row.result),
-        claimed_by=row.claimed_by,
-        cancel_requested=row.cancel_requested,
-        crashes=row.crashes,
-        idempotency_key=row.idempotency_key,
-    )
-
-
-def _stored_plan(row: PlanRow) -> StoredPlan:
-    return StoredPlan(
-        id=row.id, query_id=row.query_id, position=row.position, plan=copy.deepcopy(row.plan)
-    )

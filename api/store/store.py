@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from api.phases import Phase
@@ -12,6 +13,7 @@ from api.store.records import (
     NewQuery,
     QueryRecord,
     Replan,
+    Search,
     StoredPlan,
 )
 from pipelines.errors import CircinusError
@@ -92,13 +94,20 @@ class Store(Protocol):
     def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:
         """Give the ids of all queries in one of the phases, oldest first. Cheap."""
 
+    def live(self) -> Mapping[str, int]:
+        """Give the live queries, oldest first: id -> revision of its plans. Cheap.
+
+        A query whose revision differs from what it was has other plans, or had them meanwhile.
+        """
+
     def count(self, phases: frozenset[Phase]) -> int:
         """Give how many queries are in one of the phases."""
 
     def claim(self, worker: str, *, at: float) -> QueryRecord | None:
-        """Give the oldest queued query to a worker, now planning; None: the queue is empty.
+        """Give a worker the oldest queued query, now planning; None: there is nothing to plan.
 
-        No query is ever given to two workers.
+        Where none is queued, the live query whose search was asked for first: it stays in its
+        phase. No query is ever given to two workers.
         """
 
     def beat(
@@ -112,23 +121,28 @@ class Store(Protocol):
     def finish(self, query_id: str, worker: str, ending: Ending, *, at: float) -> bool:
         """Store how planning ended, plans included; False: the worker holds the query no longer.
 
-        A query that should be cancelled becomes `cancelled`, whatever the ending.
+        A query that should be cancelled becomes `cancelled`, whatever the ending. Where a live
+        query was searched on, plans replace the old ones as in `replan`; without plans only its
+        search ends, with the ending's message.
         """
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
         """Take its queries from a worker that died; give their ids.
 
-        They go back to the queue; at the limit of crashes they are `failed` with the cause.
+        They go back to the queue; at the limit of crashes they are `failed` with the cause. A
+        search goes back, or ends with the cause; its query stays as it is.
         """
 
     def release(self, worker: str, *, at: float) -> tuple[str, ...]:
-        """Return its queries to the queue from a worker that was stopped; give their ids."""
+        """Return its queries and searches from a worker that was stopped; give the ids."""
 
     def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
-        """Return to the queue what is being planned without a beat since then; give the ids."""
+        """Return what is planned or searched without a beat since then; give the ids."""
 
     def request_cancel(self, query_id: str, *, at: float) -> QueryRecord:
         """Cancel a queued query at once, and ask the worker of one in planning to stop.
+
+        Of a live query the search is cancelled, at once; its plans go on serving.
 
         Raises:
             NotFound: If there is none of that id.
@@ -138,14 +152,24 @@ class Store(Protocol):
     def move(self, move: Move) -> bool:
         """Change the phase; False: the query was in none of the expected phases.
 
-        The history grows only if the phase or the message is a new one.
+        The history grows only if the phase or the message is a new one. A query that is not live
+        any more is searched on no longer.
         """
 
     def replan(self, replan: Replan) -> bool:
         """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
 
         With plans it waits for capacity anew. The checkpoint goes, measurements stay unless they
-        are to be forgotten.
+        are to be forgotten. It is searched on no longer.
+
+        Raises:
+            NotFound: If there is no such query.
+        """
+
+    def search_on(self, query_id: str, search: Search) -> bool:
+        """Ask for a search for other plans while a query stays as it is.
+
+        False: it is not live, or searched on already.
 
         Raises:
             NotFound: If there is no such query.

@@ -24,7 +24,10 @@ class Base(DeclarativeBase):
 
 
 class QueryRow(Base):
-    """A query, its phase and the claim on it; the queue is the rows in phase `queued`."""
+    """A query, its phase and the claim on it.
+
+    The queue is the rows in phase `queued`, then live ones with a `search` that has not ended.
+    """
 
     __tablename__ = "queries"
     __table_args__ = (Index(None, "phase", "serial"), Index(None, "tenant", "serial"))
@@ -44,6 +47,8 @@ class QueryRow(Base):
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     crashes: Mapped[int] = mapped_column(default=0)
     tenant: Mapped[str] = mapped_column(Text, default="", server_default="")
+    search: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class PlanRow(Base):

@@ -13,6 +13,7 @@ from api.fingerprints import data_fingerprint, pipeline_fingerprint
 from api.phases import Phase
 from api.planning_worker import plan_next
 from api.store.checkpoint import Checkpoint, SqlCheckpoints, StaleCheckpoint
+from api.store.claims import ClaimLost
 from api.store.engine import connect
 from api.store.journal import measurement_counts
 from api.store.records import NewQuery
@@ -46,7 +47,18 @@ def _checkpoint(**parts: str) -> Checkpoint:
 @pytest.fixture
 def checkpoints(parts: PlanningParts) -> SqlCheckpoints:
     _submit(parts, "q-1")
-    return parts.checkpoints
+    return parts.checkpoints(None)
+
+
+def test_a_worker_that_lost_its_query_changes_no_checkpoint(
+    parts: PlanningParts, checkpoints: SqlCheckpoints
+) -> None:
+    checkpoints.opened("q-1", _checkpoint())
+    lost = parts.checkpoints("w-1")
+    for act in (lost.opened, lost.restart):
+        with pytest.raises(ClaimLost, match="q-1 must be held"):
+            act("q-1", _checkpoint(data="other"))
+    assert checkpoints.opened("q-1", _checkpoint()) == _checkpoint()
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.documents import from_document, to_document
+from api.store.records import Search
+from pipelines.calibration import Calibration, ClassSpeed
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput
 from pipelines.plan import Plan
+from pipelines.presets import PRESETS
 from pipelines.slo import Estimate
 from planner.result import Outcome, Phase, PlanningResult, Progress, Shortfall
 from scheduler.problem import Assignment, Schedule, Slice
@@ -53,7 +57,22 @@ SCHEDULE = Schedule(
 )
 
 
-@pytest.mark.parametrize("value", [plan(), result(plan()), INFEASIBLE, PROGRESS, SCHEDULE])
+FAST = replace(
+    PRESETS["three-tier"].tiers[0],
+    calibration=Calibration(
+        date="2026-01-02",
+        tier_factor=2.0,
+        share=1.0,
+        speeds={"vision": ClassSpeed(factor=2.0, low=1.9, high=2.1, repetitions=5)},
+    ),
+)
+WORLD = replace(PRESETS["three-tier"], tiers=(FAST, *PRESETS["three-tier"].tiers[1:]))
+SEARCH = Search(why="late", infrastructure=to_document(WORLD), at=0.1)
+
+
+@pytest.mark.parametrize(
+    "value", [plan(), result(plan()), INFEASIBLE, PROGRESS, SCHEDULE, WORLD, SEARCH]
+)
 def test_a_value_comes_back_as_it_was(value: object) -> None:
     text = json.dumps(to_document(value), allow_nan=False)
     assert from_document(type(value), json.loads(text)) == value

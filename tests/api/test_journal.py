@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from api.store.claims import ClaimLost
 from api.store.engine import Durability, connect
 from api.store.journal import SqlJournal, edition_of, measurement_counts
 from api.store.records import NewQuery
@@ -41,6 +42,18 @@ def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
         spent_s=0.4,
         saved_s=0.2,
     )
+
+
+def test_a_worker_that_lost_its_query_records_nothing(tmp_path: Path, engine: Engine) -> None:
+    store = sql_store(tmp_path)
+    store.claim("w-1", at=1.0)
+    mine = SqlJournal(engine, "q-1", "e", "w-1")
+    mine.record(ONE, measured(3))
+    store.requeue_silent(since=2.0, at=2.0)
+    with pytest.raises(ClaimLost, match="query q-1 must be held by the worker that plans it, w-1"):
+        mine.record(ONE, measured(4))
+    assert [one.input for one in mine.recall(ONE)] == [3]
+    store.close()
 
 
 def test_an_unknown_configuration_has_nothing(engine: Engine) -> None:

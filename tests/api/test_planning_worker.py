@@ -10,13 +10,19 @@ import pytest
 
 from api.bootstrap.planning import Kept, plan_offline
 from api.bootstrap.serving import PlanningParts
-from api.documents import from_document
-from api.phases import Phase
+from api.documents import from_document, to_document
+from api.phases import LIVE, Phase
 from api.planning_worker import Heart, plan_next
-from api.store.records import NewQuery
+from api.store.engine import connect
+from api.store.journal import measurement_counts
+from api.store.records import Move, NewQuery, Search
+from pipelines.infrastructure import Infrastructure, Link, Tier
 from pipelines.pipeline import Pipeline
+from pipelines.plan import Plan
+from pipelines.query import Query
 from planner.result import PlanningResult
 from tests.api.fakes import (
+    INFRASTRUCTURE,
     PIPELINE,
     SPEC,
     FakeCatalogue,
@@ -106,3 +112,117 @@ def test_a_heart_that_lost_its_query_says_stop(parts: PlanningParts) -> None:
     heart = Heart(parts.store, parts.clock, "q-1", "never claimed it")
     heart.beat()
     assert heart.cancelled()
+
+
+def slowed(factor: float) -> Infrastructure:
+    """Give the world with a cloud that is slower."""
+    (cloud,) = INFRASTRUCTURE.tiers
+    return replace(INFRASTRUCTURE, tiers=(replace(cloud, speed_factor=1 / factor),))
+
+
+def search_on(parts: PlanningParts, world: Infrastructure, **spec: object) -> None:
+    """Let q-1 serve, and have it searched on in a world."""
+    submit(parts, **spec)
+    assert plan_next(parts, "w")
+    assert parts.store.move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    search = Search(why="it is late", infrastructure=to_document(world), at=2.0)
+    assert parts.store.search_on("q-1", search)
+
+
+def test_a_search_that_breaks_leaves_its_query_and_says_why(parts: PlanningParts) -> None:
+    def broken(count: int, seed: int) -> object:
+        raise RuntimeError("no disk")
+
+    search_on(parts, slowed(2.0))
+    before = parts.store.query("q-1").result
+    pipeline: Pipeline = replace(PIPELINE, examples=broken)  # type: ignore[arg-type]  # never returns
+    assert plan_next(replace(parts, catalogue=FakeCatalogue({"add": pipeline})), "w")
+    record = parts.store.query("q-1")
+    assert (record.phase, record.result) == (Phase.SERVING, before)
+    assert record.search is not None
+    assert record.search.ended == "planning broke off: RuntimeError: no disk"
+
+
+def test_a_search_in_a_world_where_no_plan_would_do_says_so(parts: PlanningParts) -> None:
+    search_on(parts, slowed(1e9))
+    plans = parts.store.plans("q-1")
+    assert plan_next(parts, "w")
+    record = parts.store.query("q-1")
+    assert (record.phase, parts.store.plans("q-1")) == (Phase.SERVING, plans)
+    assert record.search is not None
+    assert "latency" in (record.search.ended or "")
+    assert plan_next(parts, "w") is False
+
+
+def test_a_search_finds_plans_for_the_world_as_observed_and_pays_for_nothing_twice(
+    parts: PlanningParts,
+) -> None:
+    search_on(parts, slowed(1e4))
+    (before,) = parts.store.plans("q-1")
+    counts = measurement_counts(connect(parts.database_url), "q-1")
+    assert plan_next(parts, "w")
+    record = parts.store.query("q-1")
+    assert (record.phase, record.message) == (Phase.WAITING, "replanned: it is late")
+    assert record.result is not None
+    latencies = [
+        from_document(PlanningResult, record.result).plans[0].latency_s.value,
+        from_document(Plan, before.plan).latency_s.value,
+    ]
+    assert latencies[0] > 100 * latencies[1]  # adding takes microseconds
+    assert measurement_counts(connect(parts.database_url), "q-1") == counts
+
+
+def test_a_search_counts_on_the_machines_that_there_are_and_on_the_device_as_observed(
+    parts: PlanningParts,
+) -> None:
+    device = Tier(name="device", speed_factor=1e-9, dedicated=True)
+    link = Link(between=("device", "cloud"), bandwidth_bytes_per_s=1e9)
+    world = Infrastructure(name="two", tiers=(device, *INFRASTRUCTURE.tiers), links=(link,))
+    parts.capacity.set_machines({"cloud": 3})
+    told: list[tuple[Query, Infrastructure]] = []
+
+    def planned(query: Query, where: Infrastructure, *args: object, **rest: object) -> object:
+        told.append((query, where))
+        return plan_offline(query, where, *args, **rest)  # type: ignore[arg-type]  # handed through
+
+    own = replace(parts, capacity=replace(parts.capacity, stated=world))
+    submit(own, device={"speed_factor": 0.5})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.planning_worker.plan_offline", planned)
+        assert plan_next(own, "w")
+        parts.store.search_on("q-1", Search(why="late", infrastructure=to_document(world), at=2.0))
+        assert plan_next(own, "w")
+    (first, _), (query, where) = told
+    assert first.device is not None
+    assert query.device is None
+    assert where.tier("device").speed_factor == 1e-9
+    assert where.tier("cloud").machines == 3
+
+
+def test_a_query_that_is_retired_stops_its_search(parts: PlanningParts) -> None:
+    search_on(parts, slowed(2.0))
+    parts.store.claim("w", at=3.0)
+    heart = Heart(parts.store, parts.clock, "q-1", "w")
+    heart.beat()
+    assert not heart.cancelled()
+    parts.store.move(Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=4.0))
+    heart.beat()
+    assert heart.cancelled()
+
+
+def test_another_worker_goes_on_with_a_search_where_one_died(parts: PlanningParts) -> None:
+    search_on(parts, slowed(1e4))
+
+    def died(*args: object, **rest: object) -> object:
+        plan_offline(*args, **rest)  # type: ignore[arg-type]  # handed through
+        parts.store.crashed("w", at=3.0, limit=3, cause="killed")
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.planning_worker.plan_offline", died)
+        with pytest.raises(SystemExit):
+            plan_next(parts, "w")
+    assert parts.store.query("q-1").phase is Phase.SERVING
+    assert plan_next(parts, "w-2")
+    assert parts.store.query("q-1").message == "replanned: it is late"
+    assert measurement_counts(connect(parts.database_url), "q-1")[1] == 0

@@ -267,3 +267,25 @@ def test_on_a_terminal_the_last_state_stays() -> None:
         lines.update({"q-1": ("a", "two")})
     assert isinstance(console.file, io.StringIO)
     assert "two" in console.file.getvalue()
+
+
+SEARCH = {"since": "2026-01-02T03:04:05Z", "why": "latency is 2 s"}
+
+
+@pytest.mark.parametrize(
+    ("search", "told"),
+    [
+        ({}, "it has not begun"),
+        ({"progress": ProgressView(phase="searching", measured=3)}, "searching, 3 measured"),
+        (
+            {"ended": "no plan is so fast", "ended_at": "2026-01-02T04:04:05Z"},
+            "no plan found by 2026-01-02 04:04:05 UTC: no plan is so fast",
+        ),
+    ],
+)
+def test_a_query_that_is_searched_on_says_why_and_how_far_that_is(
+    search: dict[str, object], told: str
+) -> None:
+    text = " ".join(printed(query_text(view(Phase.SERVING, search=SEARCH | search))).split())
+    assert "searched on since 2026-01-02 03:04:05 UTC: latency is 2 s; " in text
+    assert told in text

@@ -11,14 +11,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import application_of
+from api.documents import from_document
 from api.phases import LIVE, Phase
 from api.planning_worker import plan_next
 from api.service import Service, drift_watch, make_service
-from api.services.observing import KnownData
+from api.services.observing import WINDOW, KnownData, Scored
 from api.store.engine import connect
 from api.store.journal import measurement_counts
 from api.store.records import Move, NewQuery
 from deploy.dispatcher import RequestResult
+from pipelines.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 
 
@@ -44,6 +46,18 @@ class World:
         move = Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0)
         assert self.parts.store.move(move)
         return self.parts.store.plans("q-1")[0].id
+
+    def drift(
+        self, latency_s: float, *, score: float = 1.0, data: KnownData | None = None
+    ) -> None:
+        """Let the first plan serve and answer so, and the watch look once."""
+        plan_id = self.serve()
+        windows = self.service.requests.windows
+        for index in range(40):
+            scored = None if data is None else Scored(index=index, data=data, score=score)
+            windows.note("q-1", plan_id, _result(latency_s), scored)
+        asyncio.run(drift_watch(self.service).tick())
+        assert windows.queries() == ()  # judged anew by new requests
 
 
 @pytest.fixture
@@ -151,8 +165,9 @@ def test_other_data_is_measured_anew_with_the_old_as_history(world: World) -> No
 def test_a_plan_that_keeps_its_promise_is_left_alone(world: World) -> None:
     world.plan()
     plan_id = world.serve()
-    for _ in range(40):
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), score=1.0)
+    for index in range(40):
+        scored = Scored(index=index, data=KnownData(40, 0), score=1.0)
+        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
     asyncio.run(drift_watch(world.service).tick())
     assert world.parts.store.query("q-1").replans == ()
 
@@ -161,39 +176,90 @@ def test_a_late_plan_is_replaced_by_what_measurements_say_of_the_slower_world(
     world: World,
 ) -> None:
     world.plan()
-    plan_id = world.serve()
+    world.serve()
     before = _share(world)
-    for _ in range(40):
-        world.service.requests.windows.note("q-1", plan_id, _result(1.5))
-    asyncio.run(drift_watch(world.service).tick())
+    world.drift(1.5)
     record = world.parts.store.query("q-1")
     # At its share a request takes 1.5 s, 1 s is allowed: more of the machine will do.
     assert len(record.replans) == 1
     assert record.phase is Phase.WAITING
     assert record.message.startswith("replanned: latency is 1.5 s")
     assert _share(world) > before
-    assert world.service.requests.windows.queries() == ()  # judged anew by new requests
 
 
-def test_a_plan_that_no_measured_one_could_replace_goes_on(world: World) -> None:
+def test_a_plan_that_no_measured_one_could_replace_serves_on_while_it_is_searched_on(
+    world: World,
+) -> None:
     world.plan()
-    plan_id = world.serve()
-    for _ in range(40):
-        world.service.requests.windows.note("q-1", plan_id, _result(1e3))
-    asyncio.run(drift_watch(world.service).tick())
+    world.drift(1e3)
     record = world.parts.store.query("q-1")
     assert (record.replans, record.phase) == ((), Phase.SERVING)
+    assert record.searching is not None
+    assert record.searching.why.startswith("latency is 1000 s")
+    # Adding takes less than 0.1 s at full speed, seen were 1000 s at a share of 0.05 or more.
+    (cloud,) = from_document(Infrastructure, record.searching.infrastructure).tiers
+    assert cloud.speed_factor < 0.1
+    shown = world.client.get("/v1/queries/q-1").json()
+    assert (shown["phase"], shown["search"]["ended"]) == ("serving", None)
+    assert shown["search"]["why"] == record.searching.why
+    assert shown["updated_at"] == shown["search"]["since"]
+
+
+def test_while_it_is_searched_on_nothing_more_is_asked(world: World) -> None:
+    world.plan()
+    world.drift(1e3)
+    before = world.parts.store.query("q-1")
+    world.drift(1.5)  # more of the machine would do, but the search will see to that
+    assert world.parts.store.query("q-1") == before
+
+
+def test_a_search_in_vain_is_told_and_not_repeated_until_the_world_gets_better(
+    world: World,
+) -> None:
+    world.plan()
+    world.drift(1e6)
+    world.plan()
+    ended = world.parts.store.query("q-1").search
+    assert ended is not None
+    shown = world.client.get("/v1/queries/q-1").json()
+    assert (shown["phase"], shown["search"]["ended"]) == ("serving", ended.ended)
+    for latency_s in (1e6, 2e6):
+        world.drift(latency_s)
+        assert world.parts.store.query("q-1").search == ended
+    world.drift(1e5)
+    assert world.parts.store.query("q-1").searching is not None
+
+
+def test_a_search_is_cancelled_while_its_query_serves_on(world: World) -> None:
+    world.plan()
+    world.drift(1e6)
+    response = world.client.post("/v1/queries/q-1:cancel")
+    assert response.status_code == 200, response.text
+    shown = response.json()
+    assert (shown["phase"], shown["search"]["ended"]) == ("serving", "cancelled")
+    assert plan_next(world.planning, "w") is False
+
+
+def test_other_objectives_end_a_search(world: World) -> None:
+    world.plan()
+    world.drift(1e6)
+    world.client.post("/v1/queries/q-1:replan", json={"latency": "0.5x"})
+    assert world.parts.store.query("q-1").search is None
+
+
+def test_known_outputs_that_are_wrong_end_a_search(world: World) -> None:
+    world.plan()
+    world.drift(1e6)
+    world.drift(1e-6, score=0.0, data=KnownData(30, 7))
+    record = world.parts.store.query("q-1")
+    assert (record.phase, record.search) == (Phase.QUEUED, None)
 
 
 def test_known_outputs_that_are_wrong_send_the_query_back_to_planning_on_their_data(
     world: World,
 ) -> None:
     world.plan()
-    plan_id = world.serve()
-    data = KnownData(30, 7)
-    for _ in range(40):
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), score=0.0, data=data)
-    asyncio.run(drift_watch(world.service).tick())
+    world.drift(1e-6, score=0.0, data=KnownData(30, 7))
     record = world.parts.store.query("q-1")
     assert record.phase is Phase.QUEUED
     assert record.spec["data"] == {"examples": 30, "seed": 7}
@@ -202,10 +268,36 @@ def test_known_outputs_that_are_wrong_send_the_query_back_to_planning_on_their_d
     assert world.parts.store.query("q-1").phase is Phase.WAITING
 
 
+def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> None:
+    world.plan()
+    plan_id = world.serve()
+    for _ in range(40):
+        scored = Scored(index=3, data=KnownData(30, 7), score=0.0)
+        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
+    asyncio.run(drift_watch(world.service).tick())
+    assert world.parts.store.query("q-1").phase is Phase.SERVING
+    assert world.service.requests.windows.seen("q-1").scores.tolist() == [0.0]
+
+
+def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -> None:
+    windows, old, new = world.service.requests.windows, KnownData(500, 0), KnownData(500, 1)
+    for data, index, score in ((old, 0, 0.0), (new, 0, 0.5), (old, 0, 1.0)):
+        scored = Scored(index=index, data=data, score=score)
+        windows.note("q-1", "p", _result(1.0), scored)
+    assert windows.seen("q-1").scores.tolist() == [0.5, 1.0]
+    assert windows.data("q-1") == old
+    for index in range(WINDOW - 1):
+        windows.note("q-1", "p", _result(1.0), Scored(index=index, data=new, score=0.25))
+    assert windows.seen("q-1").scores.tolist() == [1.0] + [0.25] * (WINDOW - 1)
+    windows.note("q-1", "p", _result(1.0))
+    assert windows.data("q-1") == new
+
+
 def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     windows = world.service.requests.windows
-    for _ in range(5):
-        windows.note("q-1", "p-old", _result(1.0), score=0.0)
+    for index in range(5):
+        scored = Scored(index=index, data=KnownData(5, 0), score=0.0)
+        windows.note("q-1", "p-old", _result(1.0), scored)
     windows.note("q-1", "p-new", _result(2.0))
     assert windows.seen("q-1").latency_s.tolist() == [2.0]
     assert windows.seen("q-1").scores.tolist() == []

@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from api.documents import to_document
 from api.phases import Phase
 from api.services.retirement import undeploy
+from api.store.records import Ending, Replan, Search
 from api.store.sql import SqlStore
 from pipelines.clock import ManualClock
 from pipelines.errors import InvalidInput
-from tests.api.fakes import FakeDeployer, add_planned, plan, schedule_store, sql_store
+from tests.api.fakes import (
+    FakeDeployer,
+    add_planned,
+    plan,
+    result,
+    schedule_store,
+    sql_store,
+)
 from tests.api.loops import Loops, loops
 
 
@@ -181,3 +190,45 @@ def test_the_history_of_who_waits_does_not_grow_with_every_schedule(
     before = len(store.query("big").history)
     tick(watched)
     assert len(store.query("big").history) == before
+
+
+def test_plans_that_another_process_found_are_deployed_while_the_old_one_runs(
+    store: SqlStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    deployer = FakeDeployer()
+    watched = loops(store, deployer, clock)
+    add_planned(store, "q-1", plan(share=0.5))
+    tick(watched)
+    worker = sql_store(tmp_path)
+    assert worker.search_on("q-1", Search(why="late", infrastructure={}, at=1.0))
+    assert worker.claim("w", at=2.0) is not None
+    found = plan(share=0.75)
+    tick(watched)
+    before = deployer.applied
+    ending = Ending(
+        phase=Phase.WAITING,
+        message="found",
+        result=to_document(result(found)),
+        plans=((found.id, to_document(found)),),
+    )
+    assert worker.finish("q-1", "w", ending, at=3.0)
+    worker.close()
+    tick(watched)
+    assert phases(store, "q-1") == [Phase.SERVING]
+    assert deployer.desired["q-1"].plan == found
+    # In one step: it was never taken down in between.
+    assert deployer.applied == before + 1
+
+
+def test_a_query_that_was_planned_anew_between_two_looks_serves_again_with_equal_plans(
+    store: SqlStore, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan())
+    tick(watched)
+    spec, same = store.query("q-1").spec, plan()
+    found = to_document(result(same))
+    plans = ((same.id, to_document(same)),)
+    store.replan(Replan(query_id="q-1", spec=spec, why="other", at=2.0, result=found, plans=plans))
+    assert phases(store, "q-1") == [Phase.WAITING]
+    tick(watched)
+    assert phases(store, "q-1") == [Phase.SERVING]

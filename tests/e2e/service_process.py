@@ -96,6 +96,12 @@ class ServiceProcess:
         found: dict[str, Any] = self.ask("GET", f"/v1/queries/{query_id}").json()
         return found
 
+    def imitate(self, *between: str, mbit_per_s: float) -> None:
+        """Let an emulated link be so thin from now on."""
+        link = {"between": between, "bandwidth_mbit_per_s": mbit_per_s}
+        answer = self.ask("PATCH", "/v1/emulation", json={"links": [link]})
+        assert answer.status_code == 200, answer.text
+
     def wait_for_phase(self, query_id: str, *phases: str) -> dict[str, Any]:
         self.wait_for(
             lambda: self.query(query_id)["phase"] in phases, f"{query_id} to be {phases}"

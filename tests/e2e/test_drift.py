@@ -10,6 +10,7 @@ the picture has to be shrunk on the device. In the dark, reading right takes mor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +31,7 @@ links:
 LATENCY_S = 0.4
 LIGHT, DARK = 0, 100
 MOST_REQUESTS = 60
+INDICES = count()  # every example in turn
 
 
 @pytest.fixture
@@ -48,14 +50,8 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
     service.stop()
 
 
-def imitate(service: ServiceProcess, mbit_per_s: float) -> None:
-    link = {"between": ["cloud", "device"], "bandwidth_mbit_per_s": mbit_per_s}
-    answer = service.ask("PATCH", "/v1/emulation", json={"links": [link]})
-    assert answer.status_code == 200, answer.text
-
-
 def send(service: ServiceProcess, query_id: str, seed: int) -> httpx.Response:
-    body = {"example": {"index": 3, "count": 30, "seed": seed}}
+    body = {"example": {"index": next(INDICES) % 30, "count": 30, "seed": seed}}
     return service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
 
 
@@ -96,7 +92,7 @@ def test_plans_that_drift_are_replaced_while_they_serve(service: ServiceProcess)
     assert placement(service, first["plan_id"]) == {"shrink": "cloud", "read": "cloud"}
 
     # The link drops to 0.2 Gbps.
-    imitate(service, 200)
+    service.imitate("device", "cloud", mbit_per_s=200)
     late, moved = until_another_answers(service, query_id, LIGHT)
     assert median(answer["latency_s"] for answer in late) > LATENCY_S
     found = service.query(query_id)
@@ -111,7 +107,7 @@ def test_plans_that_drift_are_replaced_while_they_serve(service: ServiceProcess)
     assert found["progress"]["spent_s"] == 0
 
     # The link recovers; night falls.
-    imitate(service, 1600)
+    service.imitate("device", "cloud", mbit_per_s=1600)
     answers = [send(service, query_id, DARK)]
     while answers[-1].status_code == 200:
         assert len(answers) < MOST_REQUESTS, service.query(query_id)

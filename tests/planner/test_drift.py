@@ -13,7 +13,7 @@ from pipelines.plan import DemandItem, Deployment, Plan
 from pipelines.presets import PRESETS
 from pipelines.profile import FloatArray
 from pipelines.slo import Estimate, Slo
-from planner.drift import DriftSettings, Seen, as_observed, drifted, parts_of
+from planner.drift import DriftSettings, Seen, as_observed, drifted, eased, parts_of
 
 THREE = PRESETS["three-tier"]  # device, mec, cloud
 GRAPH = PipelineGraph(
@@ -150,3 +150,40 @@ def test_the_observed_world_has_thinner_links_on_the_plans_ways_alone(
     # A request takes in that world what it was seen to take.
     again = parts_of(GRAPH, world, WORK, plan)
     assert again.moved_s == pytest.approx(seen.moved_s)
+
+
+def _scaled(tier: float = 1.0, link: float = 1.0) -> Infrastructure:
+    """Give the three tiers with another speed of the first and bandwidth of the last link."""
+    first, *tiers = THREE.tiers
+    *links, last = THREE.links
+    return replace(
+        THREE,
+        tiers=(replace(first, speed_factor=first.speed_factor * tier), *tiers),
+        links=(
+            *links,
+            replace(last, bandwidth_bytes_per_s=last.bandwidth_bytes_per_s * link),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "better"),
+    [
+        (_scaled(), False),
+        (_scaled(tier=0.5, link=0.5), False),
+        (_scaled(tier=1.19, link=1.19), False),
+        (_scaled(tier=1.21), True),
+        (_scaled(link=1.21), True),
+        (_scaled(tier=0.1, link=1.21), True),
+    ],
+)
+def test_the_world_eased_where_anything_is_noticeably_faster(
+    now: Infrastructure, better: bool
+) -> None:
+    assert eased(now, THREE) is better
+
+
+def test_a_tier_that_was_not_there_may_be_faster() -> None:
+    alone = replace(THREE, tiers=THREE.tiers[:1], links=(), origin=None)
+    assert eased(THREE, alone)
+    assert not eased(alone, THREE)
