@@ -32,8 +32,7 @@ class ExecutorChoice:
     Attributes:
         kind: What.
         detail: The tier or the address; empty: none.
-        workers: How many, where there can be several, `>= 1`. A search measures input by input,
-            so more than one are of use to what measures many at once.
+        workers: How many, `>= 1`: so many inputs are measured at once. One in-process.
         timeout_s: Most seconds of one call, `> 0`; not in the process that plans.
         memory_bytes: Most memory of a worker beyond the loaded pipeline, `> 0`.
     """
@@ -48,6 +47,8 @@ class ExecutorChoice:
         checks.require(self.workers >= 1, "executor.workers", "must be >= 1", self.workers)
         checks.positive("executor.timeout_s", self.timeout_s)
         checks.positive("executor.memory_bytes", self.memory_bytes)
+        alone = self.kind is Kind.IN_PROCESS and self.workers > 1
+        checks.require(not alone, "executor.workers", "must be 1 in-process", self.workers)
         needed = self.kind is Kind.WORKER
         takes = needed or self.kind is Kind.RAY
         fits = (takes or not self.detail) and (bool(self.detail) or not needed)

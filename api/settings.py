@@ -79,6 +79,7 @@ class Settings(BaseSettings):
         discovery: Whether the machines of shared tiers are counted from the cluster's nodes.
         executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
             `ray:ADDRESS`.
+        executor_workers: How many inputs are measured at once, other than in-process.
         call_timeout_s: Most seconds of one operator run, other than in-process.
         call_memory_bytes: Most memory of what runs operators beyond the loaded pipeline, other
             than in-process.
@@ -123,6 +124,7 @@ class Settings(BaseSettings):
     machine_memory: str = "2Gi"
     discovery: bool = False
     executor: str = "in-process"
+    executor_workers: int = Field(default=1, ge=1)
     call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1)
 
@@ -147,7 +149,10 @@ class Settings(BaseSettings):
     def executor_choice(self) -> ExecutorChoice:
         """What runs operators while planning."""
         return executor_choice(
-            self.executor, timeout_s=self.call_timeout_s, memory_bytes=self.call_memory_bytes
+            self.executor,
+            workers=self.executor_workers,
+            timeout_s=self.call_timeout_s,
+            memory_bytes=self.call_memory_bytes,
         )
 
     @property

@@ -18,7 +18,7 @@ from planner.history import ConfigurationRecord, QueryRecord
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import placements
 from planner.prediction import Scene, condensed
-from planner.strategy import Observation, Setting, Strategy
+from planner.strategy import Observation, Proposal, Setting, Strategy
 from planner.surrogate import fit
 from studies.adapters import adapter
 from tests.oracles.synthetic import chain
@@ -102,6 +102,20 @@ def test_a_proposal_of_ours_over_7000_candidates(
     benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
         loop.step, rounds=40, warmup_rounds=1
     )
+
+
+@pytest.mark.parametrize("under_way", [0, 1, 3, 7])
+def test_a_proposal_of_ours_beside_others_under_way(
+    benchmark: BenchmarkFixture, under_way: int
+) -> None:
+    strategy = MultiFidelityFactory()(_setting("three-tier"), np.random.default_rng(0))
+    loop = _Loop(strategy)
+    for number in np.random.default_rng(1).permutation(SPACE.size)[:100]:
+        loop.observe(int(number), 2)
+    others: list[Proposal] = []
+    while len(others) < under_way and (proposal := strategy.propose(others)) is not None:
+        others.append(proposal)
+    assert benchmark(strategy.propose, others) not in others
 
 
 @pytest.mark.parametrize("recalled", [0, 100, 400])

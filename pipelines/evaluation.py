@@ -6,6 +6,7 @@ ran, a stored trace was replayed, or a function with a known optimum answered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -34,6 +35,10 @@ class Evaluator(Protocol):
     def spent_s(self) -> float:
         """Operator seconds paid so far, over all configurations."""
 
+    @property
+    def width(self) -> int:
+        """How many measurements are made at once, `>= 1`."""
+
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over at least the first `inputs` inputs of the order.
 
@@ -42,6 +47,20 @@ class Evaluator(Protocol):
 
         Raises:
             InvalidInput: If `inputs` is not in [1, population].
+        """
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        """Give what `measure` gives for each configuration and its number of inputs.
+
+        Measurements are made `width` at a time. What they give and cost together does not depend
+        on that, nor on which ends first.
+
+        Args:
+            asked: Unlike configurations.
+
+        Raises:
+            InvalidInput: As `measure` does, before anything is measured; or if a configuration
+                comes twice.
         """
 
 

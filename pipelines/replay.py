@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines import checks
+from pipelines.clock import Clock, ManualClock
 from pipelines.configuration import Configuration, ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
@@ -39,16 +41,29 @@ class TraceEvaluator:
         trace: The measurements.
         order: Indices of inputs in the order in which they are drawn, a permutation of N.
         cached: Whether operators' outputs are reused between configurations.
+        width: How many measurements are made at once, `>= 1`.
+        clock: Passes while they are made: a `ManualClock`; None: nobody looks.
 
     Raises:
-        InvalidInput: If `order` is no permutation of the inputs.
+        InvalidInput: If `order` is no permutation of the inputs, or `width` is below 1.
     """
 
-    def __init__(self, trace: Trace, order: npt.NDArray[np.int64], *, cached: bool = True) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        order: npt.NDArray[np.int64],
+        *,
+        cached: bool = True,
+        width: int = 1,
+        clock: Clock | None = None,
+    ) -> None:
         n = len(trace.input_bytes)
         permutation = bool(np.array_equal(np.sort(order), np.arange(n)))
         checks.require(permutation, "order", f"must be a permutation of {n} inputs", order)
+        checks.require(width >= 1, "width", "must be >= 1", width)
         self._trace = trace
+        self._width = width
+        self._clock = clock or ManualClock()
         self._order = order
         self._cached = cached
         self._space = ConfigurationSpace(trace.graph)
@@ -72,6 +87,11 @@ class TraceEvaluator:
         """Operator seconds charged so far."""
         return self._spent_s
 
+    @property
+    def width(self) -> int:
+        """How many measurements are made at once, `>= 1`."""
+        return self._width
+
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over the first `inputs` inputs, or what is known when that is more.
 
@@ -79,14 +99,27 @@ class TraceEvaluator:
             InvalidInput: If `inputs` is not in [1, population], or the trace lacks the
                 configuration.
         """
-        checks.require(
-            1 <= inputs <= self.population, "inputs", f"must be in [1, {self.population}]", inputs
+        return self.measure_each([(configuration, inputs)])[0]
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        """Give the profile of each, see `Evaluator.measure_each`."""
+        rows = [self._checked(configuration, inputs) for configuration, inputs in asked]
+        checks.unique("configurations", rows)
+        free_s = [0.0] * self._width  # when each of those that measure is done
+        for row, (_, inputs) in zip(rows, asked, strict=True):
+            while (known := self._known.get(row, _NOTHING)).inputs < inputs:
+                more = self._extended(row, known, known.inputs + 1)
+                heapq.heapreplace(free_s, free_s[0] + more.spent_s - known.spent_s)
+        self._clock.sleep(max(free_s))
+        return tuple(
+            self._profile(configuration, row, self._known[row])
+            for row, (configuration, _) in zip(rows, asked, strict=True)
         )
-        row = self._row_of(configuration)
-        known = self._known.get(row, _NOTHING)
-        if inputs > known.inputs:
-            known = self._extended(row, known, inputs)
-        return self._profile(configuration, row, known)
+
+    def _checked(self, configuration: Configuration, inputs: int) -> int:
+        rule = f"must be in [1, {self.population}]"
+        checks.require(1 <= inputs <= self.population, "inputs", rule, inputs)
+        return self._row_of(configuration)
 
     def _extended(self, row: int, known: _Known, inputs: int) -> _Known:
         drawn = self._order[known.inputs : inputs]

@@ -27,11 +27,11 @@ from pipelines.profile import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Normals:
-    """Normal predictions, one per candidate.
+    """Normal predictions, one per candidate, or one per model and candidate.
 
     Attributes:
-        mean: Shape (m,).
-        deviation: Standard deviation, `> 0`, shape (m,).
+        mean: Shape (m,) or (Q, m); what follows from it is of the same shape.
+        deviation: Standard deviation, `> 0`, the same shape.
     """
 
     mean: FloatArray

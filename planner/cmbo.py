@@ -1,7 +1,8 @@
 """CMBO as published: cost-aware multi-objective Bayesian optimisation (Circinus 4.2).
 
 Two Gaussian processes on one-hot knobs, accuracy and log latency; the next
-configuration has the largest utility (see `planner.acquisition`).
+configuration has the largest utility (see `planner.acquisition`). With earlier queries theirs vote
+first (see `planner.warm_start`), in place of a space-filling design.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import numpy as np
 from pipelines import checks
 from pipelines.evaluation import Verdict
 from pipelines.profile import FloatArray
-from planner.acquisition import Normals, log_chance, log_utility
+from planner.acquisition import Normals, log_at_least, log_at_most, log_chance, log_utility
 from planner.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from planner.strategy import Observation, Proposal, Setting
 from planner.surrogate import Posterior, Surrogate, SurrogateSettings, fit
+from planner.warm_start import EarlierModels, WarmStart
 
 _SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
 
@@ -38,14 +40,17 @@ class CmboSettings:
         surrogate: How the models learn.
         inputs: On how many inputs each configuration is measured; None: until the stopping rule
             decides.
+        similar: Most similar earlier queries that vote, `>= 0`; 0: none do. 10, as published.
     """
 
     initial: int = 5
     candidates: int = WHOLE_SPACE
     surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)
     inputs: int | None = None
+    similar: int = 10
 
     def __post_init__(self) -> None:
+        checks.require(self.similar >= 0, "cmbo.similar", "must be >= 0", self.similar)
         checks.require(self.initial >= 1, "cmbo.initial", "must be >= 1", self.initial)
         checks.require(self.candidates >= 1, "cmbo.candidates", "must be >= 1", self.candidates)
 
@@ -74,17 +79,21 @@ class Cmbo:
         # What is proposed while there is too little to fit: the design, then anything.
         self._design = spread(self._pool, settings.initial, rng)
         self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
+        self._warm = self._warm_start(setting) if settings.similar and setting.history else None
+        self._expected: dict[int, tuple[float, float]] = {}  # by the query's own models
         self._done: set[int] = set()
         self._numbers: list[int] = []
         self._seen: list[Observation] = []
         self._models: tuple[Surrogate, Surrogate] | None = None
         self._refit_at = 0
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the initial design, then the candidate with the largest utility."""
-        if not self._open.any():
+        if under_way or not self._open.any():
             return None
-        for position in self._design:
+        if self._warm is not None and not all(self._warm.mature):
+            return self._voted(self._warm)
+        for position in self._design if self._warm is None else ():
             if self._open[position]:
                 return self._proposal(position)
         if len(self._seen) < _FEWEST_TO_FIT:
@@ -100,7 +109,32 @@ class Cmbo:
         if seen is not None:
             self._numbers.append(number)
             self._seen.append(seen)
+            if self._warm is not None and number in self._position:
+                measured = (seen.accuracy, float(np.log(max(seen.latency_s, _SHORTEST_S))))
+                own = self._expected.pop(number, None)
+                self._warm.learn(self._position[number], measured, own)
         return Verdict.UNDECIDED
+
+    def _warm_start(self, setting: Setting) -> WarmStart | None:
+        models = EarlierModels.of(setting, self._pool.encoded, self._settings.surrogate)
+        return None if models is None else WarmStart(models, self._settings.similar)
+
+    def _voted(self, warm: WarmStart) -> Proposal:
+        """Give what earlier queries vote for; note what the query's own models expect of it."""
+        left = np.flatnonzero(self._open)
+        if len(self._seen) < _FEWEST_TO_FIT:
+            return self._proposal(warm.voted(left, self._slo))
+        accuracy, latency = (_normals(m.predict(self._pool.encoded[left])) for m in self._fit())
+        accurate, fast = warm.mature
+        own = (
+            np.exp(log_at_least(accuracy, self._slo.accuracy)) if accurate else None,
+            np.exp(log_at_most(latency, np.log(self._slo.latency_s))) if fast else None,
+        )
+        position = warm.voted(left, self._slo, own)
+        at = int(np.searchsorted(left, position))
+        expected = (float(accuracy.mean[at]), float(latency.mean[at]))
+        self._expected[self._pool.numbers[position]] = expected
+        return self._proposal(position)
 
     def _most_useful(self) -> Proposal:
         accuracy_model, latency_model = self._fit()

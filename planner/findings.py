@@ -52,7 +52,7 @@ class Findings:
         self.plans: tuple[Plan, ...] = ()
         """The Pareto set, cheapest first."""
         self.newest: tuple[Plan, ...] = ()
-        """Plans that the latest measurement gave."""
+        """Plans that the latest measurements gave."""
         self.fruitless = 0
         """New configurations since the cheapest plan was found."""
 
@@ -99,8 +99,9 @@ class Findings:
         before = self._cheapest
         sure = Verdict.ABOVE in (verdict, measured.verdict)
         late = measured.latency_s > self._scene.slo.latency_s
-        self.newest = self._feasible(measured) if sure and not late else ()
-        both = (*self._without(measured), *self.newest)
+        found = self._feasible(measured) if sure and not late else ()
+        self.newest = (*self.newest, *found)
+        both = (*self._without(measured), *found)
         self.plans = merged(self._scene, both, self._most_plans)
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
 

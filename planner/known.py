@@ -19,7 +19,7 @@ from pipelines.profile import Profile
 from pipelines.query import Query
 from planner.caution import CAUTION, cautious
 from planner.history import holds
-from planner.measuring import Bench, Failed, LatencyLooks, Measured, measure
+from planner.measuring import Bench, Failed, LatencyLooks, Measured, Wanted, measure_each
 from planner.placement import Placements, placements
 from planner.plans import feasible_plans, merged
 from planner.prediction import Scene, scene_of
@@ -96,10 +96,7 @@ def answer(
     )
     space = ConfigurationSpace(scene.graph)
     allowed = [p for p in known.profiles if holds(space, p.configuration)]
-    found = [
-        measure(bench, space.number(p.configuration), p.configuration, len(p.inputs))
-        for p in allowed
-    ]
+    found = [measure_each(bench, [_all_of(p, space.number(p.configuration))])[0] for p in allowed]
     measured = tuple(one for one in found if isinstance(one, Measured))
     spread = PooledSpread()
     for one in measured:
@@ -123,6 +120,10 @@ def answer(
             evidence=evidence,
         ),
     )
+
+
+def _all_of(profile: Profile, number: int) -> Wanted:
+    return Wanted(number=number, configuration=profile.configuration, inputs=len(profile.inputs))
 
 
 def accurate(measured: Measured, accuracy: float, known: Known) -> bool:
@@ -172,5 +173,12 @@ class _Recalled:
     def spent_s(self) -> float:
         return 0.0
 
+    @property
+    def width(self) -> int:
+        return 1
+
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         return self._profiles[configuration]
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)

@@ -1,4 +1,4 @@
-"""Measures one configuration on as few inputs as it takes to know.
+"""Measures configurations on as few inputs as it takes to know.
 
 Inputs are added until the stopping rule decides on accuracy or the population ends.
 A configuration is left earlier when its latency is hopeless: at 10, 20, 40, ...
@@ -10,7 +10,7 @@ it says (over eight looks still below 1 %).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -151,8 +151,8 @@ class Bench:
         evaluator: Who measures.
         rule: Decides on accuracy.
         looks: When latency ends it.
-        must_stop: Asked after every step, with the inputs measured so far: whether a limit or a
-            cancellation ends the search.
+        must_stop: Asked after every step, with the inputs met so far of what is being measured:
+            whether a limit or a cancellation ends the search.
     """
 
     scene: Scene
@@ -168,19 +168,76 @@ class Bench:
         return self.evaluator.population
 
 
-def measure(
-    bench: Bench, number: int, configuration: Configuration, wanted: int | None = None
-) -> Measured | Failed:
-    """Give what a configuration scores and takes, on at least one input.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A configuration to be measured on so many inputs, decided or not.
+
+    Attributes:
+        number: Of the configuration.
+        configuration: What to measure.
+        inputs: In all, in [1, population].
+        met: How many of them it has met already, `>= 0`.
+    """
+
+    number: int
+    configuration: Configuration
+    inputs: int
+    met: int = 0
+
+
+def measure_each(bench: Bench, wanted: Sequence[Wanted]) -> tuple[Measured | Failed, ...]:
+    """Give what configurations score and take, each on as many inputs as are wanted.
+
+    As many measurements are made at once as the evaluator makes, and limits are looked at after
+    each time: what is left is cut off.
+
+    Args:
+        bench: With what to measure.
+        wanted: Unlike configurations, at most as many as are measured at once.
+    """
+    profiles: dict[int, Profile] = {}
+    while goals := _goals(wanted, profiles, bench.evaluator.width):
+        asked = [(wanted[i].configuration, inputs) for i, inputs in goals.items()]
+        profiles.update(zip(goals, bench.evaluator.measure_each(asked), strict=True))
+        if bench.must_stop(sum(len(profile.inputs) for profile in profiles.values())):
+            break
+    return tuple(_ended(bench, one, profiles[i]) for i, one in enumerate(wanted))
+
+
+def _goals(
+    wanted: Sequence[Wanted], profiles: Mapping[int, Profile], width: int
+) -> dict[int, int]:
+    """Give on how many inputs to measure which next: one more of each, the rest of the first."""
+    goals: dict[int, int] = {}
+    for i, one in enumerate(wanted):
+        profile = profiles.get(i)
+        met = one.met if profile is None else len(profile.inputs)
+        if profile is None or (met < one.inputs and _failure(profile) is None):
+            goals[i] = min(met + 1, one.inputs)
+    idle = width - len(goals)
+    for i, goal in goals.items():
+        more = min(wanted[i].inputs - goal, idle)
+        goals[i], idle = goal + more, idle - more
+    return goals
+
+
+def _ended(bench: Bench, wanted: Wanted, profile: Profile) -> Measured | Failed:
+    if (failure := _failure(profile)) is not None:
+        return _gave_nothing(wanted.number, profile, failure)
+    ending = Ending.CUT_OFF
+    if len(profile.inputs) >= wanted.inputs:
+        ending = _judged(bench, profile) or Ending.PARTIAL
+    return _measured(bench, wanted.number, profile, ending)
+
+
+def measure(bench: Bench, number: int, configuration: Configuration) -> Measured | Failed:
+    """Give what a configuration scores and takes, on as many inputs as the rule needs.
 
     Args:
         bench: With what to measure.
         number: Of the configuration.
         configuration: What to measure.
-        wanted: On how many inputs, decided or not; None: until the rule decides.
     """
-    if wanted is not None:
-        return _up_to(bench, number, configuration, min(max(wanted, 1), bench.population))
     inputs, look = 0, bench.looks.first
     while True:
         profile, must_stop = _stepped(bench, configuration, inputs)
@@ -206,24 +263,6 @@ def _stepped(bench: Bench, configuration: Configuration, inputs: int) -> tuple[P
         must_stop = bench.must_stop(inputs)
         if inputs >= goal or must_stop or profile.failures:
             return profile, must_stop
-
-
-def _up_to(
-    bench: Bench, number: int, configuration: Configuration, wanted: int
-) -> Measured | Failed:
-    """Measure input by input: limits are hard."""
-    inputs = 1
-    while True:
-        profile = bench.evaluator.measure(configuration, inputs)
-        if (failure := _failure(profile)) is not None:
-            return _gave_nothing(number, profile, failure)
-        if len(profile.inputs) >= wanted:
-            ending = _judged(bench, profile) or Ending.PARTIAL
-            bench.must_stop(len(profile.inputs))
-            return _measured(bench, number, profile, ending)
-        if bench.must_stop(len(profile.inputs)):
-            return _measured(bench, number, profile, Ending.CUT_OFF)
-        inputs = len(profile.inputs) + 1
 
 
 def _gave_nothing(number: int, profile: Profile, failure: Failure) -> Failed:

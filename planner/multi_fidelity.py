@@ -101,17 +101,20 @@ class MultiFidelity:
         self._ahead = LookAhead(slo=setting.slo, population=setting.population, settings=settings)
         self._values_seen = [np.zeros(r, dtype=np.bool_) for r in setting.space.radices]
 
-    def propose(self) -> Proposal | None:
-        """Give the configuration and the inputs with the largest value per second."""
-        left = self._open
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """Give the configuration and the inputs with the largest value per second.
+
+        What is under way is left out, and what it pays for is paid.
+        """
+        left = self._open(under_way)
         if not left.any():
             return None
         if not self._increments and not self._recalled:
             position = next(int(p) for p in self._order if left[p])
             return Proposal(number=self._numbers[position], inputs=1)
-        if self._waiting is not None and left[self._waiting]:
-            return self._scouting(self._waiting)
-        look = self._look()
+        if self._waiting is not None and self._unknown[self._waiting]:
+            return None if under_way else self._scouting(self._waiting)
+        look = self._look(under_way)
         weight = self._log_affordable(look) + self._log_saving(look)
         utility, inputs = self._ahead.valued(look, np.flatnonzero(left), weight)
         if self._best_cost is not None:
@@ -148,10 +151,11 @@ class MultiFidelity:
         most = self._setting.scene.query.limits.configurations
         return most is not None and int(self._tried.sum()) >= most
 
-    @property
-    def _open(self) -> npt.NDArray[np.bool_]:  # (C,)
-        """Where there is something left to learn that limits let one measure."""
-        return self._unknown & self._tried if self._limited else self._unknown
+    def _open(self, under_way: Sequence[Proposal] = ()) -> npt.NDArray[np.bool_]:  # (C,)
+        """Give where there is something left to learn that limits let one measure."""
+        left = self._unknown & self._tried if self._limited else self._unknown.copy()
+        left[[self._position[proposal.number] for proposal in under_way]] = False
+        return left
 
     def _recall(self, earlier: Sequence[Recalled]) -> None:
         means = np.array([one.accuracy for one in earlier])
@@ -220,7 +224,7 @@ class MultiFidelity:
             unlike += own[:, None] != other
         return unlike
 
-    def _look(self) -> Look:
+    def _look(self, under_way: Sequence[Proposal] = ()) -> Look:
         if self._looked is None:
             guessed = len(self._recalled) < _LEARNT_FROM
             widened = (_UNSURE if guessed else 1.0) * max(1.0, self._accuracy.surprise)
@@ -232,7 +236,13 @@ class MultiFidelity:
                 seconds=self._seconds.predict(),
                 spread2=self._seconds.spread2(),
             )
-        return self._looked
+        if not under_way:
+            return self._looked
+        paid = self._looked.seconds.paid
+        for proposal in under_way:
+            inputs = proposal.inputs or self._setting.population
+            paid = self._seconds.paid_once(paid, self._position[proposal.number], inputs)
+        return replace(self._looked, seconds=replace(self._looked.seconds, paid=paid))
 
     def _log_saving(self, look: Look) -> FloatArray:  # (C,)
         """Give the log of the US dollars that a cheaper plan is expected to save; 0: none yet."""
@@ -306,7 +316,7 @@ class MultiFidelity:
 
     def _is_over(self, look: Look) -> bool:
         """Give whether the last configurations that may be measured are hardly worth it."""
-        return self._limited and self._chance_of(self._open, look, widened=1.0) < _HARDLY
+        return self._limited and self._chance_of(self._open(), look, widened=1.0) < _HARDLY
 
     def _chance(self, look: Look) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.

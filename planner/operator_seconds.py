@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 
 from pipelines.configuration import IndexArray
@@ -192,6 +193,11 @@ class SecondsModel:
             share_cost=reduce(np.minimum, [cost for _, cost in found]),
         )
 
+    def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
+        """Give `Seconds.paid` once a row has met so many inputs, shape (C, O)."""
+        more = [cells.shared_by(row) * inputs for cells in self._operators]
+        return np.maximum(paid, np.stack(more).T)
+
     def consider(self, work: Work) -> None:
         """Look at the placements that are best for the average input of a configuration too."""
         full = predict(self._scene, self._all, mean_work(work), self._all.full_steps)
@@ -334,6 +340,10 @@ class _OperatorCells:
 
     def paid(self) -> IndexArray:  # (C,)
         return np.asarray(self._paid[self._paid_which])
+
+    def shared_by(self, row: int) -> npt.NDArray[np.bool_]:  # (C,)
+        """Give whose run of the operator is also that of a row."""
+        return np.asarray(self._paid_which == self._paid_which[row])
 
     def bytes(self) -> FloatArray:  # (cells,)
         # What a cell hands on where it was seen, elsewhere the geometric middle of what was.

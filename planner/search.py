@@ -1,6 +1,6 @@
 """The search for the plans of one query: ask, measure, tell, tighten, stop.
 
-Circinus 4.2, algorithm 1, without its warm start. Configurations are searched,
+Circinus 4.2, algorithm 1; its warm start is a matter of strategies. Configurations are searched,
 placements and allocations are computed from each measured profile. The paper's models
 know a plan with its placement; here a placement costs no measurement, so searching it
 would only spread observations thinner: the latency model predicts the least latency
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 from weakref import WeakMethod
 
@@ -30,14 +31,12 @@ from planner.findings import Findings
 from planner.forecasting import Probes, from_probes, probed
 from planner.history import ConfigurationRecord, QueryRecord, within
 from planner.limits import Budget
-from planner.measuring import Bench, Ending, Failed, LatencyLooks, measure
+from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.placement import MOST_PLACEMENTS, placements
-from planner.prediction import (
-    Scene,
-    scene_of,
-)
+from planner.prediction import Scene, scene_of
 from planner.result import Observer, Outcome, Phase, PlanningResult, Progress, Unobserved
+from planner.rounds import measured, proposed
 from planner.shortfall import shortfall
 from planner.strategy import Proposal, Setting, StrategyFactory
 
@@ -105,7 +104,8 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     limit is reached.
 
     Args:
-        query: What to plan; its limits hold: operator seconds are exceeded by one input at most.
+        query: What to plan; its limits hold: operator seconds are exceeded by one input at most
+            of each configuration that is measured at once.
         infrastructure: Where it may run.
         evaluator: Measures configurations of the query's pipeline.
         rule: Decides from scores whether a configuration is accurate enough.
@@ -198,17 +198,17 @@ class _Search:
         self._tally = Tally(scene.graph, evaluator.population, self._budget.price_usd_per_hour)
         asked = settings.forecast
         self._forecast = asked if isinstance(asked, Forecast) else None
-        self._met = 0  # inputs that the configuration being measured had met before
+        self._met = self._told = 0  # inputs met before by what is measured, and told of
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
         self._probe()
         stop = self._limit()
         while stop is None:
-            proposal = self._strategy.propose()
-            stop = self._settled(proposal)
-            if proposal is not None and stop is None:
-                self._take(proposal)
+            proposals = self._proposed()
+            stop = self._settled(proposals[0] if proposals else None)
+            if proposals and stop is None:
+                self._take(proposals)
                 self._report(Phase.IMPROVING if self._findings.plans else Phase.SEARCHING)
                 stop = self._limit()
         self._report(Phase.FINISHED)
@@ -229,22 +229,33 @@ class _Search:
         if probes is not None:
             self._report(Phase.PROBING)
 
-    def _take(self, proposal: Proposal) -> None:
-        number, findings = proposal.number, self._findings
-        known = findings.measured.get(number)
-        self._met = 0 if known is None else known.inputs
+    def _proposed(self) -> list[Proposal]:
+        most = self._scene.query.limits.configurations or inf
+        width, new = self._evaluator.width, most - self._findings.count
+        return proposed(self._strategy, self._inputs_of, width=width, new=new)
+
+    def _inputs_of(self, number: int) -> int:
+        known = self._findings.measured.get(number)
+        return 0 if known is None else known.inputs
+
+    def _take(self, proposals: Sequence[Proposal]) -> None:
+        findings, known = self._findings, [self._inputs_of(p.number) for p in proposals]
+        self._met = self._told = sum(known)
         findings.newest = ()  # reports while it is measured tell of no plan twice
-        configuration = self._space.configuration(number)
-        measured = measure(self._bench, number, configuration, proposal.inputs)
-        self._tally.pay(measured.profile)
-        if isinstance(measured, Failed):
-            findings.fail(measured, number)
-            self._strategy.observe(number, None)
+        every = measured(self._bench, self._space, proposals, self._inputs_of)
+        for met, one in zip(known, every, strict=True):
+            self._learn(one, is_new=met == 0)
+
+    def _learn(self, one: Measured | Failed, *, is_new: bool) -> None:
+        self._tally.pay(one.profile)
+        if isinstance(one, Failed):
+            self._findings.fail(one, one.number)
+            self._strategy.observe(one.number, None)
             return
-        if measured.ending is not Ending.CUT_OFF:
-            self._tally.end_early(configuration, measured.work.operator_s)
-        verdict = self._strategy.observe(number, findings.observed(measured))
-        findings.judge(measured, verdict, is_new=known is None)
+        if one.ending is not Ending.CUT_OFF:
+            self._tally.end_early(one.configuration, one.work.operator_s)
+        verdict = self._strategy.observe(one.number, self._findings.observed(one))
+        self._findings.judge(one, verdict, is_new=is_new)
 
     def _limit(self) -> _Stop | None:
         if self._watch.cancelled():
@@ -288,8 +299,8 @@ class _Search:
         return self._watch.cancelled() or self._reached(within=True) is not None
 
     def _must_stop(self, inputs: int) -> bool:
-        if inputs % _REPORT_EVERY == 0:
-            new = max(inputs - self._met, 0)
+        if inputs // _REPORT_EVERY > self._told // _REPORT_EVERY:
+            new, self._told = inputs - self._met, inputs
             self._report(Phase.IMPROVING if self._findings.plans else Phase.SEARCHING, new)
         return self._is_over()
 

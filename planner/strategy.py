@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -103,13 +104,20 @@ class Proposal:
 class Strategy(Protocol):
     """Decides which configuration is measured next. Keeps the state of one search.
 
-    Calls alternate: every proposal is observed before the next is asked for. A number is proposed
-    again only with more inputs than it has met. Equal settings, generators and observations give
-    equal proposals.
+    Every proposal is observed, in the order of the proposals. A number is proposed again only with
+    more inputs than it has met. Equal settings, generators and calls give equal proposals.
     """
 
-    def propose(self) -> Proposal | None:
-        """Give the next configuration; None when there is nothing left worth measuring."""
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """Give the next configuration.
+
+        Args:
+            under_way: What was proposed and is not observed yet: several are measured at once.
+
+        Returns:
+            None of those under way; None when there is nothing left worth measuring, or nothing
+            before what is under way is observed.
+        """
 
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Take in what a configuration gave; None: measuring failed, it gave nothing.

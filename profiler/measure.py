@@ -6,11 +6,10 @@ measurement is in the journal before anybody sees it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -27,13 +26,22 @@ from profiler.journal import Journal, MeasuredInput
 from profiler.prefix_cache import PrefixCache, fingerprints
 from profiler.read_only import handed_out
 from profiler.strata import IntArray
+from profiler.turns import Turn, Turns
 from profiler.walk import PreparedInput, Walk, failed
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """A configuration that was asked for."""
+    """A configuration that was asked for.
 
+    Attributes:
+        configuration: Which.
+        prints: Its fingerprints.
+        columns: What was handed out.
+        recalled: What is in the journal beyond that, by input.
+    """
+
+    configuration: Configuration
     prints: tuple[str, ...]
     columns: Columns
     recalled: dict[int, MeasuredInput]
@@ -97,6 +105,11 @@ class Profiler:
         """Operator seconds that shared prefixes saved so far."""
         return self._saved_s
 
+    @property
+    def width(self) -> int:
+        """How many measurements are made at once: as many as the executor is wide."""
+        return self.executor.width
+
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over the first inputs: as many as were ever asked for.
 
@@ -104,42 +117,69 @@ class Profiler:
             InvalidInput: If `inputs` is not in [1, population], or the configuration is none of
                 the pipeline.
         """
-        rule = f"must be in [1, {self.population}]"
-        checks.require(1 <= inputs <= self.population, "inputs", rule, inputs)
-        known = self._known.get(configuration) or self._recall(configuration)
-        asked = self.order[known.columns.count : inputs].tolist()
-        for index in asked:
-            if index in known.recalled:
-                self._walk.learn(known.prints, known.recalled[index])
-        missing = [index for index in asked if index not in known.recalled]
-        with closing(self._each_measured(configuration, known.prints, missing)) as new:
-            for index in asked:
+        return self.measure_each([(configuration, inputs)])[0]
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        """Give the profile of each, see `Evaluator.measure_each`.
+
+        What is measured is journalled in the order asked, inputs in theirs. When it is ended by
+        an exception, all that was measured until then is journalled and counts when asked again.
+
+        Raises:
+            InvalidInput: As `measure` does, or if a configuration comes twice; nothing is run.
+            Unavailable: If the executor cannot run anything now.
+        """
+        each = [self._checked(configuration, inputs) for configuration, inputs in asked]
+        checks.unique("configurations", [configuration for configuration, _ in asked])
+        missing: list[tuple[_Known, int]] = []
+        for known, indices in each:
+            for index in indices:
                 if index in known.recalled:
-                    measured = known.recalled.pop(index)
+                    self._walk.learn(known.prints, known.recalled[index])
                 else:
-                    measured = next(new)
-                    self.journal.record(configuration, measured)
+                    missing.append((known, index))
+        self._measure_all(missing)
+        for known, indices in each:
+            for index in indices:
+                measured = known.recalled.pop(index)
                 known.columns.append(measured)
                 self._spent_s += measured.spent_s
                 self._saved_s += measured.saved_s
-        return known.columns.profile()
+        return tuple(known.columns.profile() for known, _ in each)
 
-    def _each_measured(
-        self, configuration: Configuration, prints: tuple[str, ...], indices: list[int]
-    ) -> Generator[MeasuredInput, None, None]:
-        """Give the measurement of each input, in their order, as many at once as can be run."""
-        if self.executor.width == 1 or len(indices) < 2:
-            for index in indices:
-                yield self._measured(configuration, prints, index)
+    def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[int]]:
+        """Give what is known of a configuration, and the inputs that its profile lacks."""
+        rule = f"must be in [1, {self.population}]"
+        checks.require(1 <= inputs <= self.population, "inputs", rule, inputs)
+        known = self._known.get(configuration) or self._recall(configuration)
+        lacking: list[int] = self.order[known.columns.count : inputs].tolist()
+        return known, lacking
+
+    def _measure_all(self, missing: Sequence[tuple[_Known, int]]) -> None:
+        """Measure inputs, as many at once as can be run, and journal them in their order."""
+        if self.width == 1 or len(missing) < 2:
+            for known, index in missing:
+                self._record(known, self._measured(known, index))
             return
-        with ThreadPoolExecutor(min(self.executor.width, len(indices))) as threads:
-            one = partial(self._measured, configuration, prints)
-            running = [threads.submit(one, index) for index in indices]
+        turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
+        with ThreadPoolExecutor(min(self.width, len(missing))) as threads:
             try:
-                for future in running:
-                    yield future.result()
+                for known, index in missing:
+                    task = threads.submit(self._in_turn, turns.take(), known, index)
+                    running.append((known, task))
+                while running:
+                    known, task = running[0]
+                    self._record(known, task.result())
+                    running.popleft()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
+                for known, task in running:  # after an exception: what was paid for is kept
+                    if not task.cancelled() and task.exception() is None:
+                        self._record(known, task.result())
+
+    def _record(self, known: _Known, measured: MeasuredInput) -> None:
+        self.journal.record(known.configuration, measured)
+        known.recalled[measured.input] = measured
 
     def _recall(self, configuration: Configuration) -> _Known:
         self._space.parse(configuration.as_dict())
@@ -150,21 +190,27 @@ class Profiler:
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
         self._known[configuration] = _Known(
+            configuration=configuration,
             prints=fingerprints(self.pipeline, configuration),
             columns=Columns(configuration, self.order, operators),
             recalled=recalled,
         )
         return self._known[configuration]
 
-    def _measured(
-        self, configuration: Configuration, prints: tuple[str, ...], index: int
-    ) -> MeasuredInput:
+    def _in_turn(self, turn: Turn, known: _Known, index: int) -> MeasuredInput:
+        with turn:
+            return self._measured(known, index, turn)
+
+    def _measured(self, known: _Known, index: int, turn: Turn | None = None) -> MeasuredInput:
         try:
             prepared = self._prepared(index)
         except (ValueError, OSError) as error:  # no payload, or a file that cannot be read
             failure = Failure(input=index, operator="input", cause=str(error))
-            return failed(failure, len(prints))
-        return self._walk.measure(configuration, prints, prepared)
+            return failed(failure, len(known.prints))
+        if turn is None:
+            return self._walk.measure(known.configuration, known.prints, prepared)
+        turn.begin(known.prints, prepared.content)
+        return self._walk.measure(known.configuration, known.prints, prepared, turn.settle)
 
     def _prepared(self, index: int) -> PreparedInput:
         example = self.dataset.examples[index]

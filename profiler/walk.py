@@ -7,7 +7,7 @@ the jitter of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import NamedTuple
@@ -58,8 +58,12 @@ class Paid(NamedTuple):
     saved_runs: int = 0
 
 
+def _nobody_waits(print_: str) -> None:
+    pass
+
+
 class Walk:
-    """Measures one configuration on one input at a time.
+    """Measures a configuration on an input. Threads may share it.
 
     Args:
         pipeline: What to run.
@@ -81,14 +85,23 @@ class Walk:
         self._failures: dict[tuple[str, int], Failure] = {}
 
     def measure(
-        self, configuration: Configuration, prints: Sequence[str], prepared: PreparedInput
+        self,
+        configuration: Configuration,
+        prints: Sequence[str],
+        prepared: PreparedInput,
+        settled: Callable[[str], None] = _nobody_waits,
     ) -> MeasuredInput:
-        """Give the measurement of a configuration on an input; it never raises.
+        """Give the measurement of a configuration on an input, whatever operators do.
 
         Args:
             configuration: What to measure.
             prints: Its fingerprints, operators in topological order.
             prepared: The input.
+            settled: Told each fingerprint whose output is there or need not be, as soon as it is
+                known; not the one that fails, nor those after it.
+
+        Raises:
+            Unavailable: If the executor cannot run anything now.
         """
         if self._failures:
             for print_ in prints:
@@ -96,12 +109,11 @@ class Walk:
                 if known is not None:
                     return failed(known, len(prints))
         outputs, missing = self._reuse(prints, prepared)
-        saved_s = sum(
-            self._facts[print_][prepared.index].seconds
-            for position, print_ in enumerate(prints)
-            if position not in missing
-        )
-        spent_s, saved_runs = 0.0, len(prints) - len(missing)
+        reused = [print_ for at, print_ in enumerate(prints) if at not in missing]
+        for print_ in reused:
+            settled(print_)
+        saved_s = sum(self._facts[print_][prepared.index].seconds for print_ in reused)
+        spent_s, saved_runs = 0.0, len(reused)
         for runs, position in enumerate(missing, 1):
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
@@ -114,6 +126,7 @@ class Walk:
             outputs[operator.name] = done.output
             entry = Entry(output=done.output, seconds=done.seconds, output_bytes=done.output_bytes)
             self._keep(prints[position], prepared, entry)
+            settled(prints[position])
         paid = Paid(spent_s, saved_s, len(missing), saved_runs)
         return self._scored(prints, prepared, outputs, paid)
 

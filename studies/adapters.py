@@ -7,6 +7,7 @@ and the operator seconds of an input as what to minimise.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +75,9 @@ class _Optuna:
         fallback = candidates(setting.space, rng).numbers
         self._left = RandomSearch([fallback[i] for i in rng.permutation(len(fallback))])
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Ask until something new comes: the samplers repeat themselves in small spaces."""
-        if len(self._done) >= self._setting.space.size:
+        if under_way or len(self._done) >= self._setting.space.size:
             return None
         for _ in range(20):
             number, trial = self._asked()
@@ -152,9 +153,9 @@ class _Botorch:
         self._y: list[tuple[float, float, float]] = []
         self._seed = int(rng.integers(2**31))
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the design, then the candidate with the largest acquisition."""
-        if not self._open.any():
+        if under_way or not self._open.any():
             return None
         row = next((r for r in self._design if self._open[r]), None)
         if row is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.clock import Clock, SystemClock
+from pipelines.clock import Clock, ManualClock, SystemClock
 from pipelines.configuration import IndexArray
 from pipelines.evaluation import Verdict
 from pipelines.infrastructure import Infrastructure, Tier
@@ -39,7 +39,11 @@ _MARKS_S = (5.0, 20.0, 60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One run; fields are the columns of `planning.csv`, see issue and `docs/studies`."""
+    """One run; fields are the columns of `planning.csv`, see `docs/studies/planning.md`.
+
+    `response_seconds` are until the same plan as `profiling_seconds`, `workers` measurements being
+    made at once, without the time that proposals take.
+    """
 
     trace: str
     strategy: str
@@ -58,6 +62,8 @@ class Row:
     cost_ratio_60s: float | None
     proposal_seconds_p50: float
     proposal_seconds_p95: float
+    workers: int
+    response_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,7 @@ class PlanningStudy:
         first_only: Whether a run ends with its first true plan (cost ratios stay empty).
         history: Earlier queries on one half of the inputs; then all runs are on the other half,
             each without and with them. 0: none, and all inputs.
+        workers: Measurements made at once, `>= 1`.
     """
 
     traces: tuple[Path, ...]
@@ -86,6 +93,7 @@ class PlanningStudy:
     budget_s: float = 60.0
     first_only: bool = False
     history: int = 0
+    workers: int = 1
 
 
 def run(study: PlanningStudy, out: Path) -> list[Row]:
@@ -132,11 +140,13 @@ def one_run(
 ) -> Row:
     """Give the row of one run."""
     name, who = named
-    clock = SystemClock()
+    stopwatch, clock = SystemClock(), ManualClock()
     times: list[float] = []
     recorder = Recorder(truth=truth, slo=goal.slo, first_only=study.first_only)
     order = input_order(truth.trace, seed, stratified=who.stratified)
-    evaluator = TraceEvaluator(truth.trace, order, cached=who.cached)
+    evaluator = TraceEvaluator(
+        truth.trace, order, cached=who.cached, width=study.workers, clock=clock
+    )
     query = Query(
         pipeline=truth.trace.graph.name,
         slo=goal.slo,
@@ -144,7 +154,7 @@ def one_run(
         limits=PlanningLimits(profiling_s=study.budget_s),
     )
     settings = SearchSettings(
-        strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), clock, times),
+        strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), stopwatch, times),
         patience=_ENDLESS,
         hopeless=0.0,
         caution=who.caution,
@@ -156,6 +166,7 @@ def one_run(
         who.rule,
         settings=settings,
         observer=recorder,
+        clock=clock,
         history=history,
     )
     first = recorder.first_true
@@ -178,6 +189,8 @@ def one_run(
         cost_ratio_60s=ratios[2],
         proposal_seconds_p50=float(np.median(times)) if times else 0.0,
         proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
+        workers=study.workers,
+        response_seconds=clock.now() if first is None else first.elapsed_s,
     )
 
 
@@ -190,9 +203,9 @@ class _Timed:
         self._times = times
         self._learning_s = 0.0
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         start = self._clock.now()
-        proposal = self._inner.propose()
+        proposal = self._inner.propose(under_way)
         self._times.append(self._clock.now() - start + self._learning_s)
         return proposal
 
@@ -213,6 +226,7 @@ class Cell:
     history: int
     runs: int
     mean_s: float
+    response_s: float
     oracle_s: float
     found: float
     first_true: float
@@ -235,6 +249,7 @@ def summary(rows: Iterable[Row]) -> list[Cell]:
             history=history,
             runs=len(group),
             mean_s=_mean([row.profiling_seconds for row in group]),
+            response_s=_mean([row.response_seconds for row in group]),
             oracle_s=_mean([row.oracle_seconds for row in group]),
             found=_mean([float(row.found) for row in group]),
             first_true=_mean(

@@ -16,12 +16,14 @@ class Announced:
 
     Attributes:
         spent_s: Profiling seconds by then.
+        elapsed_s: Seconds of the search's clock by then.
         steps: Measurements by then.
         true: Whether it truly satisfies the SLO.
         cost: US dollars per hour.
     """
 
     spent_s: float
+    elapsed_s: float
     steps: int
     true: bool
     cost: float
@@ -66,11 +68,12 @@ class Recorder:
             self.steps += 1
             self._inputs = progress.inputs
         if progress.found:
-            self.judge(progress.found[0], progress.spent_s)
+            self.judge(progress.found[0], progress.spent_s, progress.elapsed_s)
 
-    def judge(self, plan: Plan, spent_s: float) -> bool:
+    def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
         """Take in a plan that is announced after so many profiling seconds; give if it is true."""
-        seen = Announced(spent_s, self.steps, self._is_true(plan), plan.cost_usd_per_hour)
+        true, cost = self._is_true(plan), plan.cost_usd_per_hour
+        seen = Announced(spent_s, elapsed_s, self.steps, true, cost)
         if not self.announced or self.announced[-1] != seen:
             self.announced.append(seen)
         return seen.true

@@ -125,6 +125,15 @@ def plan(
             "--executor", envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}."
         ),
     ] = Kind.IN_PROCESS.value,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--executor-workers",
+            envvar="CIRCINUS_EXECUTOR_WORKERS",
+            help="How many inputs are measured at once, other than in-process.",
+            min=1,
+        ),
+    ] = 1,
     cold: Annotated[
         bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
     ] = False,
@@ -142,7 +151,7 @@ def plan(
     pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name)
     dataset = load_data(request.data, pipeline, base=file.parent)
-    choice = executor_choice(executor)
+    choice = executor_choice(executor, workers=workers)
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)

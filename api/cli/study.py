@@ -169,6 +169,9 @@ def planning(
             "--history", help="Earlier queries on half of the inputs; runs on the rest.", min=0
         ),
     ] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", help="Measurements made at once.", min=1)
+    ] = 1,
 ) -> None:
     """Replay planning strategies on traces; write a row per run, and pictures."""
     study = PlanningStudy(
@@ -181,6 +184,7 @@ def planning(
         budget_s=budget,
         first_only=first_only,
         history=history,
+        workers=workers,
     )
     rows = run_planning(study, out)
     for name, svg in pictures(rows).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +35,11 @@ class RandomSearch:
         self._left = left
         self._inputs = inputs
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the next one of the order."""
-        return Proposal(number=self._left[-1], inputs=self._inputs) if self._left else None
+        busy = {proposal.number for proposal in under_way}
+        left = next((number for number in reversed(self._left) if number not in busy), None)
+        return None if left is None else Proposal(number=left, inputs=self._inputs)
 
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Forget the configuration; what it gave changes nothing."""

@@ -7,6 +7,7 @@ every profile instead of climbed over, as everywhere in this planner.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +48,10 @@ class VideoStorm:
         self._here: int | None = None
         self._round: list[int] = []
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the next neighbour, or a new start where all neighbours are known."""
+        if under_way:
+            return None
         while self._round:
             if self._round[-1] not in self._known:
                 return Proposal(number=self._round[-1], inputs=self._inputs)

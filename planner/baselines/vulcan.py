@@ -7,6 +7,7 @@ searched, as everywhere in this planner: a stronger competitor than the publishe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,9 +63,9 @@ class Vulcan:
         self._model: Surrogate | None = None
         self._refit_at = 0
 
-    def propose(self) -> Proposal | None:
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the design, then the configuration with the largest expected improvement."""
-        if not self._open.any():
+        if under_way or not self._open.any():
             return None
         if len(self._rows) < self._settings.initial:
             row = next(row for row in self._order if self._open[row])

@@ -38,6 +38,14 @@ def test_figures_out_of_range_are_refused(how: dict[str, float], message: str) -
         executor_choice("pool", **how)
 
 
+def test_several_workers_in_the_process_that_plans_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"executor.workers must be 1 in-process, got 2."):
+        executor_choice("in-process", workers=2)
+    with pytest.raises(ValidationError, match="must be 1 in-process"):
+        Settings(executor_workers=2)
+    assert Settings(executor="pool", executor_workers=2).executor_choice.workers == 2
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "detail"),
     [

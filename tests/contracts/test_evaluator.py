@@ -26,6 +26,7 @@ from profiler.execution import InProcess
 from profiler.journal import MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
+from tests.profiler.synthetic import Wide
 
 INPUTS = 8
 ORDER = np.array([5, 0, 3, 7, 1, 6, 2, 4])
@@ -33,6 +34,7 @@ DATA = Dataset(
     name="integers", examples=tuple(Example(input=i, expected=i) for i in range(INPUTS))
 )
 BROKEN = 3  # the input on which `double` fails in its mode "strict"
+LOST = 6  # the input on which `shift` fails when it shifts by one, in whatever mode `double` is
 
 
 def synthetic(clock: ManualClock | None = None) -> Pipeline:
@@ -42,6 +44,8 @@ def synthetic(clock: ManualClock | None = None) -> Pipeline:
     def shift(inputs: Payload, settings: Settings) -> Payload:
         clock.sleep(0.25 * (1 + int(settings["by"])))
         assert isinstance(inputs, int)
+        if settings["by"] == 1 and inputs == LOST:
+            raise RuntimeError("lost")
         return inputs + int(settings["by"])
 
     def double(inputs: Payload, settings: Settings) -> Payload:
@@ -83,24 +87,26 @@ def synthetic(clock: ManualClock | None = None) -> Pipeline:
 def truth(configuration: Configuration, index: int) -> float | None:
     """Give the score of an input by hand; None when it fails."""
     by = int(configuration.of("shift")["by"])
+    if by == 1 and index == LOST:
+        return None
     if configuration.of("double")["mode"] == "strict" and index + by == BROKEN:
         return None
     return 1 / (1 + by)
 
 
-def over_operators(cache: PrefixCache | None) -> Evaluator:
+def over_operators(cache: PrefixCache | None, *, width: int = 1) -> Evaluator:
     clock = ManualClock()
     return Profiler(
         synthetic(clock),
         DATA,
         order=ORDER,
-        executor=InProcess(clock),
+        executor=InProcess(clock) if width == 1 else Wide(width),
         journal=MemoryJournal(),
         cache=cache,
     )
 
 
-def over_a_trace(*, cached: bool) -> Evaluator:
+def over_a_trace(*, cached: bool, width: int = 1) -> Evaluator:
     profiler = over_operators(PrefixCache())
     space = ConfigurationSpace(profiler.graph)
     profiles = [profiler.measure(space.configuration(c), INPUTS) for c in range(space.size)]
@@ -114,14 +120,17 @@ def over_a_trace(*, cached: bool) -> Evaluator:
         input_bytes=np.full(INPUTS, 1, np.float32),
         features=np.zeros((INPUTS, 1), np.float32),
     )
-    return TraceEvaluator(trace, ORDER, cached=cached)
+    return TraceEvaluator(trace, ORDER, cached=cached, width=width)
 
 
 EVALUATORS: Mapping[str, Callable[[], Evaluator]] = {
     "profiler": lambda: over_operators(PrefixCache()),
     "profiler without cache": lambda: over_operators(None),
     "profiler with a cache that holds one output": lambda: over_operators(PrefixCache(600)),
+    "wide profiler": lambda: over_operators(PrefixCache(), width=3),
+    "wide profiler without cache": lambda: over_operators(None, width=3),
     "replayed trace": lambda: over_a_trace(cached=True),
+    "wide replayed trace": lambda: over_a_trace(cached=True, width=3),
     "replayed trace without cache": lambda: over_a_trace(cached=False),
 }
 
@@ -131,9 +140,14 @@ CONFIGURATIONS = tuple(
 
 
 @pytest.fixture(params=EVALUATORS.values(), ids=list(EVALUATORS))
-def evaluator(request: pytest.FixtureRequest) -> Evaluator:
-    made: Evaluator = request.param()
-    return made
+def fresh(request: pytest.FixtureRequest) -> Callable[[], Evaluator]:
+    make: Callable[[], Evaluator] = request.param
+    return make
+
+
+@pytest.fixture
+def evaluator(fresh: Callable[[], Evaluator]) -> Evaluator:
+    return fresh()
 
 
 @pytest.mark.parametrize("inputs", [-1, 0, INPUTS + 1])
@@ -142,6 +156,23 @@ def test_a_number_of_inputs_outside_the_population_is_refused_and_costs_nothing(
 ) -> None:
     with pytest.raises(InvalidInput, match=re.escape(f"must be in [1, {INPUTS}], got {inputs}.")):
         evaluator.measure(CONFIGURATIONS[0], inputs)
+    assert evaluator.spent_s == 0
+
+
+@pytest.mark.parametrize("inputs", [0, INPUTS + 1])
+def test_one_of_several_that_is_refused_costs_nothing(evaluator: Evaluator, inputs: int) -> None:
+    asked = [(CONFIGURATIONS[0], 2), (CONFIGURATIONS[1], inputs)]
+    with pytest.raises(InvalidInput, match=re.escape(f"must be in [1, {INPUTS}], got {inputs}.")):
+        evaluator.measure_each(asked)
+    assert evaluator.spent_s == 0
+
+
+def test_a_configuration_that_is_asked_for_twice_at_once_is_refused_and_costs_nothing(
+    evaluator: Evaluator,
+) -> None:
+    asked = [(CONFIGURATIONS[0], 2), (CONFIGURATIONS[1], 2), (CONFIGURATIONS[0], 3)]
+    with pytest.raises(InvalidInput, match=r"configurations must not repeat"):
+        evaluator.measure_each(asked)
     assert evaluator.spent_s == 0
 
 
@@ -160,7 +191,19 @@ def test_a_failed_measurement_is_nan_and_named_and_never_raises(
         assert np.isfinite(array[..., ~lost]).all()
 
 
+def test_what_fails_in_several_at_once_fails_in_each(evaluator: Evaluator) -> None:
+    shifted = [each for each in CONFIGURATIONS if each.of("shift")["by"] == 1]
+    for profile in evaluator.measure_each([(each, INPUTS) for each in shifted]):
+        assert LOST in {failure.input for failure in profile.failures}
+
+
+def test_nothing_asked_gives_nothing(evaluator: Evaluator) -> None:
+    assert evaluator.measure_each([]) == ()
+    assert evaluator.spent_s == 0
+
+
 def test_it_says_what_it_measures(evaluator: Evaluator) -> None:
+    assert evaluator.width >= 1
     assert evaluator.graph == synthetic().graph
     assert evaluator.population == INPUTS
     assert evaluator.spent_s == 0
@@ -214,6 +257,26 @@ def test_asking_again_gives_the_same_and_costs_nothing(evaluator: Evaluator) -> 
     assert np.array_equal(first.score, again.score, equal_nan=True)
     assert np.array_equal(first.operator_s, again.operator_s, equal_nan=True)
     assert again.spent_s == first.spent_s
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (3, 1, 2, 0), (2, 0)], ids=str)
+def test_several_at_once_give_and_cost_together_what_they_do_one_by_one(
+    fresh: Callable[[], Evaluator], numbers: tuple[int, ...]
+) -> None:
+    together, apart = fresh(), fresh()
+    for inputs in (2, 1, INPUTS):  # of the second, always one less than of the first, and so on
+        asked = [(CONFIGURATIONS[n], max(inputs - at, 1)) for at, n in enumerate(numbers)]
+        at_once = together.measure_each(asked)
+        one_by_one = [apart.measure(*each) for each in asked]
+        for one, other in zip(at_once, one_by_one, strict=True):
+            assert one.configuration == other.configuration
+            assert one.failures == other.failures
+            for name in ("inputs", "score", "operator_s", "output_bytes", "input_bytes"):
+                assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
+        for name in ("spent_s", "saved_s", "runs", "saved_runs"):
+            total = sum(getattr(profile, name) for profile in at_once)
+            assert total == pytest.approx(sum(getattr(profile, name) for profile in one_by_one))
+        assert together.spent_s == pytest.approx(apart.spent_s)
 
 
 def test_the_spend_never_falls_and_is_the_sum_over_the_profiles(evaluator: Evaluator) -> None:

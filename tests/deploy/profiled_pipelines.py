@@ -33,6 +33,11 @@ def _slower(inputs: Payload, knobs: Settings) -> Payload:
     return inputs
 
 
+def _pause(inputs: Payload, knobs: Settings) -> Payload:
+    time.sleep(0.05)
+    return inputs
+
+
 def _pid(inputs: Payload, knobs: Settings) -> Payload:
     return os.getpid()
 
@@ -75,6 +80,7 @@ _RUNS: dict[str, OperatorFunction] = {
     "add": _add,
     "slow": _slow,
     "slower": _slower,
+    "pause": _pause,
     "pid": _pid,
     "threads": _threads,
     "raise": _raise,
@@ -84,12 +90,15 @@ _RUNS: dict[str, OperatorFunction] = {
     "die": _die,
     "eat": _eat,
 }
-_BY = Knob(name="by", values=(0, 1, 2))
+_KNOBS = {
+    "add": (Knob(name="by", values=(0, 1, 2)),),
+    "pause": (Knob(name="idle", values=(False, True)),),
+}
 
 
 def _operator(name: str, *after: str) -> Operator:
-    knobs = (_BY,) if name == "add" else ()
-    return Operator(spec=OperatorSpec(name=name, knobs=knobs, after=after), run=_RUNS[name])
+    spec = OperatorSpec(name=name, knobs=_KNOBS.get(name, ()), after=after)
+    return Operator(spec=spec, run=_RUNS[name])
 
 
 def _closeness(output: Payload, expected: Payload) -> float:
@@ -106,6 +115,9 @@ every = Pipeline(
 chain = Pipeline(
     name="chain", operators=(_operator("add"), _operator("slower", "add")), score=_closeness
 )
+pausing = Pipeline(
+    name="pausing", operators=(_operator("add"), _operator("pause", "add")), score=_closeness
+)
 cannot_load = Pipeline(
     name="unready",
     operators=(_operator("echo"),),
@@ -114,4 +126,5 @@ cannot_load = Pipeline(
 )
 EVERY = "tests.deploy.profiled_pipelines:every"
 CHAIN = "tests.deploy.profiled_pipelines:chain"
+PAUSING = "tests.deploy.profiled_pipelines:pausing"
 CANNOT_LOAD = "tests.deploy.profiled_pipelines:cannot_load"

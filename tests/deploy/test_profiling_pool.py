@@ -23,7 +23,15 @@ from profiler.execution import Completed, Failed, InProcess
 from profiler.journal import MeasuredInput, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
-from tests.deploy.profiled_pipelines import CANNOT_LOAD, CHAIN, EVERY, chain, every
+from tests.deploy.profiled_pipelines import (
+    CANNOT_LOAD,
+    CHAIN,
+    EVERY,
+    PAUSING,
+    chain,
+    every,
+    pausing,
+)
 
 PLAIN = Configuration(())
 
@@ -105,6 +113,38 @@ def test_closing_ends_the_workers_and_a_closed_pool_starts_new_ones() -> None:
     assert pool.width == 1
     assert isinstance(pool.run(every.by_name["echo"], 1, PLAIN), Completed)
     pool.close()
+
+
+def test_configurations_asked_for_at_once_keep_all_workers_busy() -> None:
+    clock, inputs = SystemClock(), 6
+    examples = tuple(Example(input=float(i), expected=i) for i in range(inputs))
+    space = ConfigurationSpace(pausing.graph)
+    four = [space.configuration(number) for number in range(4)]
+
+    def fresh(executor: ProcessPool) -> Profiler:
+        return Profiler(
+            pausing,
+            Dataset(name="numbers", examples=examples),
+            order=np.arange(inputs),
+            executor=executor,
+            journal=MemoryJournal(),
+            cache=PrefixCache(),
+        )
+
+    with ProcessPool(PAUSING, clock, PoolSettings(workers=2)) as workers:
+        # Both workers have started, and are warm.
+        fresh(workers).measure_each([(each, inputs) for each in four])
+        start_s, profiler = clock.now(), fresh(workers)
+        for count in range(1, inputs + 1):  # input by input, as a search asks
+            one_by_one = [profiler.measure(each, count) for each in four]
+        middle_s, profiler = clock.now(), fresh(workers)
+        for count in range(1, inputs + 1):
+            at_once = profiler.measure_each([(each, count) for each in four])
+        end_s = clock.now()
+    for one, other in zip(at_once, one_by_one, strict=True):
+        assert one.score.tolist() == other.score.tolist()
+        assert (one.runs, one.saved_runs) == (other.runs, other.saved_runs)
+    assert end_s - middle_s < 0.75 * (middle_s - start_s)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,8 @@ class SyntheticEvaluator:
         population: Number of inputs.
         noise: Half the distance between the two scores that inputs get in turn.
         fails: Which configurations fail, by number.
+        width: How many measurements it says that it makes at once.
+        together: What was asked for at once: number of the configuration -> inputs.
     """
 
     graph: PipelineGraph
@@ -48,6 +50,13 @@ class SyntheticEvaluator:
     fails: Callable[[int], bool] = lambda number: False
     spent_s: float = 0.0
     measured: dict[int, int] = field(default_factory=dict)
+    width: int = 1
+    together: list[dict[int, int]] = field(default_factory=list)
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        space = ConfigurationSpace(self.graph)
+        self.together.append({space.number(configuration): n for configuration, n in asked})
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         space = ConfigurationSpace(self.graph)

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.clock import ManualClock
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
@@ -166,6 +167,27 @@ def test_the_shared_trace_of_a_real_pipeline_loads() -> None:
 def test_an_order_that_is_no_permutation_is_refused(trace: Trace) -> None:
     with pytest.raises(InvalidInput, match="order must be a permutation of 3 inputs"):
         TraceEvaluator(trace, np.array([0, 1, 1]))
+
+
+def test_a_replay_in_which_nobody_measures_is_refused(trace: Trace) -> None:
+    with pytest.raises(InvalidInput, match="width must be >= 1, got 0"):
+        TraceEvaluator(trace, np.arange(3), width=0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_time_passes_in_a_replay_as_long_as_the_busiest_measures(trace: Trace, width: int) -> None:
+    clock, space = ManualClock(), ConfigurationSpace(trace.graph)
+    evaluator = TraceEvaluator(trace, np.arange(3), cached=False, width=width, clock=clock)
+    evaluator.measure_each([(space.configuration(0), 1), (space.configuration(1), 2)])
+    seconds = trace.latency_s.astype(float).sum(axis=1)
+    first, second, third = seconds[0, 0], seconds[1, 0], seconds[1, 1]
+    longest = max(first, second, third)
+    two = max(longest, min(first, second) + third)  # the last goes to whoever is done first
+    after = {1: first + second + third, 2: two, 5: longest}
+    assert clock.now() == pytest.approx(after[width])
+    assert evaluator.spent_s == pytest.approx(first + second + third)
+    evaluator.measure(space.configuration(1), 2)
+    assert clock.now() == pytest.approx(after[width])  # known: it takes no time
 
 
 def test_a_replay_charges_a_prefix_once_with_a_cache_and_always_without(trace: Trace) -> None:

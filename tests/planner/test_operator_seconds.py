@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from planner.operator_seconds import Seconds
+from pipelines.configuration import ConfigurationSpace
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.query import Query
+from pipelines.slo import Slo
+from planner.operator_seconds import Seconds, SecondsModel
+from planner.placement import placements
+from planner.prediction import scene_of
+from planner.space import indices_of
+from tests.oracles.synthetic import chain
 
 
 def _seconds() -> Seconds:
@@ -32,3 +40,19 @@ def test_some_configurations_keep_what_is_known_of_them() -> None:
     some = seconds.at(rows)
     for name in ("operator_s", "hoped_s", "log_latency", "log_variance", "paid", "share_cost"):
         assert getattr(some, name).tolist() == getattr(seconds, name)[rows].tolist()
+
+
+def test_what_is_under_way_will_have_paid_for_all_that_share_its_first_operators() -> None:
+    graph = chain(2, 3)
+    space = ConfigurationSpace(graph)
+    one = Infrastructure(name="one", tiers=(Tier(name="t"),))
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=1.0))
+    scene = scene_of(query, graph, one)
+    knobs = indices_of(space, list(range(space.size)))
+    model = SecondsModel(scene, placements(graph, one), knobs, 10)
+    row = space.number(space.parse({"o0": {"k": 1}, "o1": {"k": 2}}))
+    before = np.full((space.size, 2), 3)
+    before[row] = 0
+    paid = model.paid_once(before, row, 4)
+    assert paid.tolist() == [[3, 3], [3, 3], [3, 3], [4, 3], [4, 3], [4, 4]]
+    assert before[row].tolist() == [0, 0]

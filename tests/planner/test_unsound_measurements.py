@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +53,13 @@ class Noisy:
         self.fails = rng.random(SPACE.size) < 0.2
         self.score[rng.random(SPACE.size) < 0.1, 5] = np.nan
 
+    @property
+    def width(self) -> int:
+        return 1
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         number = SPACE.number(configuration)
         before = self.known.get(number, 0)
@@ -81,8 +89,8 @@ class Spy:
         self._inner = inner
         self._told = told
 
-    def propose(self) -> Proposal | None:
-        return self._inner.propose()
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        return self._inner.propose(under_way)
 
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         self._told.append((number, seen))

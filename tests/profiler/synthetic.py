@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from pipelines.dataset import Dataset, Example
 from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
-from profiler.execution import InProcess
+from profiler.execution import Completed, Executor, Failed, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import PrefixCache
@@ -53,6 +55,7 @@ class Bench:
         order: Sequence[int] | None = None,
         journal: Journal | None = None,
         cache: PrefixCache | None = None,
+        executor: Executor | None = None,
     ) -> Profiler:
         """Give a profiler on this clock; by default in the order of the data."""
         indices = range(len(dataset)) if order is None else order
@@ -60,10 +63,35 @@ class Bench:
             pipeline,
             dataset,
             order=np.array(indices, dtype=np.int64),
-            executor=InProcess(self.clock),
+            executor=InProcess(self.clock) if executor is None else executor,
             journal=MemoryJournal() if journal is None else journal,
             cache=cache,
         )
+
+
+@dataclass
+class Wide:
+    """Runs operators in the threads that call it, which it mixes up.
+
+    Seconds depend on the operator and its knobs alone, and nothing has to warm up.
+    """
+
+    width: int
+    runs: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(
+        self, operator: Operator, inputs: Payload, configuration: Configuration
+    ) -> Completed | Failed:
+        with self._lock:
+            self.runs[operator.name] += 1
+            pause = self.runs.total() % 3
+        time.sleep(0.0002 * pause)
+        seconds = (1 + len(repr(configuration.of(operator.name)))) / 64
+        done = InProcess(ManualClock()).run(operator, inputs, configuration)
+        if isinstance(done, Failed):
+            return replace(done, spent_s=seconds)
+        return replace(done, seconds=seconds, spent_s=seconds)
 
 
 def numbers(count: int) -> Dataset:

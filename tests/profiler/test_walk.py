@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from hashlib import blake2b
 from math import isnan
 
 import numpy as np
@@ -11,79 +9,12 @@ from hypothesis import strategies as st
 
 from pipelines.configuration import ConfigurationSpace
 from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorFunction, Settings
-from pipelines.payload import Payload, content_hash
+from pipelines.operators import Knob, Settings
+from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
-from pipelines.profile import Profile
 from profiler.prefix_cache import PrefixCache
+from tests.profiler.drawn import dags, integers, same
 from tests.profiler.synthetic import Bench, add, chain, chosen, closeness, numbers
-
-SHAPES = ("array", "list", "dict", "text", "number")
-
-
-def digest(*parts: object) -> int:
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
-
-
-def mixing(name: str) -> OperatorFunction:
-    """Give a function whose output, in a form of its own, depends on all that it may depend on."""
-
-    def run(inputs: Payload, settings: Settings) -> Payload:
-        number = digest(name, sorted(settings.items()), content_hash(inputs))
-        forms: dict[str, Payload] = {
-            "array": np.array([number, 1]),
-            "list": [number, [np.array([number])]],
-            "dict": {"number": number, "more": ["x"]},
-            "text": str(number),
-            "number": number,
-        }
-        return forms[SHAPES[digest(name) % len(SHAPES)]]
-
-    return run
-
-
-def constant(seconds: float) -> Callable[[int], float]:
-    """Dyadic seconds, please: differences of clock readings are then exact."""
-    return lambda call: seconds
-
-
-@st.composite
-def dags(draw: st.DrawFn) -> tuple[Bench, Pipeline]:
-    """Draw a random DAG of up to five operators with up to two knobs each."""
-    bench = Bench()
-    operators: list[Operator] = []
-    for position in range(draw(st.integers(1, 5))):
-        above = [operator.name for operator in operators]
-        after = tuple(draw(st.lists(st.sampled_from(above), unique=True))) if above else ()
-        knobs = tuple(
-            Knob(name=knob, values=(True, 2, "three")[: draw(st.integers(1, 3))])
-            for knob in draw(st.permutations(("u", "v")))[: draw(st.integers(0, 2))]
-        )
-        name = f"op{position}"
-        operators.append(
-            bench.operator(
-                name, mixing(name), after=after, knobs=knobs, seconds=constant((1 + position) / 8)
-            )
-        )
-    pipeline = Pipeline(
-        name="dag",
-        operators=tuple(draw(st.permutations(operators))),
-        score=lambda output, expected: digest(content_hash(output), expected) / 2**32,
-    )
-    return bench, pipeline
-
-
-def dataset(count: int) -> Dataset:
-    # Two inputs alike: their entries are shared.
-    examples = [Example(input=max(i, 1), expected=i) for i in range(count)]
-    return Dataset(name="integers", examples=examples)
-
-
-def same(one: Profile, other: Profile) -> bool:
-    return all(
-        np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
-        for name in ("inputs", "score", "operator_s", "output_bytes", "input_bytes")
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,7 +27,7 @@ def test_profiles_are_those_of_running_everything_whatever_the_cache_evicts(
     drawn: tuple[Bench, Pipeline], limit: int, asked: list[tuple[int, int]]
 ) -> None:
     bench, pipeline = drawn
-    data = dataset(4)
+    data = integers(4)
     space = ConfigurationSpace(pipeline.graph)
     cached = bench.profiler(pipeline, data, cache=PrefixCache(limit))
     plain = bench.profiler(pipeline, data)

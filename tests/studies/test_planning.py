@@ -78,6 +78,28 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     assert load_trace(tmp_path / "trace").graph == _trace().graph
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, workers: int) -> None:
+    save_trace(_trace(), tmp_path / "trace")
+    study = PlanningStudy(
+        traces=(tmp_path / "trace",),
+        strategies=("multi_fidelity",),
+        levels=("medium",),
+        seeds=2,
+        first_only=True,
+        workers=workers,
+    )
+    rows = run(study, tmp_path / "out")
+    assert {row.workers for row in rows} == {workers}
+    for row in rows:
+        least = row.profiling_seconds / workers
+        assert least <= row.response_seconds * (1 + 1e-9)
+        assert row.response_seconds <= row.profiling_seconds * (1 + 1e-9)
+    (cell,) = summary(rows)
+    shorter = cell.response_s < 0.7 * cell.mean_s
+    assert shorter == (workers > 1)
+
+
 def test_no_plan_costs_less_than_the_optimum(tmp_path: Path) -> None:
     save_trace(_trace(), tmp_path / "trace")
     study = PlanningStudy(

@@ -25,6 +25,8 @@ def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) 
         cost_ratio_60s=None,
         proposal_seconds_p50=0.0,
         proposal_seconds_p95=0.0,
+        workers=1,
+        response_seconds=seconds,
     )
 
 

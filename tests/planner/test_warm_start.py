@@ -1,0 +1,142 @@
+"""Earlier queries vote in CMBO until its own models are better (Circinus 4.2)."""
+
+import numpy as np
+import pytest
+
+from pipelines.configuration import ConfigurationSpace
+from pipelines.errors import InvalidInput
+from pipelines.infrastructure import Infrastructure, Tier
+from pipelines.query import Query
+from pipelines.slo import Slo
+from planner.cmbo import CmboFactory, CmboSettings
+from planner.history import QueryRecord
+from planner.result import PlanningResult
+from planner.search import SearchSettings, search
+from planner.warm_start import FEWEST, EarlierModels, WarmStart
+from profiler.stopping import TTest
+from tests.oracles.synthetic import Formula, SyntheticEvaluator, additive, chain
+
+SLO = Slo(accuracy=0.7, latency_s=0.1)
+FAST, SLOW = np.log(0.01), np.log(1.0)
+ALL = np.arange(3)
+
+
+def _warm(
+    accuracy: list[list[float]], log_latency: list[list[float]], *, most: int = 10
+) -> WarmStart:
+    """Give the votes of queries whose models are sure of the values of three candidates."""
+    mean = np.stack([np.array(accuracy), np.array(log_latency)], axis=1)
+    return WarmStart(EarlierModels(mean=mean, deviation=np.full(mean.shape, 0.01)), most)
+
+
+def test_fewer_than_one_similar_query_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"warm_start.most must be >= 1, got 0."):
+        _warm([[0.5] * 3], [[FAST] * 3], most=0)
+    with pytest.raises(InvalidInput, match=r"cmbo.similar must be >= 0, got -1."):
+        CmboSettings(similar=-1)
+
+
+def test_before_anything_is_known_all_votes_weigh_the_same() -> None:
+    accuracy = [[0.9, 0.0, 0.9], [0.0, 0.9, 0.9], [0.0, 0.0, 0.0]]
+    warm = _warm(accuracy, [[FAST] * 3] * 3)
+    assert warm.voted(ALL, SLO) == 2
+    assert warm.voted(np.array([0]), SLO) == 0
+
+
+def test_who_predicted_better_weighs_more() -> None:
+    warm = _warm([[0.5, 0.9, 0.0], [0.5, 0.0, 0.9], [0.1, 0.9, 0.0]], [[FAST] * 3] * 3)
+    assert warm.voted(np.array([1, 2]), SLO) == 1  # two against one
+    models = _warm([[0.1, 0.9, 0.0], [0.5, 0.0, 0.9], [0.1, 0.9, 0.0]], [[FAST] * 3] * 3)
+    models.learn(0, (0.5, FAST), None)
+    assert models.voted(np.array([1, 2]), SLO) == 2
+
+
+def test_only_the_most_similar_vote() -> None:
+    accuracy = [[0.5, 0.0, 0.9], [0.4, 0.9, 0.0], [0.4, 0.9, 0.0], [0.4, 0.9, 0.0]]
+    for most, expected in ((1, 2), (4, 1)):
+        warm = _warm(accuracy, [[FAST] * 3] * 4, most=most)
+        for _ in range(3):
+            warm.learn(0, (0.48, FAST), None)
+        assert warm.voted(np.array([1, 2]), SLO) == expected
+
+
+def test_accuracy_may_follow_one_query_and_latency_another() -> None:
+    accuracy = [[0.5, 0.0, 0.9], [0.1, 0.9, 0.0]]
+    log_latency = [[SLOW, FAST, SLOW], [FAST, SLOW, FAST]]
+    warm = _warm(accuracy, log_latency, most=1)
+    warm.learn(0, (0.5, FAST), None)
+    assert warm.voted(np.array([1, 2]), SLO) == 2
+
+
+@pytest.mark.parametrize(
+    ("own", "mature"),
+    [
+        ((0.5, FAST), (True, True)),
+        ((0.5, SLOW), (True, False)),
+        ((0.1, FAST), (False, True)),
+        (None, (False, False)),
+    ],
+)
+def test_a_model_is_mature_once_it_predicts_better_than_those_of_similar_queries(
+    own: tuple[float, float] | None, mature: tuple[bool, bool]
+) -> None:
+    warm = _warm([[0.4] * 3, [0.0] * 3], [[FAST + 0.1] * 3, [SLOW] * 3], most=1)
+    for step in range(FEWEST):
+        assert not any(warm.mature), step
+        warm.learn(0, (0.5, FAST), own)
+    assert warm.mature == mature
+
+
+def test_a_mature_model_takes_the_place_of_its_votes() -> None:
+    warm = _warm([[0.0, 0.9, 0.9]], [[FAST, SLOW, FAST]])
+    assert warm.voted(ALL, SLO) == 2
+    assert warm.voted(ALL, SLO, (np.array([0.9, 0.1, 0.5]), None)) == 0
+    assert warm.voted(ALL, SLO, (None, np.array([0.9, 0.9, 0.1]))) == 1
+
+
+GRAPH = chain(4, 4, 4)
+SPACE = ConfigurationSpace(GRAPH)
+ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
+ACCURACY = additive([[0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.3], [0.0, 0.1, 0.05, 0.15]])
+SECONDS = additive([[0.02, 0.01, 0.03, 0.02], [0.0, 0.02, 0.01, 0.04], [0.03, 0.01, 0.02, 0.0]])
+
+
+def _planned(
+    accuracy: Formula, seed: int, *history: QueryRecord, goal: float = 0.75
+) -> PlanningResult:
+    evaluator = SyntheticEvaluator(GRAPH, accuracy, SECONDS, noise=0.02)
+    query = Query(pipeline=GRAPH.name, slo=Slo(accuracy=goal, latency_s=0.07), seed=seed)
+    settings = SearchSettings(strategy=CmboFactory(), patience=1)
+    return search(query, ONE, evaluator, TTest(), settings=settings, history=history)
+
+
+def _record(accuracy: Formula, seed: int) -> QueryRecord:
+    result = _planned(accuracy, seed, goal=0.6)
+    return QueryRecord(
+        query=f"earlier-{seed}", fingerprint="f", slo=SLO, configurations=result.configurations
+    )
+
+
+def test_queries_that_measured_next_to_nothing_change_nothing() -> None:
+    record = _record(ACCURACY, 1)
+    few = QueryRecord(
+        query="few",
+        fingerprint="f",
+        slo=SLO,
+        configurations=record.configurations[: FEWEST - 1],
+    )
+    assert _planned(ACCURACY, 0, few) == _planned(ACCURACY, 0)
+
+
+def test_like_queries_shorten_the_search() -> None:
+    history = [_record(ACCURACY, seed) for seed in range(10, 15)]
+    warm = [_planned(ACCURACY, seed, *history) for seed in range(5)]
+    cold = [_planned(ACCURACY, seed) for seed in range(5)]
+    assert all(result.plans for result in (*warm, *cold))
+    assert sum(r.measured for r in warm) < 0.8 * sum(r.measured for r in cold)
+
+
+def test_queries_that_mislead_are_outgrown() -> None:
+    upside_down = additive([[0.4, 0.3, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0], [0.15, 0.05, 0.1, 0.0]])
+    history = [_record(upside_down, seed) for seed in range(10, 13)]
+    assert all(_planned(ACCURACY, seed, *history).plans for seed in range(3))
