@@ -107,8 +107,14 @@ class Candidate:
         return mine is not None
 
     def resign(self) -> None:
-        """Give the lease up, so that the next one need not wait for its end."""
-        if self.leads:
+        """Give the lease up, so that the next one need not wait for its end.
+
+        Also one that has ended meanwhile: others count its time from when they saw it.
+
+        Raises:
+            CircinusError: If the cluster does not answer, or says no.
+        """
+        if self._held_until is not None:
             self._held_until = None
             lease = self.leases.read()
             if lease.holder == self.identity:
@@ -141,7 +147,7 @@ async def lead(candidate: Candidate, act: Callable[[asyncio.Event], Awaitable[No
             while not await _tried(candidate):
                 await asyncio.sleep(candidate.settings.renew_s)
     finally:
-        await asyncio.to_thread(candidate.resign)
+        await _resigned(candidate)
 
 
 async def _held(candidate: Candidate, acting: asyncio.Future[None]) -> None:
@@ -158,3 +164,10 @@ async def _tried(candidate: Candidate) -> bool:
     except CircinusError as error:
         trouble(_LOG, "leadership.no_answer", identity=candidate.identity, reason=str(error))
         return False
+
+
+async def _resigned(candidate: Candidate) -> None:
+    try:
+        await asyncio.to_thread(candidate.resign)
+    except CircinusError as error:  # then it ends by itself
+        trouble(_LOG, "leadership.not_resigned", identity=candidate.identity, reason=str(error))

@@ -108,6 +108,15 @@ def test_a_resigned_lease_is_free_at_once() -> None:
     assert leases.lease.holder == "b"
 
 
+def test_a_lease_that_ended_and_that_nobody_took_is_resigned_all_the_same() -> None:
+    leases, clock = FakeLeases(), ManualClock()
+    a, b = candidate("a", leases, clock), candidate("b", leases, clock)
+    a.tick()
+    clock.sleep(11.0)
+    a.resign()
+    assert b.tick()  # which had not seen the lease before, and would have waited
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.0, 12.0)), max_size=40))
 def test_never_do_two_lead_at_once(steps: list[tuple[int, float]]) -> None:
     leases, clock = FakeLeases(), ManualClock()
@@ -121,7 +130,7 @@ def test_never_do_two_lead_at_once(steps: list[tuple[int, float]]) -> None:
 
 def test_acting_ends_when_the_lease_is_lost_and_begins_again_when_it_is_won() -> None:
     leases = FakeLeases()
-    settings = LeadershipSettings(duration_s=0.05, renew_s=0.01)
+    settings = LeadershipSettings(duration_s=0.2, renew_s=0.05)
     a = Candidate(identity="a", leases=leases, clock=SystemClock(), settings=settings)
     log: list[str] = []
 
@@ -143,6 +152,17 @@ def test_acting_ends_when_the_lease_is_lost_and_begins_again_when_it_is_won() ->
     asyncio.run(asyncio.wait_for(twice(), 20))
     assert log == ["begin", "end", "begin", "end"]
     assert leases.lease.holder == ""  # given up on the way out
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_leaving() -> None:
+    leases = FakeLeases()
+    a = Candidate(identity="a", leases=leases, clock=SystemClock(), settings=SETTINGS)
+
+    async def act(over: asyncio.Event) -> None:
+        leases.down = True
+
+    asyncio.run(asyncio.wait_for(lead(a, act), 20))
+    assert leases.lease.holder == "a"  # until it ends
 
 
 def test_an_error_of_acting_ends_the_candidature() -> None:
