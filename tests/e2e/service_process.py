@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,32 @@ class ServiceProcess:
             return self.ask("GET", "/healthz").status_code == 200
         except httpx.HTTPError:
             return False
+
+
+@contextmanager
+def serving(
+    folder: Path, infrastructure: str, pipeline: str, **settings: str
+) -> Iterator[ServiceProcess]:
+    """Run a service with an infrastructure (YAML) and a pipeline of its own.
+
+    Args:
+        folder: For everything of it.
+        infrastructure: Text of the file.
+        pipeline: Where it is, `module:name`.
+        settings: Further ones, without `CIRCINUS_`, in small letters.
+    """
+    (folder / "lab.yaml").write_text(infrastructure)
+    service = ServiceProcess(
+        folder,
+        extra={
+            "CIRCINUS_INFRASTRUCTURE": str(folder / "lab.yaml"),
+            "CIRCINUS_EXTRA_PIPELINES": pipeline,
+            **{f"CIRCINUS_{name.upper()}": value for name, value in settings.items()},
+        },
+    )
+    service.start()
+    yield service
+    service.stop()
 
 
 def query(**more: object) -> dict[str, object]:

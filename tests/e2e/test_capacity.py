@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from scheduler.problem_form import problem_from_dict
-from tests.e2e.service_process import ServiceProcess
+from tests.e2e.service_process import ServiceProcess, serving
 from tests.e2e.steady import SECONDS
 
 INFRASTRUCTURE = """
@@ -25,19 +25,14 @@ RATE_PER_S = 0.42 / SECONDS
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    (tmp_path / "lab.yaml").write_text(INFRASTRUCTURE)
-    service = ServiceProcess(
+    with serving(
         tmp_path,
-        extra={
-            "CIRCINUS_INFRASTRUCTURE": str(tmp_path / "lab.yaml"),
-            "CIRCINUS_EXTRA_PIPELINES": "tests.e2e.steady:pipeline",
-            "CIRCINUS_QUOTAS": "small=0.25",
-            "CIRCINUS_AGEING_LIMIT_S": "100000",
-        },
-    )
-    service.start()
-    yield service
-    service.stop()
+        INFRASTRUCTURE,
+        "tests.e2e.steady:pipeline",
+        quotas="small=0.25",
+        ageing_limit_s="100000",
+    ) as service:
+        yield service
 
 
 def submit(service: ServiceProcess, **more: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.service_process import ServiceProcess
+from tests.e2e.service_process import ServiceProcess, serving
 
 INFRASTRUCTURE = """
 name: lab
@@ -36,18 +36,8 @@ INDICES = count()  # every example in turn
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    (tmp_path / "lab.yaml").write_text(INFRASTRUCTURE)
-    service = ServiceProcess(
-        tmp_path,
-        extra={
-            "CIRCINUS_INFRASTRUCTURE": str(tmp_path / "lab.yaml"),
-            "CIRCINUS_EXTRA_PIPELINES": "tests.e2e.reading:pipeline",
-            "CIRCINUS_DRIFT_S": "0.5",
-        },
-    )
-    service.start()
-    yield service
-    service.stop()
+    with serving(tmp_path, INFRASTRUCTURE, "tests.e2e.reading:pipeline", drift_s="0.5") as service:
+        yield service
 
 
 def send(service: ServiceProcess, query_id: str, seed: int) -> httpx.Response:
