@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 
 import numpy as np
@@ -21,6 +22,7 @@ from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
 from planner.easiness import Easiness
+from planner.hearing import Hearings
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.looking import Look, LookAhead
 from planner.multi_fidelity_settings import MultiFidelitySettings
@@ -89,6 +91,13 @@ class MultiFidelity:
             setting.population,
             structured=settings.structured,
         )
+        self._hearings = Hearings(
+            self._knobs,
+            part=settings.hearings if settings.fidelities else 0.0,
+            enough=min(settings.minimum, setting.population),
+            step=settings.step,
+        )
+        self._prices: dict[int, tuple[float, bool]] = {}  # of what is proposed; is it a hearing
         self._recalled = [self._position[one.number] for one in earlier]
         if earlier:
             self._recall(earlier)
@@ -122,21 +131,29 @@ class MultiFidelity:
         best = int(np.argmax(utility))
         if utility[best] == -inf or self._is_over(look):
             return None
-        return Proposal(
-            number=self._numbers[best],
-            inputs=self._next_inputs(best, int(inputs[best])),
-            chance=self._chance(look),
-        )
+        wanted = best, self._next_inputs(best, int(inputs[best]))
+        in_time = look.seconds.log_latency <= log(self._slo.latency_s)
+        price = partial(self._ahead.seconds, look)
+        # One hearing is enough among several proposals.
+        value = np.where(in_time, utility, -inf)
+        hearing = None if under_way else self._hearings.due(value, price)
+        row, n = hearing or wanted
+        number = self._numbers[row]
+        self._prices[number] = price(row, n), hearing is not None
+        return Proposal(number=number, inputs=n, chance=self._chance(look))
 
     def observe(self, number: int, seen: Observation | None) -> Verdict:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
         self._tried[row] = True
+        seconds, hearing = self._prices.pop(number, (0.0, False))
+        self._hearings.paid(seconds, hearing=hearing)
         if seen is None:
             self._unknown[row] = False
             return Verdict.UNDECIDED
         for knob, value in enumerate(self._knobs[row]):
             self._values_seen[knob][value] = True
+        self._hearings.met(row, seen.inputs)
         self._learn(row, seen)
         verdict = self._judged(row, seen)
         announced = Verdict.ABOVE in (verdict, seen.verdict)
@@ -168,6 +185,8 @@ class MultiFidelity:
             shift=_OTHER_SHIFT,
         )
         self._seconds.recall(self._recalled, earlier)
+        for row, one in zip(self._recalled, earlier, strict=True):
+            self._hearings.met(row, one.inputs)
 
     def _learn(self, row: int, seen: Observation) -> None:
         self._looked = None

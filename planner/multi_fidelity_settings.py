@@ -23,6 +23,8 @@ class MultiFidelitySettings:
         step: Most inputs between two decisions, `>= 1`.
         scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
             few quiet inputs cannot tell how slow others are, see `planner.spread`.
+        hearings: Part of the seconds that goes to knob values met on few inputs, in [0, 1), see
+            `planner.hearing`.
         horizon_s: How long a plan is taken to serve when the query does not say.
         refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
             observations, `> 1`.
@@ -42,6 +44,7 @@ class MultiFidelitySettings:
     first: int = 1
     step: int = 4
     scouted: int = 48
+    hearings: float = 0.1
     horizon_s: float = 3600.0
     refit_growth: float = 1.5
     fidelities: bool = True
@@ -61,6 +64,8 @@ class MultiFidelitySettings:
             value = getattr(self, name)
             rule = "must be in (0.5, 1)"
             checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
+        share = self.hearings
+        checks.require(0 <= share < 1, "multi_fidelity.hearings", "must be in [0, 1)", share)
         growth = self.refit_growth
         checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
         checks.positive("multi_fidelity.horizon_s", self.horizon_s)

@@ -150,6 +150,7 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_stages": MultiFidelitySettings(staged=False),
     "without_scout": MultiFidelitySettings(scouted=1),
     "without_pairing": MultiFidelitySettings(paired=False),
+    "without_hearings": MultiFidelitySettings(hearings=0.0),
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
