@@ -5,7 +5,7 @@ configurations with that value fail at. So three of them that met the same hard 
 more than one; models take them for three, are sure, and measure the neighbours of what is known
 on all inputs before they come back. Where that value belongs to an accurate operator that is too
 slow to be looked at often, it is in most of what would do, and the search is lost: 17.7 s
-instead of 0.3 s.
+instead of 0.4 s.
 
 So a small part of the seconds goes to the values that were met on the fewest inputs, whatever
 models say of them, as soon as it pays for a hearing: short searches know none of it, long
