@@ -295,7 +295,7 @@ class MultiFidelity:
             return Verdict.UNDECIDED
         if seen.latency_s > self._slo.latency_s:
             return Verdict.UNDECIDED
-        if self._spread.scouted < min(settings.scouted, self._setting.population):
+        if self._spread.scouted < settings.to_scout(self._setting.population):
             self._waiting = row
             return Verdict.UNDECIDED
         upper = seen.latency_s * self._upper_ratio(seen.work)
@@ -320,7 +320,7 @@ class MultiFidelity:
 
     def _scouting(self, waiting: int) -> Proposal:
         """Give the cheapest way to meet enough inputs; `waiting` itself once they are met."""
-        scouted = min(self._settings.scouted, self._setting.population)
+        scouted = self._settings.to_scout(self._setting.population)
         if self._spread.scouted >= scouted:
             self._waiting = None
             return self._again(waiting, int(self._inputs[waiting]) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from pipelines import checks
 
@@ -23,6 +24,7 @@ class MultiFidelitySettings:
         step: Most inputs between two decisions, `>= 1`.
         scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
             few quiet inputs cannot tell how slow others are, see `planner.spread`.
+        scouted_part: Part of the inputs that are enough, in (0, 1]: so much of the mean is known.
         hearings: Part of the seconds that goes to knob values met on few inputs, in [0, 1), see
             `planner.hearing`.
         horizon_s: How long a plan is taken to serve when the query does not say.
@@ -44,6 +46,7 @@ class MultiFidelitySettings:
     first: int = 1
     step: int = 4
     scouted: int = 48
+    scouted_part: float = 0.3
     hearings: float = 0.1
     horizon_s: float = 3600.0
     refit_growth: float = 1.5
@@ -64,8 +67,14 @@ class MultiFidelitySettings:
             value = getattr(self, name)
             rule = "must be in (0.5, 1)"
             checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
+        part = self.scouted_part
+        checks.require(0 < part <= 1, "multi_fidelity.scouted_part", "must be in (0, 1]", part)
         share = self.hearings
         checks.require(0 <= share < 1, "multi_fidelity.hearings", "must be in [0, 1)", share)
         growth = self.refit_growth
         checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
         checks.positive("multi_fidelity.horizon_s", self.horizon_s)
+
+    def to_scout(self, population: int) -> int:
+        """Give how many of so many inputs some configuration must have met."""
+        return min(self.scouted, ceil(self.scouted_part * population))
