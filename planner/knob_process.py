@@ -212,6 +212,21 @@ class KnobProcess:
         self._noise[n, earlier : n + 1] = self._noise[earlier : n + 1, n] = noise
         self._append(n)
 
+    def revise(self, values: FloatArray) -> None:
+        """Put other values in place of those of this query's observations.
+
+        Args:
+            values: Finite, shape (n,), in the order in which they were added.
+        """
+        rule = f"must be {len(self)} finite values"
+        fits = values.shape == (len(self),) and bool(np.isfinite(values).all())
+        checks.require(fits, "revision", rule, values)
+        n = len(self._y)
+        self._y[self._earlier :] = values.tolist()
+        self._w[:n] = self._t[:n, :n] @ (np.array(self._y) - self._kernel.mean)
+        along = self._along(self._w[:n] @ self._t[:n, :n])
+        self.mean = self._kernel.mean + self._basis.combined(along)
+
     def refit(self, noise: FloatArray | None = None) -> None:
         """Choose hyper-parameters anew and start over with them.
 
@@ -269,9 +284,7 @@ class KnobProcess:
         pivot = float(np.sqrt(max(rest, JITTER)))
         t[n, :n], t[n, n] = -(known @ t[:n, :n]) / pivot, 1 / pivot
         self._w[n] = (self._y[n] - kernel.mean - known @ self._w[:n]) / pivot
-        weights = t[n, : n + 1, None] * phi
-        along = np.bincount(self._parts[: n + 1].ravel(), weights.ravel()).astype(np.float64)
-        v = self._basis.combined(along)
+        v = self._basis.combined(self._along(t[n, : n + 1]))
         self.mean = self.mean + v * self._w[n]
         self.variance = np.maximum(self.variance - v * v, JITTER)
 
@@ -295,6 +308,12 @@ class KnobProcess:
         phi[self._earlier :] *= 1 + kernel.own
         phi[self._earlier :, -1] += kernel.shift  # of the row of ones
         return phi
+
+    def _along(self, weights: FloatArray) -> FloatArray:  # (n,) -> (rows of the basis,)
+        """Give the sum of the observations' k(X, .) so weighted, over the basis."""
+        parts = self._parts[: len(self._y)].ravel()
+        summed = np.bincount(parts, (weights[:, None] * self._phi()).ravel(), len(self._basis))
+        return summed.astype(np.float64)
 
     def _slope(self, which: int, at: FloatArray) -> FloatArray:  # (n, n)
         """Give the derivative of S by one of `learnt`, from the basis at all observations."""

@@ -26,6 +26,7 @@ from pipelines.graph import PipelineGraph
 from pipelines.latency import TierArray, Work, compose
 from pipelines.profile import FloatArray
 from planner.composed_cells import CellComposer, CellMaps, Cells, prices
+from planner.heaviness import Heaviness
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.placement import Placements
 from planner.prediction import Scene, mean_work, predict, shares_of
@@ -112,7 +113,6 @@ class SecondsModel:
     ) -> None:
         self._scene = scene
         self._all = placements
-        self._population = population
         typical = np.log(scene.slo.latency_s / (2 * len(scene.graph.operators)))
         lineages = [_Lineage.of(scene.graph, o, knobs) for o in range(len(scene.graph.operators))]
         self._operators = [
@@ -273,12 +273,13 @@ class _OperatorCells:
         self.which = lineage.which
         self._paid_which = paid
         self._paid = np.zeros(int(paid.max()) + 1, dtype=np.int64)
-        self._population = population
         self._count = np.zeros(len(cells), dtype=np.int64)
         self._mean = np.zeros(len(cells))
         self._square = np.zeros(len(cells))
         self._bytes = np.full(len(cells), np.nan)
         self.cv2 = _PRIOR_CV2
+        self._met: list[int] = []  # cells, in the order in which the process got them
+        self._heaviness = Heaviness(population)
         self.process = KnobProcess(cells, lineage.tables, kernel)
 
     def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:
@@ -309,7 +310,9 @@ class _OperatorCells:
         self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
         self._bytes[cell] = float(sizes.mean())
         self._pool()
+        self._heaviness.add(cell, seconds)
         if first:
+            self._met.append(cell)
             n = len(self.process)
             noise = np.zeros(n + 1)
             noise[n] = min(self.cv2, 1.0) / len(seconds) + 1e-4
@@ -322,20 +325,27 @@ class _OperatorCells:
         self.cv2 = float((_PRIOR_CV2 * _PRIOR_WEIGHT + relative) / (_PRIOR_WEIGHT + weight))
 
     def refit(self) -> None:
+        # Noise stays that of the first looks: it also stands for what the kernel cannot tell.
         if len(self.process) >= 4:
             self.process.refit()
 
+    def _known(self) -> tuple[FloatArray, FloatArray]:
+        """Give mean seconds of the cells that were met, and their relative variances."""
+        met = self._met
+        return self._heaviness.corrected(self._mean[met], self._count[met], self.cv2)
+
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
         """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
+        known, relative = self._known()
+        if self._met:
+            self.process.revise(np.log(known))
         variance = self.process.variance
         correction = np.minimum(variance / 2, _MOST_CORRECTION)
         mean = np.exp(self.process.mean + correction)
         spread = np.square(mean) * np.expm1(2 * correction)
         hoped = np.exp(self.process.mean - correction)
-        seen = np.flatnonzero(self._count)
-        mean[seen] = hoped[seen] = known = self._mean[seen]
-        left = 1 / self._count[seen] - 1 / self._population
-        spread[seen] = np.square(known) * self.cv2 * left
+        mean[self._met] = hoped[self._met] = known
+        spread[self._met] = np.square(known) * relative
         return mean, spread, hoped
 
     def paid(self) -> IndexArray:  # (C,)

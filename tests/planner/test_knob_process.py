@@ -79,6 +79,34 @@ def test_a_refit_gives_the_closed_form_of_its_hyper_parameters_and_goes_on() -> 
     assert process.mean[3] == pytest.approx(0.9, abs=1e-3)
 
 
+def test_revised_values_give_the_closed_form_of_theirs() -> None:
+    process, rows, y, noise = _process()
+    values = y[::-1] + 0.1
+    process.revise(values)
+    mean, variance = _closed_form(KERNEL, rows, values, noise)
+    assert process.mean == pytest.approx(mean)
+    assert process.variance == pytest.approx(variance, abs=1e-9)
+
+
+@pytest.mark.parametrize("values", [[0.5], [np.nan] * 20])
+def test_revised_values_are_finite_and_one_for_each_observation(values: list[float]) -> None:
+    process, *_ = _process()
+    with pytest.raises(InvalidInput, match="revision must be 20 finite values"):
+        process.revise(np.array(values))
+
+
+def test_what_was_recalled_is_not_revised() -> None:
+    def told(value: float) -> KnobProcess:
+        process = KnobProcess(CELLS, TABLES, KERNEL)
+        process.recall([0, 5], np.array([0.2, 0.7]), np.full(2, 0.01), own=0.3, shift=0.02)
+        process.add(2, value, np.array([0.05]))
+        return process
+
+    revised = told(0.9)
+    revised.revise(np.array([0.4]))
+    assert revised.mean == pytest.approx(told(0.4).mean)
+
+
 def test_the_model_says_when_it_is_too_sure() -> None:
     process = KnobProcess(CELLS, TABLES, KERNEL)
     for i in range(6):
