@@ -24,7 +24,7 @@ class MultiFidelitySettings:
         step: Most inputs between two decisions, `>= 1`.
         scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
             few quiet inputs cannot tell how slow others are, see `planner.spread`.
-        scouted_part: Part of the inputs that are enough, in (0, 1]: so much of the mean is known.
+        scouted_part: Part of the inputs that is enough, in (0, 1]: so much of the mean is known.
         hearings: Part of the seconds that goes to knob values met on few inputs, in [0, 1), see
             `planner.hearing`.
         horizon_s: How long a plan is taken to serve when the query does not say.
