@@ -156,6 +156,11 @@ class KnobProcess:
         return len(self._y) - self._earlier
 
     @property
+    def rows(self) -> list[int]:
+        """Which candidates this query's observations are of, in the order of adding."""
+        return self._rows[self._earlier :]
+
+    @property
     def kernel(self) -> KnobKernel:
         """The hyper-parameters in use."""
         return self._kernel
@@ -224,7 +229,7 @@ class KnobProcess:
         n = len(self._y)
         self._y[self._earlier :] = values.tolist()
         self._w[:n] = self._t[:n, :n] @ (np.array(self._y) - self._kernel.mean)
-        along = self._along(self._w[:n] @ self._t[:n, :n])
+        along = self._along(self._w[:n] @ self._t[:n, :n], self._phi())
         self.mean = self._kernel.mean + self._basis.combined(along)
 
     def refit(self, noise: FloatArray | None = None) -> None:
@@ -284,7 +289,7 @@ class KnobProcess:
         pivot = float(np.sqrt(max(rest, JITTER)))
         t[n, :n], t[n, n] = -(known @ t[:n, :n]) / pivot, 1 / pivot
         self._w[n] = (self._y[n] - kernel.mean - known @ self._w[:n]) / pivot
-        v = self._basis.combined(self._along(t[n, : n + 1]))
+        v = self._basis.combined(self._along(t[n, : n + 1], phi))
         self.mean = self.mean + v * self._w[n]
         self.variance = np.maximum(self.variance - v * v, JITTER)
 
@@ -309,10 +314,10 @@ class KnobProcess:
         phi[self._earlier :, -1] += kernel.shift  # of the row of ones
         return phi
 
-    def _along(self, weights: FloatArray) -> FloatArray:  # (n,) -> (rows of the basis,)
-        """Give the sum of the observations' k(X, .) so weighted, over the basis."""
+    def _along(self, weights: FloatArray, phi: FloatArray) -> FloatArray:  # (rows of the basis,)
+        """Give the sum of the observations' k(X, .), weights of shape (n,), over the basis."""
         parts = self._parts[: len(self._y)].ravel()
-        summed = np.bincount(parts, (weights[:, None] * self._phi()).ravel(), len(self._basis))
+        summed = np.bincount(parts, (weights[:, None] * phi).ravel(), len(self._basis))
         return summed.astype(np.float64)
 
     def _slope(self, which: int, at: FloatArray) -> FloatArray:  # (n, n)

@@ -278,7 +278,6 @@ class _OperatorCells:
         self._square = np.zeros(len(cells))
         self._bytes = np.full(len(cells), np.nan)
         self.cv2 = _PRIOR_CV2
-        self._met: list[int] = []  # cells, in the order in which the process got them
         self._heaviness = Heaviness(population)
         self.process = KnobProcess(cells, lineage.tables, kernel)
 
@@ -312,7 +311,6 @@ class _OperatorCells:
         self._pool()
         self._heaviness.add(cell, seconds)
         if first:
-            self._met.append(cell)
             n = len(self.process)
             noise = np.zeros(n + 1)
             noise[n] = min(self.cv2, 1.0) / len(seconds) + 1e-4
@@ -329,23 +327,19 @@ class _OperatorCells:
         if len(self.process) >= 4:
             self.process.refit()
 
-    def _known(self) -> tuple[FloatArray, FloatArray]:
-        """Give mean seconds of the cells that were met, and their relative variances."""
-        met = self._met
-        return self._heaviness.corrected(self._mean[met], self._count[met], self.cv2)
-
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
         """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
-        known, relative = self._known()
-        if self._met:
+        met = self.process.rows
+        known, relative = self._heaviness.corrected(self._mean[met], self._count[met], self.cv2)
+        if met:
             self.process.revise(np.log(known))
         variance = self.process.variance
         correction = np.minimum(variance / 2, _MOST_CORRECTION)
         mean = np.exp(self.process.mean + correction)
         spread = np.square(mean) * np.expm1(2 * correction)
         hoped = np.exp(self.process.mean - correction)
-        mean[self._met] = hoped[self._met] = known
-        spread[self._met] = np.square(known) * relative
+        mean[met] = hoped[met] = known
+        spread[met] = np.square(known) * relative
         return mean, spread, hoped
 
     def paid(self) -> IndexArray:  # (C,)
