@@ -45,10 +45,12 @@ class Heaviness:
 
     Args:
         population: N.
+        learning: Whether d is learnt; False (for studies): all inputs are alike.
     """
 
-    def __init__(self, population: int) -> None:
+    def __init__(self, population: int, *, learning: bool = True) -> None:
         self._population = population
+        self._learning = learning
         self._z: dict[int, FloatArray] = {}
         self._sum = np.zeros(population)  # of z over cells
         self._cells = np.zeros(population, dtype=np.int64)  # k_i
@@ -79,6 +81,8 @@ class Heaviness:
     @property
     def share(self) -> float:
         """q, from products of two cells' z on one input, drawn towards a half."""
+        if not self._learning:
+            return 0.0
         count, total, squares = self._paired
         pairs = float((count * (count - 1)).sum())
         if pairs <= 0:

@@ -90,6 +90,7 @@ class MultiFidelity:
             self._knobs,
             setting.population,
             structured=settings.structured,
+            heaviness=settings.heaviness,
         )
         self._hearings = Hearings(
             self._knobs,
@@ -229,7 +230,7 @@ class MultiFidelity:
         """Give how far single scores of configurations on those inputs are off, shape (n,)."""
         means = np.asarray(self._accuracy.mean)
         variance = score_variance(means[rows], self._noise.part)
-        if not self._settings.paired:
+        if not (self._settings.paired and self._settings.easiness):
             return np.sqrt(variance)
         met = np.flatnonzero(self._inputs)
         common = self._noise.common

@@ -36,6 +36,9 @@ class MultiFidelitySettings:
         ordered: Whether neighbouring values of ordered knobs are alike.
         staged: Whether leaving after a few inputs is reckoned with.
         paired: Whether noise is shared between configurations that met the same inputs.
+        easiness: Whether inputs count for what they tell, see `planner.easiness`.
+        heaviness: Whether means over few inputs are corrected for how long these take, see
+            `planner.heaviness`.
         history: Whether the models start from what earlier queries measured.
     """
 
@@ -55,6 +58,8 @@ class MultiFidelitySettings:
     unpaid: bool = True
     ordered: bool = True
     paired: bool = True
+    easiness: bool = True
+    heaviness: bool = True
     staged: bool = True
     history: bool = True
 

@@ -100,6 +100,7 @@ class SecondsModel:
         population: Number of inputs there are.
         structured: Whether an operator's seconds are known to depend on its lineage only; False
             (for studies): on all knobs.
+        heaviness: Whether means are corrected for heavy inputs; False (for studies): they are not.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class SecondsModel:
         population: int,
         *,
         structured: bool = True,
+        heaviness: bool = True,
     ) -> None:
         self._scene = scene
         self._all = placements
@@ -120,7 +122,7 @@ class SecondsModel:
                 lineage if structured else _Lineage.of(scene.graph, o, knobs, whole=True),
                 lineage.which,
                 float(typical),
-                population,
+                Heaviness(population, learning=heaviness),
             )
             for o, lineage in enumerate(lineages)
         ]
@@ -261,7 +263,7 @@ class _OperatorCells:
     """One operator: its cells, what was seen of them, and a process over the others."""
 
     def __init__(
-        self, lineage: _Lineage, paid: IndexArray, typical: float, population: int
+        self, lineage: _Lineage, paid: IndexArray, typical: float, heaviness: Heaviness
     ) -> None:
         kernel = KnobKernel(
             mean=typical,
@@ -278,7 +280,7 @@ class _OperatorCells:
         self._square = np.zeros(len(cells))
         self._bytes = np.full(len(cells), np.nan)
         self.cv2 = _PRIOR_CV2
-        self._heaviness = Heaviness(population)
+        self._heaviness = heaviness
         self.process = KnobProcess(cells, lineage.tables, kernel)
 
     def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:

@@ -151,6 +151,8 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_scout": MultiFidelitySettings(scouted=1),
     "without_pairing": MultiFidelitySettings(paired=False),
     "without_hearings": MultiFidelitySettings(hearings=0.0),
+    "without_easiness": MultiFidelitySettings(easiness=False),
+    "without_heaviness": MultiFidelitySettings(heaviness=False),
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {

@@ -39,6 +39,17 @@ def test_what_met_only_a_heavy_input_is_faster_than_it_looks() -> None:
     assert variance[3] < 0.3 * (1 - 1 / 10) / 2
 
 
+def test_where_nothing_is_to_be_learnt_all_inputs_are_alike() -> None:
+    model = Heaviness(N, learning=False)
+    for cell in range(3):
+        model.add(cell, np.array([3.0, 1.0, 1.1, 0.9, 1.0, 1.1]))
+    model.add(3, np.array([3.0]))
+    means, inputs = np.array([1.35, 1.35, 1.35, 3.0]), np.array([6, 6, 6, 1])
+    corrected, variance = model.corrected(means, inputs, 0.4)
+    assert corrected == pytest.approx(means)
+    assert variance == pytest.approx(0.4 * (1 / inputs - 1 / N))
+
+
 def test_corrections_are_those_of_the_linear_model_with_random_effects() -> None:
     """Against generalised least squares over all seconds, each with its own unknown."""
     rng = np.random.default_rng(0)
