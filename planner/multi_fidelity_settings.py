@@ -36,7 +36,8 @@ class MultiFidelitySettings:
         ordered: Whether neighbouring values of ordered knobs are alike.
         staged: Whether leaving after a few inputs is reckoned with.
         paired: Whether noise is shared between configurations that met the same inputs.
-        easiness: Whether inputs count for what they tell, see `planner.easiness`.
+        easiness: Whether inputs count for what they tell, see `planner.easiness`; without `paired`
+            they never do.
         heaviness: Whether means over few inputs are corrected for how long these take, see
             `planner.heaviness`.
         history: Whether the models start from what earlier queries measured.
