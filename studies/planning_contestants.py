@@ -1,7 +1,8 @@
 """Who takes part in the planning study, by name.
 
 Competitors come twice: as published (a fixed number of inputs, the P99 count of the
-t-test as in Circinus A.4; no cache) and `_tuned` (few inputs, our cache and our order).
+t-test as in Circinus A.4; no cache) and `_tuned` (few inputs, our cache and our order);
+`vulcan_tuned@30` is the tuned one with 30 inputs.
 """
 
 from __future__ import annotations
@@ -82,27 +83,42 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
 
     Args:
         name: See `names`; also `optuna_tpe`, `optuna_gp`, `botorch` where the extra `studies` is
-            installed.
+            installed. A tuned one and an adapter may end with `@N`: N inputs instead of 20.
         published_inputs: How many inputs the competitors as published measure on.
 
     Raises:
-        InvalidInput: If there is none.
+        InvalidInput: If there is none, or it takes no such number.
     """
     known = (*names(), *_ADAPTERS)
-    checks.require(name in known, "strategy", f"must be among {', '.join(known)}", name)
-    if name in _PLAIN:
-        return _PLAIN[name]
+    named, name = name, name.partition("@")[0]
+    checks.require(name in known, "strategy", f"must be among {', '.join(known)}", named)
+    tuned = name.endswith("_tuned") or name in _ADAPTERS
+    inputs = _tuned_inputs(named, allowed=tuned)
+    if name == "cmbo":
+        return Contestant(strategy=CmboFactory(), rule=TTest())
+    if name == "cmbo_tuned":
+        return Contestant(
+            strategy=CmboFactory(CmboSettings(inputs=inputs)), rule=FixedSamples(count=inputs)
+        )
     if name in _OURS:
         return Contestant(strategy=MultiFidelityFactory(_OURS[name]), rule=Never(), caution=0.96)
     base = name.removesuffix("_tuned")
-    count = published_inputs if name in _PEERS else TUNED_INPUTS
+    count = inputs if tuned else published_inputs
     made = _PEERS[base](count) if base in _PEERS else _adapter(base, count)
     fixed = Contestant(
         strategy=made, rule=FixedSamples(count=count), cached=False, stratified=False
     )
-    if name.endswith("_tuned") or base not in _PEERS:
-        return replace(fixed, cached=True, stratified=True)
-    return fixed
+    return replace(fixed, cached=True, stratified=True) if tuned else fixed
+
+
+def _tuned_inputs(named: str, *, allowed: bool) -> int:
+    """Give the number after `@`, or `TUNED_INPUTS`."""
+    _, at, count = named.partition("@")
+    if not at:
+        return TUNED_INPUTS
+    rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
+    checks.require(allowed and count.isdecimal() and int(count) >= 2, "strategy", rule, named)
+    return int(count)
 
 
 def published_count(trace: Trace, accuracy_slo: float, rng: np.random.Generator) -> int:
@@ -133,13 +149,7 @@ def _adapter(name: str, count: int) -> StrategyFactory:
     return adapter(name, count)
 
 
-_PLAIN: Mapping[str, Contestant] = {
-    "cmbo": Contestant(strategy=CmboFactory(), rule=TTest()),
-    "cmbo_tuned": Contestant(
-        strategy=CmboFactory(CmboSettings(inputs=TUNED_INPUTS)),
-        rule=FixedSamples(count=TUNED_INPUTS),
-    ),
-}
+_PLAIN = ("cmbo", "cmbo_tuned")
 
 _OURS: Mapping[str, MultiFidelitySettings] = {
     "multi_fidelity": MultiFidelitySettings(),

@@ -9,7 +9,7 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.trace import Trace, load_trace, save_trace
 from studies.planning import ONE_TIER, PlanningStudy, run, summary, table
-from studies.planning_contestants import contestant, names
+from studies.planning_contestants import FixedSamples, contestant, names
 from studies.planning_history import halves
 from studies.planning_truth import Truth
 from tests.oracles.synthetic import chain
@@ -36,6 +36,20 @@ def _trace() -> Trace:
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(InvalidInput, match="strategy must be among"):
         contestant("magic", published_inputs=50)
+
+
+@pytest.mark.parametrize(
+    "name", ["cmbo@20", "multi_fidelity@20", "cmbo_tuned@", "cmbo_tuned@x", "cmbo_tuned@1"]
+)
+def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"strategy may end with @ .* got '{name}'"):
+        contestant(name, published_inputs=50)
+
+
+@pytest.mark.parametrize("name", ["cmbo_tuned", "vulcan_tuned", "random_tuned"])
+def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) -> None:
+    assert contestant(f"{name}@7", published_inputs=50).rule == FixedSamples(count=7)
+    assert contestant(name, published_inputs=50).rule == FixedSamples(count=20)
 
 
 def test_an_unknown_level_is_refused() -> None:
