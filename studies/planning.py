@@ -22,6 +22,7 @@ from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
 from pipelines.trace import Trace, load_trace
 from planner.history import QueryRecord
+from planner.measuring import LatencyLooks
 from planner.search import SearchSettings, search
 from planner.strategy import Observation, Proposal, Strategy
 from studies.planning_announced import Recorder
@@ -157,6 +158,7 @@ def one_run(
         strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), stopwatch, times),
         patience=_ENDLESS,
         hopeless=0.0,
+        looks=LatencyLooks(accepted=1),  # how few inputs to announce on is the contestant's choice
         caution=who.caution,
     )
     search(

@@ -32,7 +32,7 @@ from tests.cluster.release import Release, installed
 NAME = "reading"
 REQUESTS = 500
 SEED = 11
-QUERY = {
+QUERY: dict[str, Any] = {
     "kind": "PipelineQuery",
     "apiVersion": "circinus.io/v1alpha1",
     "metadata": {"name": NAME},
@@ -119,10 +119,10 @@ def compared(plan: PlanView, latencies: list[float]) -> str:
     """Give predicted beside observed, in words."""
     predicted, tiers = plan.latency_s, sorted(set(plan.placement.values()))
     return (
-        f"{len(latencies)} right answers over {', '.join(tiers)}: mean latency predicted "
-        f"{predicted.value:.4f} s [{predicted.low}, {predicted.high}], observed "
-        f"{np.mean(latencies):.4f} s (p50 {np.quantile(latencies, 0.5):.4f} s, "
-        f"p95 {np.quantile(latencies, 0.95):.4f} s)"
+        f"{len(latencies)} right answers over {', '.join(tiers)}: mean latency at most "
+        f"{QUERY['spec']['slo']['latency_s']} s asked for, {predicted.value:.4f} s predicted "
+        f"[{predicted.low:.4f}, {predicted.high:.4f}], {np.mean(latencies):.4f} s observed "
+        f"(p50 {np.quantile(latencies, 0.5):.4f} s, p95 {np.quantile(latencies, 0.95):.4f} s)"
     )
 
 

@@ -92,6 +92,20 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     assert load_trace(tmp_path / "trace").graph == _trace().graph
 
 
+def test_a_tuned_strategy_announces_on_as_few_inputs_as_it_is_told(tmp_path: Path) -> None:
+    save_trace(_trace(), tmp_path / "trace")
+    study = PlanningStudy(
+        traces=(tmp_path / "trace",),
+        strategies=("random_tuned@4",),
+        levels=("easy",),
+        seeds=2,
+        budget_s=20.0,
+        first_only=True,
+    )
+    rows = run(study, tmp_path / "out")
+    assert any(row.found for row in rows)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, workers: int) -> None:
     save_trace(_trace(), tmp_path / "trace")
