@@ -28,7 +28,7 @@ from planner.strategy import Observation, Proposal, Strategy
 from studies.planning_announced import Recorder
 from studies.planning_contestants import Contestant, contestant, published_count
 from studies.planning_history import drawn_order, earlier_queries, halves
-from studies.planning_truth import Goal, Truth
+from studies.planning_truth import Goal, Truth, check_level
 from studies.tables import markdown, written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
@@ -83,6 +83,9 @@ class PlanningStudy:
         history: Earlier queries on one half of the inputs; then all runs are on the other half,
             each without and with them. 0: none, and all inputs.
         workers: Measurements made at once, `>= 1`.
+
+    Raises:
+        InvalidInput: If there is no such strategy or level: before the first run, not hours later.
     """
 
     traces: tuple[Path, ...]
@@ -96,6 +99,12 @@ class PlanningStudy:
     history: int = 0
     workers: int = 1
 
+    def __post_init__(self) -> None:
+        for name in self.strategies:
+            contestant(name, published_inputs=1)
+        for level in self.levels:
+            check_level(level)
+
 
 def run(study: PlanningStudy, out: Path) -> list[Row]:
     """Give all rows, written to `out/planning.csv` one by one."""
@@ -105,8 +114,7 @@ def run(study: PlanningStudy, out: Path) -> list[Row]:
 def results(study: PlanningStudy) -> Iterator[Row]:
     """Give the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
-    for folder in study.traces:
-        trace = load_trace(folder)
+    for trace in [load_trace(folder) for folder in study.traces]:
         if not study.history:
             yield from _rows(study, Truth(trace, study.infrastructure), seeds, ((),))
             continue

@@ -7,6 +7,7 @@ t-test as in Circinus A.4; no cache) and `_tuned` (few inputs, our cache and our
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,8 @@ from profiler.stopping import TTest
 
 TUNED_INPUTS = 20
 
-_ADAPTERS = ("optuna_tpe", "optuna_gp", "botorch")
+ADAPTERS = {"optuna_tpe": "optuna", "optuna_gp": "optuna", "botorch": "botorch"}
+"""Names, and the package of the extra `studies` that each needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +89,12 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
         published_inputs: How many inputs the competitors as published measure on.
 
     Raises:
-        InvalidInput: If there is none, or it takes no such number.
+        InvalidInput: If there is none, it takes no such number, or the extra is not installed.
     """
-    known = (*names(), *_ADAPTERS)
+    known = (*names(), *ADAPTERS)
     named, name = name, name.partition("@")[0]
     checks.require(name in known, "strategy", f"must be among {', '.join(known)}", named)
-    tuned = name.endswith("_tuned") or name in _ADAPTERS
+    tuned = name.endswith("_tuned") or name in ADAPTERS
     inputs = _tuned_inputs(named, allowed=tuned)
     if name == "cmbo":
         return Contestant(strategy=CmboFactory(), rule=TTest())
@@ -146,6 +148,9 @@ def published_count(trace: Trace, accuracy_slo: float, rng: np.random.Generator)
 def _adapter(name: str, count: int) -> StrategyFactory:
     from studies.adapters import adapter
 
+    there = importlib.util.find_spec(ADAPTERS[name]) is not None
+    rule = f"needs {ADAPTERS[name]}, of the extra studies: pip install 'circinus[studies]'"
+    checks.require(there, "strategy", rule, name)
     return adapter(name, count)
 
 

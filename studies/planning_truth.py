@@ -25,6 +25,11 @@ LEVELS = {"easy": (0.7, 2.0), "medium": (0.85, 1.5), "hard": (0.9, 1.1)}
 """Part of a Pareto point's accuracy, multiple of its latency (Circinus 6.1, 6.4)."""
 
 
+def check_level(level: str) -> None:
+    """Require one of `LEVELS`."""
+    checks.require(level in LEVELS, "slo", f"must be among {', '.join(LEVELS)}", level)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """An SLO derived from a Pareto point, with what an oracle would make of it."""
@@ -82,7 +87,7 @@ class Truth:
 
     def slos(self, level: str) -> list[Slo]:
         """Give the SLOs of a level, one per Pareto point, fastest point first."""
-        checks.require(level in LEVELS, "slo", f"must be among {', '.join(LEVELS)}", level)
+        check_level(level)
         part, multiple = LEVELS[level]
         return [
             Slo(

@@ -29,6 +29,8 @@ from studies import profiling as profiling_study
 from studies.planning import ONE_TIER, PlanningStudy, table
 from studies.planning import run as run_planning
 from studies.planning import summary as summary_of
+from studies.planning_contestants import ADAPTERS
+from studies.planning_contestants import names as contestants
 from studies.planning_picture import pictures
 from studies.profiling_report import summary
 from studies.trace import TraceSummary, run
@@ -149,9 +151,16 @@ def planning(
     trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv and pictures.")],
     strategies: Annotated[
-        str, typer.Option("--strategies", help="Names, separated by commas.")
+        str,
+        typer.Option(
+            "--strategies",
+            help=f"Names, separated by commas: {', '.join(contestants())}; with the extra studies "
+            f"{', '.join(ADAPTERS)}. NAME_tuned@30, botorch@30: on 30 inputs instead of 20.",
+        ),
     ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
-    slo: Annotated[str, typer.Option("--slo", help="easy, medium, hard.")] = "easy,medium,hard",
+    slo: Annotated[
+        str, typer.Option("--slo", help="Of easy, medium, hard, separated by commas.")
+    ] = "easy,medium,hard",
     seeds: Annotated[int, typer.Option("--seeds", help="Per Pareto point.", min=1)] = 20,
     first_seed: Annotated[int, typer.Option("--first-seed", help="The first seed.", min=0)] = 0,
     infrastructure: Annotated[

@@ -1,6 +1,7 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,28 @@ def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
 def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) -> None:
     assert contestant(f"{name}@7", published_inputs=50).rule == FixedSamples(count=7)
     assert contestant(name, published_inputs=50).rule == FixedSamples(count=20)
+
+
+@pytest.mark.parametrize("name", ["optuna_tpe", "botorch@30"])
+def test_an_adapter_whose_package_is_missing_names_the_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    package = name.partition("_")[0].partition("@")[0]
+    with pytest.raises(InvalidInput, match=rf"strategy needs {package}, .*circinus\[studies\]"):
+        contestant(name, published_inputs=50)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"strategies": ("random", "magic")}, "strategy must be among"),
+        ({"strategies": ("random",), "levels": ("easy", "absurd")}, "slo must be among"),
+    ],
+)
+def test_a_study_is_refused_before_its_first_run(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        PlanningStudy(traces=(), **wrong)
 
 
 def test_an_unknown_level_is_refused() -> None:
