@@ -8,7 +8,7 @@ deployed, its shares included. Rows are written as runs end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,12 +106,31 @@ class PlanningStudy:
             check_level(level)
 
 
-def run(study: PlanningStudy, out: Path) -> list[Row]:
-    """Give all rows, written to `out/planning.csv` one by one."""
-    return written(results(study), Row, out / "planning.csv")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run that ended, and how many of its strategy's on these SLOs did so far."""
+
+    row: Row
+    done: int
+    runs: int
 
 
-def results(study: PlanningStudy) -> Iterator[Row]:
+Observer = Callable[[Progress], None]
+
+
+def run(study: PlanningStudy, out: Path, observer: Observer | None = None) -> list[Row]:
+    """Give all rows, written to `out/planning.csv` one by one; the observer is told of each."""
+
+    def told() -> Iterator[Row]:
+        for progress in results(study):
+            if observer is not None:
+                observer(progress)
+            yield progress.row
+
+    return written(told(), Row, out / "planning.csv")
+
+
+def results(study: PlanningStudy) -> Iterator[Progress]:
     """Give the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
@@ -129,14 +148,17 @@ def _rows(
     truth: Truth,
     seeds: Sequence[int],
     histories: Sequence[tuple[QueryRecord, ...]],
-) -> Iterator[Row]:
+) -> Iterator[Progress]:
     for level, name in itertools.product(study.levels, study.strategies):
-        for goal in truth.goals(level):
+        goals, each = truth.goals(level), list(itertools.product(seeds, histories))
+        done = itertools.count(1)
+        for goal in goals:
             rng = np.random.default_rng(0)
             count = published_count(truth.trace, goal.slo.accuracy, rng)
             who = contestant(name, published_inputs=count)
-            for seed, history in itertools.product(seeds, histories):
-                yield one_run(study, truth, goal, (name, who), seed, history)
+            for seed, history in each:
+                row = one_run(study, truth, goal, (name, who), seed, history)
+                yield Progress(row=row, done=next(done), runs=len(goals) * len(each))
 
 
 def one_run(

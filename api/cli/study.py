@@ -27,6 +27,7 @@ from pipelines.infrastructure_file import infrastructure_from_dict
 from pipelines.presets import PRESETS
 from studies import profiling as profiling_study
 from studies.planning import ONE_TIER, PlanningStudy, table
+from studies.planning import Progress as PlanningProgress
 from studies.planning import run as run_planning
 from studies.planning import summary as summary_of
 from studies.planning_contestants import ADAPTERS
@@ -195,7 +196,16 @@ def planning(
         history=history,
         workers=workers,
     )
-    rows = run_planning(study, out)
+    with Follow(screen.err) as lines:
+
+        def show(progress: PlanningProgress) -> None:
+            if not screen.as_json:
+                row, done = progress.row, progress.done
+                told = f"{done} of {progress.runs} runs, the last of {row.profiling_seconds:.3g} s"
+                tenth = str(done * _TENTHS // progress.runs)
+                lines.update({f"{row.trace} {row.slo} {row.strategy}": (tenth, told)})
+
+        rows = run_planning(study, out, observer=show)
     for name, svg in pictures(rows).items():
         (out / name).write_text(svg, encoding="utf-8")
     cells = summary_of(rows)

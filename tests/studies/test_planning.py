@@ -9,7 +9,7 @@ import pytest
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.trace import Trace, load_trace, save_trace
-from studies.planning import ONE_TIER, PlanningStudy, run, summary, table
+from studies.planning import ONE_TIER, PlanningStudy, Progress, run, summary, table
 from studies.planning_contestants import FixedSamples, contestant, names
 from studies.planning_history import halves
 from studies.planning_truth import Truth
@@ -113,6 +113,23 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     assert len(read) == len(rows)
     assert "multi_fidelity" in table(summary(rows))
     assert load_trace(tmp_path / "trace").graph == _trace().graph
+
+
+def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
+    save_trace(_trace(), tmp_path / "trace")
+    study = PlanningStudy(
+        traces=(tmp_path / "trace",),
+        strategies=("multi_fidelity", "random"),
+        levels=("easy",),
+        seeds=2,
+        first_only=True,
+    )
+    told: list[Progress] = []
+    rows = run(study, tmp_path / "out", observer=told.append)
+    assert [progress.row for progress in told] == rows
+    each = len(rows) // 2
+    assert [progress.done for progress in told] == [*range(1, each + 1)] * 2
+    assert {progress.runs for progress in told} == {each}
 
 
 def test_a_tuned_strategy_announces_on_as_few_inputs_as_it_is_told(tmp_path: Path) -> None:
