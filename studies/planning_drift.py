@@ -30,7 +30,7 @@ from studies.planning import input_order
 from studies.planning_announced import Recorder
 from studies.planning_contestants import contestant
 from studies.planning_history import earlier_queries, record_of
-from studies.planning_truth import Truth
+from studies.planning_truth import Truth, check_level
 from studies.planning_worlds import (
     Worlds,
     with_harder_inputs,
@@ -105,6 +105,8 @@ class DriftStudy:
         fits = self.after is None or (self.kind is Kind.ACCURACY and len(self.traces) == 1)
         rule = "must go with one trace and a drift of accuracy"
         checks.require(fits, "drift.after", rule, f"{self.after} ({self.kind.value})")
+        for level in self.levels:
+            check_level(level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +167,8 @@ def run(study: DriftStudy, out: Path) -> list[DriftRow]:
 def results(study: DriftStudy) -> Iterator[DriftRow]:
     """Give the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
-    for folder in study.traces:
-        worlds = _worlds(study, load_trace(folder))
+    for trace in [load_trace(folder) for folder in study.traces]:
+        worlds = _worlds(study, trace)
         earlier = {seed: _earlier(worlds.before, study.history, seed) for seed in seeds}
         for level in study.levels:
             slos = worlds.before.slos(level)

@@ -66,6 +66,7 @@ def test_a_wrong_option_of_the_study_is_bad_input(
     [
         ("--link", "device", "link must be two tiers, by a comma"),
         ("--left", "1.5", "drift.left must be in (0, 1)"),
+        ("--slo", "medium,absurd", "slo must be among easy, medium, hard"),
         ("--infrastructure", "moon", "infrastructure must be a file or one of"),
         ("--trace", "nowhere", "trace must be a readable trace"),
     ],
