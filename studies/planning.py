@@ -131,7 +131,7 @@ def run(study: PlanningStudy, out: Path, observer: Observer | None = None) -> li
 
 
 def results(study: PlanningStudy) -> Iterator[Progress]:
-    """Give the rows of a study as runs end."""
+    """Give each run of a study as it ends."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         if not study.history:

@@ -92,10 +92,13 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
         InvalidInput: If there is none, it takes no such number, or the extra is not installed.
     """
     known = (*names(), *ADAPTERS)
-    named, name = name, name.partition("@")[0]
+    named, (name, at, count) = name, name.partition("@")
     checks.require(name in known, "strategy", f"must be among {', '.join(known)}", named)
     tuned = name.endswith("_tuned") or name in ADAPTERS
-    inputs = _tuned_inputs(named, allowed=tuned)
+    fits = not at or (tuned and count.isdecimal() and int(count) >= 2)
+    rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
+    checks.require(fits, "strategy", rule, named)
+    inputs = int(count) if at else TUNED_INPUTS
     if name == "cmbo":
         return Contestant(strategy=CmboFactory(), rule=TTest())
     if name == "cmbo_tuned":
@@ -105,22 +108,12 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     if name in _OURS:
         return Contestant(strategy=MultiFidelityFactory(_OURS[name]), rule=Never(), caution=0.96)
     base = name.removesuffix("_tuned")
-    count = inputs if tuned else published_inputs
-    made = _PEERS[base](count) if base in _PEERS else _adapter(base, count)
+    samples = inputs if tuned else published_inputs
+    made = _PEERS[base](samples) if base in _PEERS else _adapter(base, samples)
     fixed = Contestant(
-        strategy=made, rule=FixedSamples(count=count), cached=False, stratified=False
+        strategy=made, rule=FixedSamples(count=samples), cached=False, stratified=False
     )
     return replace(fixed, cached=True, stratified=True) if tuned else fixed
-
-
-def _tuned_inputs(named: str, *, allowed: bool) -> int:
-    """Give the number after `@`, or `TUNED_INPUTS`."""
-    _, at, count = named.partition("@")
-    if not at:
-        return TUNED_INPUTS
-    rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
-    checks.require(allowed and count.isdecimal() and int(count) >= 2, "strategy", rule, named)
-    return int(count)
 
 
 def published_count(trace: Trace, accuracy_slo: float, rng: np.random.Generator) -> int:

@@ -20,7 +20,9 @@ def drift(
     trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
     kind: Annotated[Kind, typer.Option("--drift", help="What drifts.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of drift.csv.", file_okay=False)],
-    slo: Annotated[str, typer.Option("--slo", help="easy, medium, hard.")] = "medium",
+    slo: Annotated[
+        str, typer.Option("--slo", help="Of easy, medium, hard, separated by commas.")
+    ] = "medium",
     seeds: Annotated[int, typer.Option("--seeds", help="Per SLO.", min=1)] = 3,
     first_seed: Annotated[int, typer.Option("--first-seed", help="The first seed.", min=0)] = 0,
     infrastructure: Annotated[

@@ -34,6 +34,18 @@ def _trace() -> Trace:
     )
 
 
+def _study(folder: Path, **others: object) -> PlanningStudy:
+    save_trace(_trace(), folder / "trace")
+    study = PlanningStudy(
+        traces=(folder / "trace",),
+        strategies=("multi_fidelity",),
+        levels=("easy",),
+        seeds=1,
+        first_only=True,
+    )
+    return replace(study, **others)  # type: ignore[arg-type]
+
+
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(InvalidInput, match="strategy must be among"):
         contestant("magic", published_inputs=50)
@@ -97,14 +109,7 @@ def test_the_oracle_is_the_brute_force_optimum() -> None:
 
 
 def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=names(),
-        levels=("easy",),
-        seeds=1,
-        first_only=True,
-    )
+    study = _study(tmp_path, strategies=names())
     rows = run(study, tmp_path / "out")
     assert {row.strategy for row in rows} == set(names())
     assert all(row.found for row in rows)
@@ -116,14 +121,7 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
 
 
 def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=("multi_fidelity", "random"),
-        levels=("easy",),
-        seeds=2,
-        first_only=True,
-    )
+    study = _study(tmp_path, strategies=("multi_fidelity", "random"), seeds=2)
     told: list[Progress] = []
     rows = run(study, tmp_path / "out", observer=told.append)
     assert [progress.row for progress in told] == rows
@@ -133,30 +131,14 @@ def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Pa
 
 
 def test_a_tuned_strategy_announces_on_as_few_inputs_as_it_is_told(tmp_path: Path) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=("random_tuned@4",),
-        levels=("easy",),
-        seeds=2,
-        budget_s=20.0,
-        first_only=True,
-    )
+    study = _study(tmp_path, strategies=("random_tuned@4",), seeds=2, budget_s=20.0)
     rows = run(study, tmp_path / "out")
     assert any(row.found for row in rows)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, workers: int) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=("multi_fidelity",),
-        levels=("medium",),
-        seeds=2,
-        first_only=True,
-        workers=workers,
-    )
+    study = _study(tmp_path, levels=("medium",), seeds=2, workers=workers)
     rows = run(study, tmp_path / "out")
     assert {row.workers for row in rows} == {workers}
     for row in rows:
@@ -169,13 +151,7 @@ def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, work
 
 
 def test_no_plan_costs_less_than_the_optimum(tmp_path: Path) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=("multi_fidelity", "random"),
-        levels=("easy",),
-        seeds=1,
-    )
+    study = _study(tmp_path, strategies=("multi_fidelity", "random"), first_only=False)
     ratios = [row.cost_ratio_60s for row in run(study, tmp_path / "out")]
     assert ratios
     assert all(ratio is not None and ratio >= 1 - 1e-9 for ratio in ratios)
@@ -190,15 +166,7 @@ def test_halves_share_no_input_and_miss_none() -> None:
 
 
 def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Path) -> None:
-    save_trace(_trace(), tmp_path / "trace")
-    study = PlanningStudy(
-        traces=(tmp_path / "trace",),
-        strategies=("multi_fidelity",),
-        levels=("easy",),
-        seeds=1,
-        first_only=True,
-        history=2,
-    )
+    study = _study(tmp_path, history=2)
     rows = run(study, tmp_path / "out")
     assert [row.history for row in rows] == [0, 2] * (len(rows) // 2)
     assert all(row.found for row in rows)
