@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help install demo demo-cluster serve cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
+.PHONY: help install demo demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
 
 ## help: list the targets
 help:
@@ -41,6 +41,22 @@ demo: $(STAMP)
 ## serve: run the service on this machine
 serve: $(STAMP)
 	$(BIN)/circinus serve
+
+# A trace that is there is left alone, one that was cut off goes on; TRACES=DIR puts them elsewhere.
+TRACES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/circinus/traces
+NEW_TRACE = $(BIN)/circinus study trace --seed 0 --out $(@D)
+
+## traces: measure the built-in pipelines completely, for studies to replay (most of an hour)
+traces: $(patsubst %,$(TRACES)/%/trace.npz,digits retrieval ocr tracking speech digits-stalled)
+
+$(TRACES)/digits/trace.npz: | $(STAMP)
+	$(NEW_TRACE) --inputs 120 pipelines.catalog.digits:small_pipeline
+
+$(TRACES)/digits-stalled/trace.npz: $(TRACES)/digits/trace.npz
+	$(BIN)/circinus study stall --trace $(<D) --out $(@D)
+
+$(TRACES)/%/trace.npz: | $(STAMP)
+	$(NEW_TRACE) --inputs 72 $*
 
 ## test: everything that takes seconds, without GPU or cluster
 test: $(STAMP)
@@ -113,7 +129,7 @@ lock:
 	{ printf '%s\n' '# What the project was tested with: exact versions, for Python 3.11 on Linux.' \
 	    '# pip takes it as constraints (-c), so only what is needed is installed.' \
 	    '# Made by `make lock` from pyproject.toml; do not edit by hand.'; \
-	  grep -E '^[A-Za-z0-9]' "$$scratch/constraints.txt"; } > "$$scratch/new"; \
+	  grep -E '^[A-Za-z0-9]' "$$scratch/constraints.txt" | grep -v '^circinus '; } > "$$scratch/new"; \
 	cp "$$scratch/new" constraints.txt
 
 ## proto: generate the gRPC code of the workers

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
+import signal
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from deploy.profiling_pool import Died, PoolSettings, Run, WorkerPool
-from deploy.profiling_worker import READY, read_answer, request, serve
+from deploy.profiling_worker import OUT_OF_MEMORY, READY, read_answer, request, serve
 from pipelines.clock import Clock
 from profiler.execution import Completed, Failed
 
@@ -64,11 +67,15 @@ class _Process:
         code = self.process.exitcode
         killed = code is not None and code < 0
         how = f"signal {-code}" if code is not None and killed else f"exit code {code}"
+        how = "out of memory" if code == OUT_OF_MEMORY else how
         return Died(f"the worker process died ({how})", killed=killed)
 
     def end(self) -> None:
         """See `Worker`."""
         self.pipe.close()
+        if (pid := self.process.pid) is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # the programs that it called, too
         self.process.kill()
         self.process.join()
 

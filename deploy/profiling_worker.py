@@ -10,6 +10,7 @@ for it is not counted. Requests and answers are encoded payloads: nothing is unp
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from multiprocessing.connection import Connection
 
@@ -25,6 +26,8 @@ from pipelines.registry import load_pipeline
 from profiler.execution import Completed, Failed, InProcess
 
 READY = b"ready"
+OUT_OF_MEMORY = 12
+"""Exit code of a worker whose limit on memory has no room for a request."""
 
 
 def serve(pipe: Connection, reference: str, memory_bytes: int | None) -> None:
@@ -35,11 +38,15 @@ def serve(pipe: Connection, reference: str, memory_bytes: int | None) -> None:
         reference: What names the pipeline, see `load_pipeline`.
         memory_bytes: Most memory beyond what it has once the pipeline is loaded; None: any.
     """
+    os.setpgid(0, 0)  # programs that operators call end with this process: see `_Process.end`
     answering = Answering(reference, memory_bytes)
     with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
         pipe.send_bytes(READY)
-        while True:
-            pipe.send_bytes(answering.answer(pipe.recv_bytes()))
+        try:
+            while True:
+                pipe.send_bytes(answering.answer(pipe.recv_bytes()))
+        except MemoryError:  # half of a message may be in the pipe: a new worker starts afresh
+            sys.exit(OUT_OF_MEMORY)
 
 
 class Answering:

@@ -104,7 +104,8 @@ class Meter:
         Args:
             operator: What ran.
             elapsed_s: t, wall clock.
-            cpu_s: c, of the thread that ran it (numeric libraries have one each).
+            cpu_s: c, of the thread that ran it (numeric libraries have one each) and of the
+                programs that it called.
         """
         before = self.due_s
         self.elapsed_s += elapsed_s

@@ -11,8 +11,9 @@ import numpy as np
 from pipelines import checks
 from pipelines.configuration import Configuration
 from pipelines.dataset import Dataset
-from pipelines.errors import CircinusError, OperatorFailed
+from pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from pipelines.graph import PipelineGraph
+from pipelines.needs import Need, missing
 from pipelines.operators import Operator
 from pipelines.payload import Payload
 from pipelines.profile import FloatArray
@@ -36,6 +37,7 @@ class Pipeline:
         examples: `examples(count, seed)` makes or loads a data set; None when the pipeline
             brings no data of its own.
         prepare: Makes once what the operators need (trained models, say); None: nothing.
+        needs: What they use beyond the base install; see `available`.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Pipeline:
     features: Callable[[Payload], FloatArray] | None = None
     examples: Callable[[int, int], Dataset] | None = None
     prepare: Callable[[], None] | None = None
+    needs: tuple[Need, ...] = ()
 
     def __post_init__(self) -> None:
         checks.require(
@@ -68,6 +71,20 @@ class Pipeline:
         """The operators by name, in topological order."""
         operators = {operator.name: operator for operator in self.operators}
         return {spec.name: operators[spec.name] for spec in self.graph.operators}
+
+    def available(self) -> tuple[Need, ...]:
+        """Give what is missing on this machine; nothing when the pipeline can run."""
+        return missing(self.needs)
+
+    def require_available(self) -> None:
+        """Return when the pipeline can run here.
+
+        Raises:
+            InvalidInput: Naming what is missing and how to install it.
+        """
+        if lacking := self.available():
+            rule = f"must be available here (missing: {', '.join(map(str, lacking))})"
+            raise InvalidInput.of("pipeline", rule, self.name)
 
     def run(self, input: Payload, configuration: Configuration) -> Payload:
         """Give the output of the pipeline for one input.

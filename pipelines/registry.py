@@ -8,11 +8,14 @@ the caller chose, so only where the caller owns the process it may be used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from pipelines.errors import InvalidInput
+from pipelines.errors import CircinusError, InvalidInput
+from pipelines.needs import Need
 from pipelines.pipeline import Pipeline
 
 GROUP = "circinus.pipelines"
@@ -33,42 +36,73 @@ def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
             that came over a network.
 
     Raises:
-        InvalidInput: If nothing is registered under the name, or the import fails or gives
-            something that is no pipeline.
+        InvalidInput: If nothing is registered under the name, or what it names cannot be
+            imported, raises or is no pipeline.
     """
     if ":" in reference:
         if not allow_import:
             rule = f"must be a registered pipeline ({', '.join(registered()) or 'none is'})"
             raise InvalidInput.of("pipeline", rule, reference)
-        return _as_pipeline(reference, _imported(reference))
+        return _made(reference, partial(_imported, reference))
     entries = registered()
     if reference not in entries:
         known = ", ".join(entries) or "none is"
         hint = " or module:attribute" if allow_import else ""
         raise InvalidInput.of("pipeline", f"must be registered ({known}){hint}", reference)
-    return _as_pipeline(reference, _loaded(entries[reference]))
+    return _made(reference, entries[reference].load)
 
 
-def _loaded(entry: EntryPoint) -> object:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A pipeline by name, whether it can run on this machine or not.
+
+    Attributes:
+        name: What it is registered as.
+        pipeline: None: it cannot even be loaded.
+        missing: Why it cannot run here; empty: it can.
+    """
+
+    name: str
+    pipeline: Pipeline | None
+    missing: tuple[Need, ...]
+
+
+def listed(names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline) -> list[Listed]:
+    """Give pipelines with what keeps them away: one that cannot be loaded costs its line only.
+
+    Args:
+        names: Of pipelines.
+        load: Gives a pipeline by name.
+    """
+    return [_listed(name, load) for name in names]
+
+
+def _listed(name: str, load: Callable[[str], Pipeline]) -> Listed:
     try:
-        return entry.load()
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput.of("pipeline", f"must be importable ({error})", entry.value) from error
+        pipeline = load(name)
+    except CircinusError as error:
+        reason = Need(name=str(error), install="", is_there=lambda: False)
+        return Listed(name=name, pipeline=None, missing=(reason,))
+    return Listed(name=name, pipeline=pipeline, missing=pipeline.available())
 
 
 def _imported(reference: str) -> object:
     module, _, path = reference.partition(":")
-    try:
-        found: object = import_module(module)
-        for attribute in path.split("."):
-            found = getattr(found, attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput.of("pipeline", f"must be importable ({error})", reference) from error
+    found: object = import_module(module)
+    for attribute in path.split("."):
+        found = getattr(found, attribute)
     return found
 
 
-def _as_pipeline(reference: str, found: object) -> Pipeline:
-    made = found() if callable(found) else found
+def _made(reference: str, load: Callable[[], object]) -> Pipeline:
+    try:
+        found = load()
+        made = found() if callable(found) else found
+    except CircinusError:
+        raise
+    except (Exception, SystemExit) as error:  # the code of whoever wrote the pipeline: a border
+        rule = f"must be importable ({type(error).__name__}: {error})"
+        raise InvalidInput.of("pipeline", rule, reference) from error
     if not isinstance(made, Pipeline):
         rule = "must name a Pipeline or a callable that gives one"
         raise InvalidInput.of("pipeline", rule, f"{reference} ({type(made).__name__})")

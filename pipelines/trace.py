@@ -17,6 +17,7 @@ import numpy.typing as npt
 import yaml
 
 from pipelines import checks
+from pipelines.configuration import IndexArray
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
 from pipelines.operators import Knob, KnobValue, OperatorSpec, Scaling
@@ -82,6 +83,21 @@ def load_trace(folder: Path) -> Trace:
             "trace", f"must be a readable trace ({error})", str(folder)
         ) from error
     return Trace(graph=graph_from_dict(document), **arrays)
+
+
+def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:
+    """Give the runs of an operator that configurations share: those of equal upstream knobs.
+
+    Returns:
+        The first configuration of every run, shape (runs,), and the run of every configuration,
+        shape (C,).
+    """
+    graph = trace.graph
+    upstream = {graph.operators[i].name for i in graph.lineages[operator]}
+    columns = [i for i, slot in enumerate(graph.slots) if slot.operator in upstream]
+    keys = np.ascontiguousarray(trace.configurations[:, columns])
+    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return first, group.reshape(-1)
 
 
 def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
@@ -205,12 +221,9 @@ def _check_values(trace: Trace) -> None:
 def _check_prefixes(trace: Trace) -> None:
     """An operator's seconds and bytes depend on the knobs of its lineage only."""
     graph = trace.graph
-    for o, lineage in enumerate(graph.lineages):
-        upstream = {graph.operators[i].name for i in lineage}
-        columns = [i for i, slot in enumerate(graph.slots) if slot.operator in upstream]
-        keys = np.ascontiguousarray(trace.configurations[:, columns])
-        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        leader = first[group.reshape(-1)]
+    for o in range(len(graph.operators)):
+        first, group = runs_of(trace, o)
+        leader = first[group]
         for name in ("latency_s", "output_bytes"):
             values = getattr(trace, name)[:, o]
             same = values == values[leader]

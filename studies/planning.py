@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines import checks
 from pipelines.clock import Clock, ManualClock, SystemClock
 from pipelines.configuration import IndexArray
 from pipelines.evaluation import Verdict
@@ -76,6 +77,8 @@ class PlanningStudy:
         strategies: Names, see `planning_contestants`.
         levels: Of SLOs: easy, medium, hard.
         seeds: Per Pareto point.
+        points: Most Pareto points per level, spread evenly from the fastest to the most accurate
+            one, `>= 2`; None: all.
         first_seed: The first of them, `>= 0`.
         infrastructure: Where plans may run.
         budget_s: Profiling seconds of a run, `> 0`.
@@ -98,8 +101,11 @@ class PlanningStudy:
     first_only: bool = False
     history: int = 0
     workers: int = 1
+    points: int | None = None
 
     def __post_init__(self) -> None:
+        if self.points is not None:
+            checks.require(self.points >= 2, "points", "must be >= 2", self.points)
         for name in self.strategies:
             contestant(name, published_inputs=1)
         for level in self.levels:
@@ -150,7 +156,8 @@ def _rows(
     histories: Sequence[tuple[QueryRecord, ...]],
 ) -> Iterator[Progress]:
     for level, name in itertools.product(study.levels, study.strategies):
-        goals, each = truth.goals(level), list(itertools.product(seeds, histories))
+        goals = _spread(truth.goals(level), study.points)
+        each = list(itertools.product(seeds, histories))
         done = itertools.count(1)
         for goal in goals:
             rng = np.random.default_rng(0)
@@ -159,6 +166,12 @@ def _rows(
             for seed, history in each:
                 row = one_run(study, truth, goal, (name, who), seed, history)
                 yield Progress(row=row, done=next(done), runs=len(goals) * len(each))
+
+
+def _spread(goals: Sequence[Goal], most: int | None) -> Sequence[Goal]:
+    if most is None or len(goals) <= most:
+        return goals
+    return [goals[i * (len(goals) - 1) // (most - 1)] for i in range(most)]
 
 
 def one_run(

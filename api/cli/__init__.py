@@ -9,6 +9,7 @@ import typer
 
 from api.cli import (
     calibrating,
+    catalogue,
     demonstration,
     deploying,
     doctor,
@@ -63,6 +64,7 @@ for _group in (
     emulating,
     operating,
     deploying,
+    catalogue,
     preparing,
     calibrating,
     doctor,

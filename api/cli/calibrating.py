@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from api.cli.command import command
-from api.cli.references import pipeline_here
+from api.cli.references import all_here, pipeline_here
 from api.cli.screen import Screen
 from api.query_file import read_infrastructure
 from api.rendering.tables import calibration_table
@@ -19,7 +19,6 @@ from pipelines import checks
 from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.infrastructure_file import infrastructure_to_dict
-from pipelines.registry import registered
 
 _WIDE = 2.0
 """A largest factor so many times the least is noise more than speed."""
@@ -39,7 +38,8 @@ def calibrate(
     pipeline: Annotated[
         list[str] | None,
         typer.Option(
-            "--pipeline", help="Registered name or module:attribute; default: all registered."
+            "--pipeline",
+            help="Registered name or module:attribute; default: all available.",
         ),
     ] = None,
     configurations: Annotated[int, typer.Option(min=1, help="Of each pipeline.")] = 4,
@@ -76,7 +76,7 @@ def calibrate(
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = Sampling(configurations=configurations, inputs=inputs, seed=seed)
     addresses = _addresses(worker or [], tiers)
-    for reference in pipeline or list(registered()):
+    for reference in pipeline or all_here(screen):
         screen.note(f"calibrating with {reference} ...")
         tiers = calibrated_infrastructure(
             tiers,

@@ -32,30 +32,36 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]
     """Register a function `(screen, ...)` as a command; its first argument is no option."""
 
     def register(body: Body) -> Body:
-        @wraps(body)
-        def run(*, as_json: bool, debug: bool, **arguments: Any) -> None:  # noqa: ANN401 - the command's own
-            screen = Screen(as_json=as_json)
-            try:
-                body(screen, **arguments)
-            except (CircinusError, KeyboardInterrupt) as error:
-                _leave(screen, _foreseen(error), error, debug=debug)
-            except (typer.Exit, typer.Abort, BrokenPipeError):
-                raise
-            except Exception as error:  # noqa: BLE001 - the edge of the process
-                message = f"internal error: {type(error).__name__}: {error}"
-                _leave(screen, _Failure(ExitCode.INTERNAL, message), error, debug=debug)
-
-        options = [
-            inspect.Parameter("as_json", _KEYWORD, default=False, annotation=_JSON),
-            inspect.Parameter("debug", _KEYWORD, default=False, annotation=_DEBUG),
-        ]
-        signature = inspect.signature(body, eval_str=True)
-        own = [p.replace(kind=_KEYWORD) for p in list(signature.parameters.values())[1:]]
-        run.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]  # what inspect reads
-        app.command(name, epilog=EPILOG)(run)
+        app.command(name, epilog=EPILOG)(wrapped(body))
         return body
 
     return register
+
+
+def wrapped(body: Callable[..., None]) -> Callable[..., None]:
+    """Give a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told."""
+
+    @wraps(body)
+    def run(*, as_json: bool, debug: bool, **arguments: Any) -> None:  # noqa: ANN401 - the command's own
+        screen = Screen(as_json=as_json)
+        try:
+            body(screen, **arguments)
+        except (CircinusError, KeyboardInterrupt) as error:
+            _leave(screen, _foreseen(error), error, debug=debug)
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge of the process
+            message = f"internal error: {type(error).__name__}: {error}"
+            _leave(screen, _Failure(ExitCode.INTERNAL, message), error, debug=debug)
+
+    options = [
+        inspect.Parameter("as_json", _KEYWORD, default=False, annotation=_JSON),
+        inspect.Parameter("debug", _KEYWORD, default=False, annotation=_DEBUG),
+    ]
+    signature = inspect.signature(body, eval_str=True)
+    own = [p.replace(kind=_KEYWORD) for p in list(signature.parameters.values())[1:]]
+    run.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]  # what inspect reads
+    return run
 
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

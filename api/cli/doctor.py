@@ -23,7 +23,7 @@ from api.cli.preparing import is_prepared
 from api.cli.screen import Screen
 from api.rendering.tables import table
 from pipelines.errors import CircinusError
-from pipelines.registry import load_pipeline, registered
+from pipelines.registry import Listed, listed, registered
 
 State = Literal["ok", "note", "fail"]
 _STYLES = {"ok": "green", "note": "yellow", "fail": "red"}
@@ -161,24 +161,22 @@ def _shares() -> Check:
 
 
 def _pipelines() -> Iterator[Check]:
-    names = list(registered())
-    if not names:
+    found = listed(registered())
+    if not found:
         yield Check("pipelines", "fail", "none is registered")
-    for name in names:
-        yield _pipeline(name)
+    for one in found:
+        yield _pipeline(one)
 
 
-def _pipeline(name: str) -> Check:
-    title = f"pipeline {name}"
-    try:
-        pipeline = load_pipeline(name)
-    except CircinusError as error:
-        return Check(title, "fail", str(error))
-    operators = len(pipeline.graph.operators)
-    if not is_prepared(pipeline):
-        hint = f"run `circinus prepare {name}`, or the first query will take longer"
+def _pipeline(one: Listed) -> Check:
+    title = f"pipeline {one.name}"
+    if one.pipeline is None or one.missing:
+        return Check(title, "note", f"not available: {', '.join(map(str, one.missing))}")
+    operators = len(one.pipeline.graph.operators)
+    if not is_prepared(one.pipeline):
+        hint = f"run `circinus prepare {one.name}`, or the first query will take longer"
         return Check(title, "note", f"{operators} operators; {hint}")
-    return Check(title, "ok", f"{operators} operators, {pipeline.metric}")
+    return Check(title, "ok", f"{operators} operators, {one.pipeline.metric}")
 
 
 def _service(url: str, token: str | None) -> Check:

@@ -11,12 +11,11 @@ import platformdirs
 import typer
 
 from api.cli.command import command
-from api.cli.references import pipeline_here
+from api.cli.references import all_here, pipeline_here
 from api.cli.screen import Screen
 from api.rendering import formats
 from pipelines.clock import SystemClock
 from pipelines.pipeline import Pipeline
-from pipelines.registry import registered
 
 _COMPILED = "scheduler.dispatch.plan_ahead"
 """Compiled when it is first imported, and kept: a service that starts need not wait for it."""
@@ -32,7 +31,8 @@ def prepare(
     pipeline: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PIPELINE]", help="Registered name or module:attribute; default: all."
+            metavar="[PIPELINE]",
+            help="Registered name or module:attribute; default: all available.",
         ),
     ] = None,
 ) -> None:
@@ -40,7 +40,7 @@ def prepare(
     clock = SystemClock()
     done: dict[str, object] = {}
     import_module(_COMPILED)
-    for reference in [pipeline] if pipeline is not None else list(registered()):
+    for reference in all_here(screen) if pipeline is None else [pipeline]:
         start = clock.now()
         loaded = pipeline_here(reference)
         if loaded.prepare is not None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
 
 PIPED_WIDTH = 100
+
+Document: TypeAlias = BaseModel | Mapping[str, object] | Sequence[Mapping[str, object]]
 
 
 def console(*, to_stderr: bool = False) -> Console:
@@ -37,7 +40,7 @@ class Screen:
         self.out = console()
         self.err = console(to_stderr=True)
 
-    def show(self, *parts: RenderableType, document: BaseModel | Mapping[str, object]) -> None:
+    def show(self, *parts: RenderableType, document: Document) -> None:
         """Print a result: its parts one below the other, or its document with `--json`."""
         if self.as_json:
             self.json(document)
@@ -45,7 +48,7 @@ class Screen:
         for part in parts:
             self.out.print(part)
 
-    def json(self, document: BaseModel | Mapping[str, object]) -> None:
+    def json(self, document: Document) -> None:
         """Print a JSON document."""
         tree = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
         sys.stdout.write(json.dumps(tree, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

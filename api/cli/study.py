@@ -10,17 +10,13 @@ import typer
 import yaml
 
 from api.cli.command import command
-from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.cli.study_dispatch import dispatch
 from api.cli.study_drift import drift
 from api.cli.study_ilp import ilp
 from api.cli.study_live_dispatch import live_dispatch
-from api.query_data import load_data
-from api.rendering import formats
+from api.cli.study_trace import stall, trace
 from api.rendering.live import Follow
-from api.schemas import DataSource
-from pipelines.dataset import LARGEST_DATASET
 from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.infrastructure_file import infrastructure_from_dict
@@ -34,8 +30,6 @@ from studies.planning_contestants import ADAPTERS
 from studies.planning_contestants import names as contestants
 from studies.planning_picture import pictures
 from studies.profiling_report import summary
-from studies.trace import TraceSummary, run
-from studies.trace_progress import TraceProgress
 
 _TENTHS = 10
 
@@ -44,6 +38,7 @@ def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
     command(made, "trace")(trace)
+    command(made, "stall")(stall)
     command(made, "ilp")(ilp)
     command(made, "dispatch")(dispatch)
     command(made, "live")(live_dispatch)
@@ -51,50 +46,6 @@ def group() -> typer.Typer:
     command(made, "planning")(planning)
     command(made, "drift")(drift)
     return made
-
-
-def trace(
-    screen: Screen,
-    pipeline: Annotated[
-        str, typer.Argument(metavar="PIPELINE", help="Registered name or module:attribute.")
-    ],
-    inputs: Annotated[
-        int, typer.Option("--inputs", help="Number of examples.", min=1, max=LARGEST_DATASET)
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the trace.")],
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the examples.", min=0)] = 0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a trace that is there.")
-    ] = False,
-) -> None:
-    """Measure every configuration on every example and write the trace.
-
-    A measurement that was cut off goes on where it was when it is started again.
-    """
-    loaded = pipeline_here(pipeline)
-    source = DataSource(examples=inputs, seed=seed)
-    dataset = load_data(source, loaded, base=Path.cwd())
-    with Follow(screen.err) as lines:
-
-        def show(progress: TraceProgress) -> None:
-            if not screen.as_json:
-                tenth = progress.measured * _TENTHS // progress.pairs
-                lines.update({pipeline: (str(tenth), _progress_line(progress))})
-
-        summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
-    document: dict[str, object] = {
-        "folder": str(summary.folder),
-        "configurations": summary.configurations,
-        "operators": summary.operators,
-        "inputs": summary.inputs,
-        "missing": summary.missing,
-        "causes": list(summary.causes),
-        "resumed": summary.resumed,
-        "spent_s": summary.spent_s,
-        "saved_s": summary.saved_s,
-        "elapsed_s": summary.elapsed_s,
-    }
-    screen.show(_summary(summary), document=document)
 
 
 def profiling(
@@ -164,6 +115,10 @@ def planning(
     ] = "easy,medium,hard",
     seeds: Annotated[int, typer.Option("--seeds", help="Per Pareto point.", min=1)] = 20,
     first_seed: Annotated[int, typer.Option("--first-seed", help="The first seed.", min=0)] = 0,
+    points: Annotated[
+        int | None,
+        typer.Option("--points", help="Most Pareto points, spread evenly; none: all.", min=2),
+    ] = None,
     infrastructure: Annotated[
         str | None, typer.Option("--infrastructure", help="Preset or file; none: one tier.")
     ] = None,
@@ -195,6 +150,7 @@ def planning(
         first_only=first_only,
         history=history,
         workers=workers,
+        points=points,
     )
     with Follow(screen.err) as lines:
 
@@ -224,29 +180,3 @@ def _infrastructure(named: str | None) -> Infrastructure:
         rule = f"must be a readable file or one of {', '.join(PRESETS)} ({error})"
         raise InvalidInput.of("infrastructure", rule, named) from error
     return infrastructure_from_dict(document)
-
-
-def _progress_line(progress: TraceProgress) -> str:
-    failed = f", {progress.failures} failed" if progress.failures else ""
-    return (
-        f"input {min(progress.inputs_done + 1, progress.inputs)} of {progress.inputs}, "
-        f"{progress.measured} of {progress.pairs} measurements{failed}, "
-        f"{formats.seconds(progress.elapsed_s)} so far, {formats.seconds(progress.left_s)} left"
-    )
-
-
-def _summary(summary: TraceSummary) -> str:
-    lines = [
-        f"trace of {summary.configurations} configurations on {summary.inputs} inputs: "
-        f"{summary.folder}",
-        f"  {formats.seconds(summary.spent_s)} of operators run, "
-        f"{formats.seconds(summary.saved_s)} saved by shared prefixes, "
-        f"{formats.seconds(summary.elapsed_s)} in all",
-    ]
-    if summary.resumed:
-        lines.append(f"  {summary.resumed} inputs taken over from an earlier run")
-    if summary.missing:
-        lines.append(
-            f"  {summary.missing} measurements without a score: {'; '.join(summary.causes)}"
-        )
-    return "\n".join(lines)

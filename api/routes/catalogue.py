@@ -17,16 +17,17 @@ from api.schemas import (
     pipeline_view,
     to_links,
 )
+from pipelines.registry import listed
 
 router = APIRouter(tags=["catalogue"])
 
 
 @router.get("/v1/pipelines")
 def pipelines(service: ServiceOf) -> PipelineList:
-    """Give the registered pipelines with their operators and knobs."""
+    """Give the registered pipelines with their operators and knobs, and what keeps one away."""
     catalogue = service.parts.catalogue
     return PipelineList(
-        items=[pipeline_view(catalogue.pipeline(name).graph) for name in catalogue.names]
+        items=[pipeline_view(one) for one in listed(catalogue.names, catalogue.pipeline)]
     )
 
 

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from api.schemas.base import Input, View
 from pipelines.configuration import ConfigurationSpace
-from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.operators import KnobValue, Scaling
+from pipelines.operators import KnobValue, OperatorSpec, Scaling
+from pipelines.registry import Listed
 
 _BYTES_PER_MBIT = 1e6 / 8
 
@@ -39,19 +39,32 @@ class OperatorView(View):
     """How its latency answers to a share of a machine."""
 
 
+class MissingView(View):
+    """Something that a pipeline needs and this machine lacks."""
+
+    name: str
+    """What it is; of a pipeline that cannot be loaded, why."""
+    install: str
+    """How to get it; empty when there is no way to."""
+
+
 class PipelineView(View):
     """A registered pipeline."""
 
     name: str
     """What a query calls it."""
+    available: bool
+    """Whether it can run here."""
+    missing: list[MissingView]
+    """Why not."""
     metric: str
     """What its score means."""
     unit: str
     """Unit of the score."""
     configurations: int
-    """Size of its configuration space."""
+    """Size of its configuration space; 0: it cannot be loaded."""
     operators: list[OperatorView]
-    """In topological order."""
+    """In topological order; none: it cannot be loaded."""
 
 
 class PipelineList(View):
@@ -144,26 +157,29 @@ class InfrastructureView(View):
     """Between the tiers."""
 
 
-def pipeline_view(graph: PipelineGraph) -> PipelineView:
-    """Give a pipeline as the service shows it."""
-    operators = [
-        OperatorView(
-            name=operator.name,
-            after=list(operator.after),
-            knobs=[
-                KnobView(name=k.name, values=list(k.values), ordered=bool(k.ordered))
-                for k in operator.knobs
-            ],
-            scaling=operator.scaling,
-        )
-        for operator in graph.operators
-    ]
+def pipeline_view(listed: Listed) -> PipelineView:
+    """Give a pipeline as it is listed."""
+    graph = None if listed.pipeline is None else listed.pipeline.graph
     return PipelineView(
-        name=graph.name,
-        metric=graph.metric,
-        unit=graph.unit,
-        configurations=ConfigurationSpace(graph).size,
-        operators=operators,
+        name=listed.name,
+        available=not listed.missing,
+        missing=[MissingView(name=need.name, install=need.install) for need in listed.missing],
+        metric="" if graph is None else graph.metric,
+        unit="" if graph is None else graph.unit,
+        configurations=0 if graph is None else ConfigurationSpace(graph).size,
+        operators=[] if graph is None else [_operator_view(spec) for spec in graph.operators],
+    )
+
+
+def _operator_view(operator: OperatorSpec) -> OperatorView:
+    return OperatorView(
+        name=operator.name,
+        after=list(operator.after),
+        knobs=[
+            KnobView(name=k.name, values=list(k.values), ordered=bool(k.ordered))
+            for k in operator.knobs
+        ],
+        scaling=operator.scaling,
     )
 
 

@@ -34,7 +34,8 @@ def offered(catalogue: Catalogue, name: str) -> Pipeline:
     """Give a pipeline that a client names, with examples of its own.
 
     Raises:
-        InvalidInput: If none has that name, or it brings no examples.
+        InvalidInput: If none has that name, it brings no examples, or this machine lacks what it
+            needs.
     """
     if name not in catalogue.names:  # never a `module:attribute`: that would run a client's code
         known = ", ".join(catalogue.names) or "none is"
@@ -42,4 +43,5 @@ def offered(catalogue: Catalogue, name: str) -> Pipeline:
     pipeline = catalogue.pipeline(name)
     if pipeline.examples is None:
         raise InvalidInput.of("pipeline", "must bring examples to be planned by a service", name)
+    pipeline.require_available()
     return pipeline

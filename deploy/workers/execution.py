@@ -57,7 +57,7 @@ class Execution:
         configuration: Of the pipeline.
         pace: Share and speed to keep to.
         clock: For the seconds.
-        cpu_seconds: CPU time of the calling thread so far.
+        cpu_seconds: CPU time so far of the calling thread and of the programs it called.
     """
 
     pipeline: Pipeline

@@ -25,7 +25,7 @@ from deploy.queue_figures import QueueFigures
 from pipelines.clock import ManualClock
 from pipelines.configuration import Configuration
 from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput, Unavailable
+from pipelines.errors import CircinusError, InvalidInput, Unavailable
 from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.operators import Knob, Operator, OperatorSpec
 from pipelines.operators import Settings as KnobSettings
@@ -67,7 +67,7 @@ SPEC: dict[str, object] = {
 
 @dataclass
 class FakeCatalogue:
-    pipelines: dict[str, Pipeline] = field(
+    pipelines: dict[str, Pipeline | CircinusError] = field(
         default_factory=lambda: {"add": PIPELINE, "bare": WITHOUT_DATA}
     )
 
@@ -76,7 +76,10 @@ class FakeCatalogue:
         return tuple(sorted(self.pipelines))
 
     def pipeline(self, name: str) -> Pipeline:
-        return self.pipelines[name]
+        found = self.pipelines[name]
+        if isinstance(found, CircinusError):
+            raise found
+        return found
 
     def reference(self, name: str) -> str:
         return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,9 +22,19 @@ from api.store.store import Store
 from deploy.dispatcher import RequestResult
 from deploy.errors import TooManyRequests
 from deploy.instances import DesiredDeployment
+from pipelines.errors import InvalidInput
+from pipelines.needs import package
 from pipelines.payload import Payload
 from scheduler.problem_form import problem_from_dict
-from tests.api.fakes import SPEC, FakeDeployer, add_planned, parts, plan
+from tests.api.fakes import (
+    PIPELINE,
+    SPEC,
+    FakeCatalogue,
+    FakeDeployer,
+    add_planned,
+    parts,
+    plan,
+)
 
 LOOPBACK = "http://127.0.0.1:8350"
 Connect = Callable[..., TestClient]
@@ -363,6 +374,28 @@ def test_what_is_offered_is_listed(connect: Connect) -> None:
     assert names == ["add", "bare"]
     assert client.get("/v1/infrastructure").json()["name"] == "one"
     assert client.get("/v1/schedule").json()["assignments"] == []
+
+
+def test_a_pipeline_that_cannot_run_is_listed_with_the_reason_and_refused(
+    connect: Connect,
+) -> None:
+    client = connect()
+    catalogue = service_of(client).parts.catalogue
+    assert isinstance(catalogue, FakeCatalogue)
+    catalogue.pipelines["broken"] = InvalidInput.of("pipeline", "must be importable", "broken")
+    catalogue.pipelines["lacking"] = replace(PIPELINE, needs=(package("no_such", extra="x"),))
+
+    items = {item["name"]: item for item in client.get("/v1/pipelines").json()["items"]}
+    assert (items["add"]["available"], items["add"]["missing"]) == (True, [])
+    assert items["lacking"]["missing"] == [
+        {"name": "no_such", "install": "pip install 'circinus[x]'"}
+    ]
+    assert "must be importable" in items["broken"]["missing"][0]["name"]
+    assert items["broken"]["operators"] == []
+    for name, rule in (("lacking", "must be available here"), ("broken", "must be importable")):
+        problem = assert_problem(client.post("/v1/queries", json={**SPEC, "pipeline": name}), 422)
+        assert problem["errors"][0]["rule"].startswith(rule)
+    assert store_of(client).queries(limit=1) == ()
 
 
 def test_what_is_unforeseen_gets_an_incident_and_no_traceback(connect: Connect) -> None:

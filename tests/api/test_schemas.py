@@ -32,7 +32,9 @@ from pipelines.operators import Knob, OperatorSpec
 from pipelines.plan import Deployment, Plan
 from pipelines.presets import PRESETS
 from pipelines.query import PlanningLimits, Query
+from pipelines.registry import Listed
 from pipelines.slo import Estimate, Slo, SloState
+from tests.api.fakes import PIPELINE
 from tests.api.malformed import DOCUMENTS, Wrong, query
 
 SEMANTIC = {  # what only pipeline and infrastructure can tell
@@ -194,9 +196,9 @@ def test_a_plan_may_be_called_by_another_id() -> None:
 
 
 def test_a_pipeline_is_shown_with_the_size_of_its_space() -> None:
-    view = pipeline_view(GRAPH)
+    view = pipeline_view(Listed(name="add", pipeline=PIPELINE, missing=()))
     assert view.configurations == 2
-    assert [operator.after for operator in view.operators] == [[], ["a"]]
+    assert [knob.values for knob in view.operators[0].knobs] == [[0, 1]]
 
 
 @pytest.mark.parametrize("name", list(PRESETS))

@@ -4,7 +4,7 @@ from pipelines.dataset import Dataset
 from pipelines.errors import InvalidInput
 from pipelines.operators import Operator, OperatorSpec
 from pipelines.pipeline import Pipeline
-from pipelines.registry import load_pipeline, registered
+from pipelines.registry import listed, load_pipeline, registered
 
 TINY = Pipeline(
     name="tiny",
@@ -16,6 +16,14 @@ NOT_A_PIPELINE = 3
 
 def make_tiny() -> Pipeline:
     return TINY
+
+
+def raising() -> Pipeline:
+    raise KeyError("weights")
+
+
+def leaving() -> Pipeline:
+    raise SystemExit(3)
 
 
 @pytest.mark.parametrize("reference", ["nothing", "digit", ""])
@@ -32,6 +40,8 @@ def test_an_import_is_refused_unless_it_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
+        ("tests.pipelines.test_registry:raising", r"must be importable \(KeyError: 'weights'\)"),
+        ("tests.pipelines.test_registry:leaving", r"must be importable \(SystemExit: 3\)"),
         ("no.such.module:x", "must be importable"),
         ("tests.pipelines.test_registry:NOWHERE", "must be importable"),
         (":x", "must be importable"),
@@ -56,3 +66,15 @@ def test_the_default_pipeline_is_registered_and_brings_data() -> None:
 
     assert pipeline.examples is not None
     assert isinstance(pipeline.examples(2, 0), Dataset)
+
+
+def test_a_pipeline_that_cannot_be_loaded_is_listed_with_the_reason_beside_the_others() -> None:
+    def load(name: str) -> Pipeline:
+        reference = f"tests.pipelines.test_registry:{name}"
+        return load_pipeline(reference, allow_import=True)
+
+    broken, whole = listed(["raising", "TINY"], load)
+
+    assert broken.pipeline is None
+    assert "KeyError: 'weights'" in broken.missing[0].name
+    assert (whole.name, whole.pipeline, whole.missing) == ("TINY", TINY, ())

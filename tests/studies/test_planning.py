@@ -171,3 +171,17 @@ def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Pat
     assert [row.history for row in rows] == [0, 2] * (len(rows) // 2)
     assert all(row.found for row in rows)
     assert {cell.history for cell in summary(rows)} == {0, 2}
+
+
+def test_fewer_than_two_points_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="points must be >= 2, got 1"):
+        PlanningStudy(traces=(), strategies=("cmbo",), points=1)
+
+
+def test_fewer_points_keep_the_fastest_and_the_most_accurate_one(tmp_path: Path) -> None:
+    every = {row.accuracy_slo for row in run(_study(tmp_path), tmp_path / "all")}
+    some = [row.accuracy_slo for row in run(_study(tmp_path, points=3), tmp_path / "some")]
+    assert len(every) > 3
+    assert len(some) == 3
+    assert set(some) < every
+    assert {min(some), max(some)} == {min(every), max(every)}

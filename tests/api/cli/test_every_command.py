@@ -29,6 +29,7 @@ COMMANDS = (
     "undeploy",
     "schedule",
     "doctor",
+    "pipelines",
     "prepare",
     "calibrate",
     "study",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.api.cli.commands import NOWHERE, assert_refused, invoke
 from tests.api.malformed import Wrong
@@ -21,4 +24,56 @@ def test_doctor_tells_what_it_found() -> None:
 
 def test_preparing_an_unknown_pipeline_ends_in_2() -> None:
     result = invoke("prepare", "cats")
+    assert_refused(result, Wrong("", None, "pipeline", "must be registered", "cats"))
+
+
+@pytest.fixture
+def with_a_broken_pipeline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed beside the others, as a package of somebody else's would be."""
+    installed = folder / "broken_pipelines-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken-pipelines\nVersion: 1\n"
+    )
+    (installed / "entry_points.txt").write_text(
+        "[circinus.pipelines]\nbroken = my_pipelines:broken\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.usefixtures("with_a_broken_pipeline")
+def test_a_pipeline_that_raises_is_listed_with_its_reason_beside_the_others() -> None:
+    result = invoke("pipelines", "--json")
+    assert result.exit_code == 0, result.output
+    found = {one["name"]: one for one in json.loads(result.stdout)}
+    assert set(found) >= {"broken", "digits", "ocr", "retrieval", "speech", "tracking"}
+    assert found["digits"]["available"] is True
+    assert found["digits"]["missing"] == []
+    assert found["broken"]["available"] is False
+    assert "RuntimeError: no weights" in found["broken"]["missing"][0]["name"]
+
+
+@pytest.mark.usefixtures("with_a_broken_pipeline")
+def test_doctor_notes_a_pipeline_that_raises_and_is_ready_all_the_same() -> None:
+    result = invoke("doctor", "--json", "--url", NOWHERE)
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["pipeline broken"]["state"] == "note"
+    assert "no weights" in checks["pipeline broken"]["detail"]
+
+
+def test_pipelines_are_listed_with_operators_knobs_and_configurations() -> None:
+    text = " ".join(invoke("pipelines").stdout.split())
+    assert "sampler (stride, scale) >" in text
+    assert "2016" in text
+
+
+def test_a_pipeline_is_shown_with_the_values_of_its_knobs() -> None:
+    result = invoke("pipelines", "show", "digits")
+    assert "digits: fraction of digits read, 2016 configurations" in result.stdout
+    assert "tree, logreg, knn, svm, rf100, mlp, cnn" in result.stdout
+    assert "available here" in result.stdout
+
+
+def test_an_unknown_pipeline_cannot_be_shown() -> None:
+    result = invoke("pipelines", "show", "cats")
     assert_refused(result, Wrong("", None, "pipeline", "must be registered", "cats"))

@@ -1,0 +1,43 @@
+"""External programs that operators call: the only home of `subprocess` among the algorithms.
+
+The one rule: a program ends within its time-out, by itself or killed, and says why it failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from pipelines.errors import CircinusError
+
+_LONGEST_COMPLAINT = 200
+
+
+class ProgramFailed(CircinusError):
+    """A program is missing, took too long or ended with an error."""
+
+
+def output_of(command: Sequence[str], *, given: bytes = b"", timeout_s: float) -> bytes:
+    """Give what a program writes to its standard output.
+
+    Args:
+        command: Program and arguments; no shell reads them.
+        given: Its standard input.
+        timeout_s: Seconds after which it is killed, `> 0`.
+
+    Raises:
+        ProgramFailed: If it cannot be started, takes longer, or ends with another code than 0.
+    """
+    program = command[0]
+    try:
+        done = subprocess.run(
+            command, input=given, capture_output=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProgramFailed(f"{program} took longer than {timeout_s:g} s") from error
+    except OSError as error:
+        raise ProgramFailed(f"{program} cannot be started ({error.strerror})") from error
+    if done.returncode != 0:
+        complaint = done.stderr.decode(errors="replace").strip()[-_LONGEST_COMPLAINT:]
+        raise ProgramFailed(f"{program} ended with code {done.returncode}: {complaint}")
+    return done.stdout

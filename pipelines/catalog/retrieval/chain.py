@@ -1,0 +1,117 @@
+"""The chain, in LangChain's words.
+
+One rule: this file knows LangChain and no algorithm. It is imported when the pipeline is made, as
+LangChain takes a second to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from langchain_core.runnables import (
+    ConfigurableField,
+    Runnable,
+    RunnableConfig,
+    RunnableSerializable,
+)
+
+from pipelines.catalog.retrieval.chunking import chunked
+from pipelines.catalog.retrieval.reading import READERS
+from pipelines.catalog.retrieval.requests import Request, checked_request
+from pipelines.catalog.retrieval.reranking import RERANKERS
+from pipelines.catalog.retrieval.retrieving import RETRIEVERS, retrieved
+from pipelines.payload import Payload
+
+Step = RunnableSerializable[Payload, Payload]
+
+
+class Chunker(Step):
+    """Cuts documents into passages of `size` sentences, under the title if `titled`."""
+
+    size: int = 3
+    titled: bool = False
+
+    def invoke(
+        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
+    ) -> Payload:
+        """Give the question with the passages."""
+        request = checked_request(input, "documents")
+        passages = tuple(chunked(request.texts, self.size, titled=self.titled))
+        return Request(question=request.question, texts=passages).payload()
+
+
+class Retriever(Step):
+    """Finds the `k` passages that fit best by one method."""
+
+    method: str
+    k: int = 3
+
+    def invoke(
+        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
+    ) -> Payload:
+        """Give the question with the passages found, best first."""
+        request = checked_request(input, "passages")
+        found = retrieved(request.question, request.texts, RETRIEVERS[self.method], self.k)
+        return Request(question=request.question, texts=tuple(found)).payload()
+
+
+class Reranker(Step):
+    """Puts passages in a better order by one method."""
+
+    method: str
+
+    def invoke(
+        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
+    ) -> Payload:
+        """Give the question with the best passages, best first."""
+        request = checked_request(input, "passages")
+        best = RERANKERS[self.method](request.question, request.texts)
+        return Request(question=request.question, texts=tuple(best)).payload()
+
+
+class Reader(Step):
+    """Answers by one method."""
+
+    method: str
+
+    def invoke(
+        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
+    ) -> Payload:
+        """Give the answer, a text."""
+        request = checked_request(input, "passages")
+        return READERS[self.method](request.question, request.texts)
+
+
+def chain() -> Runnable[Payload, Payload]:
+    """Give the chain with its choices.
+
+    Their ids are `size` and `titled`, `k` and `retrieval`, `reranking`, `reading`.
+    """
+    chunker = Chunker().configurable_fields(
+        size=ConfigurableField(id="size"), titled=ConfigurableField(id="titled")
+    )
+    return (
+        _named("chunker", chunker)
+        | _named("retriever", _choice("retrieval", RETRIEVERS, _retriever))
+        | _named("reranker", _choice("reranking", RERANKERS, lambda name: Reranker(method=name)))
+        | _named("reader", _choice("reading", READERS, lambda name: Reader(method=name)))
+    )
+
+
+def _retriever(method: str) -> Step:
+    return Retriever(method=method).configurable_fields(k=ConfigurableField(id="k"))
+
+
+def _choice(id_: str, methods: Iterable[str], made: Callable[[str], Step]) -> Step:
+    """Give a step with one alternative for each method, the first by default."""
+    default, *others = methods
+    alternatives: dict[str, Any] = {name: made(name) for name in others}  # told by `**`
+    return made(default).configurable_alternatives(
+        ConfigurableField(id=id_), default_key=default, **alternatives
+    )
+
+
+def _named(name: str, step: Step) -> Step:
+    # What configures a step does not take over its name, and operators are called by it.
+    return step.model_copy(update={"name": name})

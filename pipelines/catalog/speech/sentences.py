@@ -1,0 +1,83 @@
+"""What people say to the house: commands of a grammar, and free sentences about the same things.
+
+One rule: a sentence is in one place only, the language model's text or one part of what examples
+say. Which one is drawn once, so that each of them has all forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+Form = tuple[str, ...]
+"""Slots in order, each its alternatives parted by `|`."""
+
+_ROOM = "kitchen|bedroom|bathroom|hallway|garage|office|attic|basement"
+_DEVICE = "light|lamp|fan|heater|radio|television"
+_NAME = "mary|john|peter|susan|robert|helen|david|linda"
+_NUMBER = "ten|fifteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_HOUR = "two|three|four|five|seven|eight|nine|eleven"
+
+COMMANDS: tuple[Form, ...] = (
+    ("turn|switch", "on|off", "the", _DEVICE, "in the", _ROOM),
+    ("set the", "light|volume|fan", "in the", _ROOM, "to", _NUMBER, "percent"),
+    ("call|text|remind", _NAME, "at", _HOUR, "in the", "morning|evening"),
+    ("play", "some|more", "jazz|rock|folk|dance|piano", "music in the", _ROOM),
+    ("open|close|lock", "the", "door|window|blinds|cupboard", "in the", _ROOM),
+    ("start a timer for", _NUMBER, "minutes|seconds"),
+)
+FREE: tuple[Form, ...] = (
+    ("i think|maybe|she said", "the", _DEVICE, "in the", _ROOM, "is", "broken|too loud|still on"),
+    (_NAME, "will", "be home|go to bed|play the piano", "at", _HOUR, "in the", "morning|evening"),
+    ("why is it so", "cold|dark|hot|quiet", "in the", _ROOM, "this", "morning|evening"),
+    ("how many", "minutes|seconds", "are left", "on the timer|until dinner", "in the", _ROOM),
+    (_NAME, "left the", "door|window|cupboard|blinds", "open in the", _ROOM),
+    ("did", _NAME, "hear the", "radio|television|music", "in the", _ROOM),
+)
+
+_SHARE_OF_MODEL = 4
+"""One sentence in so many is text of the language model."""
+_SHUFFLED_BY_SEED = 5
+
+
+def grammar() -> str:
+    """The commands as a JSGF grammar."""
+    forms = (" ".join(f"({slot})" for slot in form) for form in COMMANDS)
+    return f"#JSGF V1.0; grammar house; public <command> = {' | '.join(forms)};"
+
+
+@cache
+def commands() -> tuple[str, ...]:
+    """All sentences of the grammar, each once."""
+    return _sentences(COMMANDS)
+
+
+@cache
+def spoken(forms: tuple[Form, ...]) -> Sequence[str]:
+    """The sentences that examples say, in a fixed shuffled order."""
+    return [text for at, text in enumerate(_shuffled(forms)) if at % _SHARE_OF_MODEL]
+
+
+def written() -> Sequence[str]:
+    """The sentences that only the language model is made of."""
+    return [*_shuffled(COMMANDS)[::_SHARE_OF_MODEL], *_shuffled(FREE)[::_SHARE_OF_MODEL]]
+
+
+def vocabulary() -> Sequence[str]:
+    """All words of the domain, in the order of the alphabet."""
+    slots = (slot for form in COMMANDS + FREE for slot in form)
+    return sorted({word for slot in slots for word in slot.replace("|", " ").split()})
+
+
+def _sentences(forms: tuple[Form, ...]) -> tuple[str, ...]:
+    slots = ((slot.split("|") for slot in form) for form in forms)
+    return tuple(" ".join(words) for form in slots for words in product(*form))
+
+
+def _shuffled(forms: tuple[Form, ...]) -> Sequence[str]:
+    sentences = _sentences(forms)
+    rng = np.random.Generator(np.random.PCG64(_SHUFFLED_BY_SEED))
+    return [sentences[at] for at in rng.permutation(len(sentences))]

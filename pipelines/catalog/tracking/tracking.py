@@ -1,0 +1,157 @@
+"""Operator `tracker`: which boxes of different frames are the same object.
+
+One rule: frame after frame, boxes are paired with the tracks alive; a box without a track starts
+one, a track without a box waits for some frames. The three methods differ in where they expect a
+track and in what they call alike.
+
+    iou   where it was last; the IoU, greedily (Bochinski et al. 2017)
+    sort  where a Kalman filter says; the IoU, by least total cost (Bewley et al. 2016)
+    app   the same; half generalised IoU, half grey histogram, so that what jumped farther than
+          its size, or was hidden for long, is found again by its look (as Wojke et al. 2017 do)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from pipelines.catalog.tracking.handed_over import BoxArray, Detections, FloatArray
+from pipelines.catalog.tracking.kalman import Motion, centred, cornered, motion_of
+from pipelines.catalog.tracking.overlap import generalised_iou, iou
+from pipelines.catalog.tracking.pairing import Pairs, best_pairs, greedy_pairs
+from pipelines.errors import InvalidInput
+
+FEWEST_SIGHTS, SHORTEST = 3, 8
+"""A track must have been seen in so many searched frames, and in a span of so many frames of the
+clip if it was seen in all: others are taken for noise."""
+FADING = 0.8
+"""Weight of the earlier look of a track against the one just seen."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """One object so far: when and where it was seen, where it is expected, its look."""
+
+    times: list[int]
+    boxes: list[FloatArray]
+    motion: Motion
+    look: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Method:
+    """What makes a tracker.
+
+    Attributes:
+        patience: Frames of the clip after which a track that is not seen ends.
+        expected: Where a track is at a time.
+        costs: Costs, in [0, 1], of pairing expected with seen boxes, by their looks too.
+        pairs: Chooses pairs, none dearer than `limit`.
+    """
+
+    patience: int
+    expected: Callable[[_Track, int], FloatArray]
+    costs: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
+    pairs: Callable[[FloatArray, float], Pairs]
+    limit: float
+
+
+def tracked(detections: Detections, *, method: str) -> BoxArray:  # (n, 6)
+    """Rows of frame, identity, x, y, w, h for all frames of the clip, by one of `METHODS`."""
+    if method not in METHODS:
+        raise InvalidInput.of("method", f"must be one of {', '.join(METHODS)}", method)
+    tracks = _followed(detections, METHODS[method])
+    fewest = max(FEWEST_SIGHTS, SHORTEST // detections.stride)
+    lasting = [track for track in tracks if len(track.times) >= fewest]
+    rows = [_between(track, identity, detections) for identity, track in enumerate(lasting)]
+    return np.concatenate([np.empty((0, 6), dtype=np.int16), *rows])
+
+
+def _followed(detections: Detections, method: _Method) -> list[_Track]:
+    tracks: list[_Track] = []
+    for time in range(0, detections.length, detections.stride):
+        here = detections.boxes[:, 0] == time
+        boxes = detections.boxes[here, 1:].astype(np.float64)
+        looks = detections.looks[here].astype(np.float64)
+        oldest = time - max(method.patience, detections.stride)
+        alive = [track for track in tracks if track.times[-1] >= oldest]
+        pairs = _paired(alive, boxes, looks, time, method)
+        for row, column in pairs:
+            _see(alive[row], time, boxes[column], looks[column])
+        known = {column for _, column in pairs}
+        new = [column for column in range(len(boxes)) if column not in known]
+        tracks += [_started(time, boxes[column], looks[column]) for column in new]
+    return tracks
+
+
+def _paired(
+    alive: Sequence[_Track], boxes: FloatArray, looks: FloatArray, time: int, method: _Method
+) -> Pairs:
+    if not alive or not len(boxes):
+        return []
+    expected = np.stack([method.expected(track, time) for track in alive])
+    remembered = np.stack([track.look for track in alive])
+    return method.pairs(method.costs(expected, boxes, remembered, looks), method.limit)
+
+
+def _started(time: int, box: FloatArray, look: FloatArray) -> _Track:
+    return _Track(times=[time], boxes=[box], motion=motion_of(box), look=look)
+
+
+def _see(track: _Track, time: int, box: FloatArray, look: FloatArray) -> None:
+    track.motion = track.motion.after(time - track.times[-1]).seen(centred(box))
+    track.look = FADING * track.look + (1 - FADING) * look
+    track.times.append(time)
+    track.boxes.append(box)
+
+
+def _between(track: _Track, identity: int, detections: Detections) -> BoxArray:
+    """Its rows, straight on between sights; what is there at the last search stays to the end."""
+    ends = track.times[-1] + detections.stride >= detections.length
+    times = np.arange(track.times[0], detections.length if ends else track.times[-1] + 1)
+    columns = [np.interp(times, track.times, values) for values in np.stack(track.boxes, axis=1)]
+    rows = np.stack([times, np.full(len(times), identity), *columns], axis=1)
+    return np.asarray(np.rint(rows), dtype=np.int16)
+
+
+def _where_it_was(track: _Track, time: int) -> FloatArray:
+    return track.boxes[-1]
+
+
+def _where_it_moves(track: _Track, time: int) -> FloatArray:
+    return cornered(track.motion.after(time - track.times[-1]).x)
+
+
+def _apart(
+    expected: FloatArray, boxes: FloatArray, remembered: FloatArray, looks: FloatArray
+) -> FloatArray:
+    return np.asarray(1 - iou(expected, boxes))
+
+
+def _apart_or_unlike(
+    expected: FloatArray, boxes: FloatArray, remembered: FloatArray, looks: FloatArray
+) -> FloatArray:
+    unlike = np.abs(remembered[:, None] - looks[None]).sum(axis=2) / 510  # histograms sum to 255
+    return np.asarray((1 - generalised_iou(expected, boxes)) / 4 + unlike / 2)
+
+
+METHODS: Mapping[str, _Method] = MappingProxyType(
+    {
+        "iou": _Method(
+            patience=2, expected=_where_it_was, costs=_apart, pairs=greedy_pairs, limit=0.8
+        ),
+        "sort": _Method(
+            patience=8, expected=_where_it_moves, costs=_apart, pairs=best_pairs, limit=0.85
+        ),
+        "app": _Method(
+            patience=16,
+            expected=_where_it_moves,
+            costs=_apart_or_unlike,
+            pairs=best_pairs,
+            limit=0.5,
+        ),
+    }
+)
