@@ -30,6 +30,7 @@ class Tier:
         emulated: Whether the speed is put on by waiting instead of being the machine's own.
         call_s: Seconds that calling an instance here costs it besides its operators, on the
             reference machine with all of it, `>= 0`: receiving, decoding, answering.
+        call_s_per_byte: The same for each byte that a call hands over: copying, `>= 0`.
         calibration: Speed factors measured per class of operators; None: not measured.
     """
 
@@ -40,6 +41,7 @@ class Tier:
     dedicated: bool = False
     emulated: bool = False
     call_s: float = 0.0
+    call_s_per_byte: float = 0.0
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +51,7 @@ class Tier:
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
+        checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
 
     def speed_of(self, operator_class: str) -> float:
         """Give the speed factor for a class of operators: measured, or the tier's own."""

@@ -30,6 +30,7 @@ _TIER = {
     "dedicated": bool,
     "emulated": bool,
     "call_s": float,
+    "call_s_per_byte": float,
     "calibration": dict,
 }
 _CALIBRATION = {"date": str, "share": float, "tier_factor": float, "speeds": dict}

@@ -8,6 +8,7 @@
 | v | speed factor of an operator's tier for its class | (P, O) |
 | r | share of a machine that an operator has | (P, O) |
 | h | seconds that calling an instance of a tier costs it, on the reference machine | per tier |
+| g | the same for each byte that a call hands over | per tier |
 
 A request takes the longest path through the DAG: every operator starts when the
 outputs of all its parents have arrived and takes `t / v` at share 1. A transfer
@@ -108,10 +109,11 @@ def busy_seconds(
         [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
     )
     busy = (stretch / speed)[:, :, None] * work.operator_s
-    call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
-    if call_s.any():
-        own = np.array([tier.speed_factor for tier in infrastructure.tiers])[placement]
-        busy += (_enters(graph, placement) * call_s / (own * shares))[:, :, None]
+    tiers = infrastructure.tiers
+    if any(tier.call_s or tier.call_s_per_byte for tier in tiers):
+        own = np.array([tier.speed_factor for tier in tiers])[placement]
+        called = _call_seconds(graph, infrastructure, work, placement)
+        busy += called / (own * shares)[:, :, None]
     return np.asarray(busy)
 
 
@@ -127,15 +129,24 @@ def speeds_at(
     return np.asarray(speeds[np.arange(len(speeds)), placement])
 
 
-def _enters(graph: PipelineGraph, placement: TierArray) -> npt.NDArray[np.bool_]:  # (P, O)
-    """Give which operators a request reaches from outside their tier."""
-    columns = [
-        (placement[:, list(parents)] != placement[:, [o]]).any(axis=1)
-        if parents
-        else np.ones(len(placement), dtype=np.bool_)
-        for o, parents in enumerate(graph.parents)
-    ]
-    return np.stack(columns, axis=1)
+def _call_seconds(
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    work: Work,
+    placement: TierArray,  # (P, O)
+) -> FloatArray:  # (P, O, n)
+    """Give what calls take where a request enters a tier, at speed and share 1."""
+    call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
+    s_per_byte = np.array([tier.call_s_per_byte for tier in infrastructure.tiers])[placement]
+    seconds = np.empty((*placement.shape, len(work.input_bytes)))
+    for o, parents in enumerate(graph.parents):
+        if not parents:
+            enters, handed = np.ones(len(placement), dtype=np.bool_), work.input_bytes[None, :]
+        else:
+            away = placement[:, list(parents)] != placement[:, [o]]  # (P, parents)
+            enters, handed = away.any(axis=1), away @ work.output_bytes[list(parents)]
+        seconds[:, o] = (enters * call_s[:, o])[:, None] + s_per_byte[:, [o]] * handed
+    return seconds
 
 
 def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:

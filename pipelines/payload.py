@@ -69,8 +69,7 @@ def encode(payload: Payload) -> bytes:
     """
     parts: list[bytes | npt.NDArray[np.generic]] = []
     header = _to_text(_to_json(payload, parts, 0))
-    blobs = [p.tobytes() if isinstance(p, np.ndarray) else p for p in parts]
-    return b"".join([_HEADER.pack(len(header)), header, *blobs])
+    return b"".join([_HEADER.pack(len(header)), header, *map(_buffer, parts)])
 
 
 def decode(data: bytes) -> Payload:
@@ -96,6 +95,13 @@ def decode(data: bytes) -> Payload:
 def content_hash(payload: Payload) -> str:
     """Give a hash of the content: equal for equal payloads, in every process."""
     return blake2b(encode(payload), digest_size=16).hexdigest()
+
+
+def _buffer(part: bytes | npt.NDArray[np.generic]) -> bytes | memoryview:
+    """Give what `join` copies from: a clip of megabytes is copied once."""
+    if isinstance(part, bytes):
+        return part
+    return part.reshape(-1).view(np.uint8).data if part.nbytes else b""
 
 
 def _to_text(tree: object) -> bytes:
@@ -159,11 +165,11 @@ class _Reader:
         self.data = data
         self.position = position
 
-    def take(self, size: int) -> bytes:
+    def take(self, size: int) -> memoryview:
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise ValueError(f"a part of {size} bytes is torn")
-        part = self.data[self.position : end]
+        part = memoryview(self.data)[self.position : end]
         self.position = end
         return part
 
@@ -186,12 +192,12 @@ def _read_array(shape_and_type: list[object], reader: _Reader) -> Payload:
     dtype = np.dtype(str(text))
     if dtype.kind not in _PLAIN_KINDS or not isinstance(shape, list):
         raise ValueError(f"arrays of {text} are refused")
-    data = reader.take(prod(shape) * dtype.itemsize)
-    return np.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    data = bytearray(reader.take(prod(shape) * dtype.itemsize))  # owned, so that it can be written
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
 _MARKS: dict[str, Callable[..., Payload]] = {
-    "$bytes": lambda size, reader: reader.take(size),
+    "$bytes": lambda size, reader: bytes(reader.take(size)),
     "$array": _read_array,
     "$dict": lambda items, reader: {str(k): _from_json(v, reader) for k, v in items},
 }

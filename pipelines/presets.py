@@ -43,9 +43,11 @@ _FOUR_TIER = Infrastructure(
         Link(between=("mec", "cloud"), bandwidth_bytes_per_s=_WAN, delay_s=0.01),
     ),
 )
-# What a call of a local worker costs it on two shared cores with 86 kB of input: between 1 and
-# 2 ms of CPU. Waiting stretches operators, not calls, so a slow tier is charged less for one.
-_CALL_S = 0.0015
+# What a call of a local worker costs on two shared cores: 1 to 2 ms with 86 kB of input, 30 to 50
+# with 6 MB, which are copied several times on their way. Waiting stretches operators, not calls,
+# so a slow tier is charged less for one.
+_CALL_S = 0.001
+_CALL_S_PER_BYTE = 6e-9
 _LOCAL = Infrastructure(
     name="local",
     tiers=(
@@ -56,6 +58,7 @@ _LOCAL = Infrastructure(
             dedicated=True,
             emulated=True,
             call_s=_CALL_S * 0.25,
+            call_s_per_byte=_CALL_S_PER_BYTE * 0.25,
         ),
         Tier(
             name="edge",
@@ -64,8 +67,16 @@ _LOCAL = Infrastructure(
             speed_factor=0.5,
             emulated=True,
             call_s=_CALL_S * 0.5,
+            call_s_per_byte=_CALL_S_PER_BYTE * 0.5,
         ),
-        Tier(name="cloud", machines=2, price_usd_per_hour=0.4, speed_factor=1.0, call_s=_CALL_S),
+        Tier(
+            name="cloud",
+            machines=2,
+            price_usd_per_hour=0.4,
+            speed_factor=1.0,
+            call_s=_CALL_S,
+            call_s_per_byte=_CALL_S_PER_BYTE,
+        ),
     ),
     links=(
         Link(

@@ -134,7 +134,8 @@ def parts_of(
         plan: What is deployed.
     """
     free = _without_links(infrastructure)
-    bare = replace(free, tiers=tuple(replace(tier, call_s=0.0) for tier in free.tiers))
+    uncalled = [replace(tier, call_s=0.0, call_s_per_byte=0.0) for tier in free.tiers]
+    bare = replace(free, tiers=tuple(uncalled))
     placement, shares = deployment_arrays(graph, infrastructure, plan.deployment)
     busy = busy_seconds(graph, bare, work, placement, shares)[0].mean(axis=1)  # (O,)
     tier_s = dict.fromkeys(plan.deployment.tiers, 0.0)

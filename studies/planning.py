@@ -79,6 +79,8 @@ class PlanningStudy:
         seeds: Per Pareto point.
         points: Most Pareto points per level, spread evenly from the fastest to the most accurate
             one, `>= 2`; None: all.
+        configurations: Most that a run may measure, `>= 1`; None: any number. For competitors
+            whose proposals take seconds; a run that ends so without a plan counts its budget.
         first_seed: The first of them, `>= 0`.
         infrastructure: Where plans may run.
         budget_s: Profiling seconds of a run, `> 0`.
@@ -102,6 +104,7 @@ class PlanningStudy:
     history: int = 0
     workers: int = 1
     points: int | None = None
+    configurations: int | None = None
 
     def __post_init__(self) -> None:
         if self.points is not None:
@@ -195,7 +198,7 @@ def one_run(
         pipeline=truth.trace.graph.name,
         slo=goal.slo,
         seed=seed,
-        limits=PlanningLimits(profiling_s=study.budget_s),
+        limits=PlanningLimits(profiling_s=study.budget_s, configurations=study.configurations),
     )
     settings = SearchSettings(
         strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), stopwatch, times),

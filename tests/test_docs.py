@@ -44,6 +44,8 @@ def walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 
     if not hasattr(command, "list_commands"):
         yield name, command
         return
+    if command.invoke_without_command:  # a group that is a command, too
+        yield name, command
     for child in command.list_commands(None):
         yield from walk(f"{name} {child}", command.get_command(None, child))
 
@@ -171,3 +173,37 @@ def test_make_help_lists_every_target() -> None:
     described = re.findall(r"^## ([a-z-]+): ", makefile, re.MULTILINE)
 
     assert sorted(described) == sorted(phony.split())
+
+
+# --- The built-in pipelines ----------------------------------------------------------
+
+BUILT_IN = ("digits", "ocr", "retrieval", "speech", "tracking")
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_pipeline_has_a_query_in_the_examples(name: str) -> None:
+    from api.query_file import read_query
+    from api.schemas.query import to_query
+    from pipelines.fitting import fitted
+    from pipelines.presets import PRESETS
+    from pipelines.registry import load_pipeline
+
+    request = read_query(ROOT / "examples" / f"{name}.yaml")
+    assert request.pipeline == name
+    assert fitted(to_query(request), load_pipeline(name).graph, PRESETS["local"])
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_the_page_of_the_pipelines_tells_every_knob_with_its_values(name: str) -> None:
+    from pipelines.configuration import ConfigurationSpace
+    from pipelines.registry import load_pipeline
+
+    graph = load_pipeline(name).graph
+    (section,) = re.findall(
+        rf"^## {name}\n(.*?)(?=^## |\Z)", read("docs/pipelines.md"), re.MULTILINE | re.DOTALL
+    )
+    for slot in graph.slots:
+        values = ", ".join(f"{value}" for value in slot.knob.values)
+        assert f"| {slot.operator} | {slot.knob.name} | {values} |" in section
+    assert f"{ConfigurationSpace(graph).size:,} configurations" in section
+    assert f"](pipelines-{name}.svg)" in section

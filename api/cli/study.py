@@ -119,6 +119,10 @@ def planning(
         int | None,
         typer.Option("--points", help="Most Pareto points, spread evenly; none: all.", min=2),
     ] = None,
+    configurations: Annotated[
+        int | None,
+        typer.Option("--configurations", help="Most of a run; none: any number.", min=1),
+    ] = None,
     infrastructure: Annotated[
         str | None, typer.Option("--infrastructure", help="Preset or file; none: one tier.")
     ] = None,
@@ -151,6 +155,7 @@ def planning(
         history=history,
         workers=workers,
         points=points,
+        configurations=configurations,
     )
     with Follow(screen.err) as lines:
 

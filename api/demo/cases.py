@@ -68,8 +68,13 @@ def demo_infrastructure() -> Infrastructure:
     local = PRESETS["local"]
     device = local.tiers[0]
     # Waiting slows operators down, not the calls of an instance: those take as long as before.
-    call_s = device.call_s * _DEVICE_SPEED / device.speed_factor
-    device = replace(device, speed_factor=_DEVICE_SPEED, call_s=call_s)
+    slower = _DEVICE_SPEED / device.speed_factor
+    device = replace(
+        device,
+        speed_factor=_DEVICE_SPEED,
+        call_s=device.call_s * slower,
+        call_s_per_byte=device.call_s_per_byte * slower,
+    )
     return replace(local, name="demo", tiers=(device, *local.tiers[1:]))
 
 

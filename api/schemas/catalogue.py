@@ -102,6 +102,8 @@ class TierView(View):
     """Whether the speed is put on by waiting."""
     call_s: float
     """Seconds that calling an instance there costs it, on the reference machine."""
+    call_s_per_byte: float = 0.0
+    """The same for each byte handed over."""
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
 
@@ -219,6 +221,7 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
                 price_usd_per_hour=tier.price_usd_per_hour,
                 speed_factor=tier.speed_factor,
                 call_s=tier.call_s,
+                call_s_per_byte=tier.call_s_per_byte,
                 dedicated=tier.dedicated,
                 emulated=tier.emulated,
                 calibration=_calibration_view(tier),

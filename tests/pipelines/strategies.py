@@ -43,6 +43,7 @@ def infrastructures(draw: st.DrawFn, *, most: int = 3) -> Infrastructure:
                 price_usd_per_hour=draw(number),
                 speed_factor=draw(number),
                 call_s=draw(st.sampled_from([0.0, 0.01])),
+                call_s_per_byte=draw(st.sampled_from([0.0, 1e-3])),
             )
             for i in range(count)
         ),

@@ -36,7 +36,12 @@ def _brute_force(
         for o in path:
             tier = infra.tiers[tiers[o]]
             if not graph.parents[o] or any(tiers[p] != tiers[o] for p in graph.parents[o]):
-                total += tier.call_s / tier.speed_factor / shares[o]
+                handed = [
+                    work.output_bytes[p, n] for p in graph.parents[o] if tiers[p] != tiers[o]
+                ]
+                handed = handed if graph.parents[o] else [work.input_bytes[n]]
+                called = tier.call_s + tier.call_s_per_byte * sum(handed)
+                total += called / tier.speed_factor / shares[o]
             stretch = float(stretch_of(graph.operators[o], np.array([shares[o]]))[0])
             total += work.operator_s[o, n] * stretch / tier.speed_factor
         return total

@@ -185,3 +185,12 @@ def test_fewer_points_keep_the_fastest_and_the_most_accurate_one(tmp_path: Path)
     assert len(some) == 3
     assert set(some) < every
     assert {min(some), max(some)} == {min(every), max(every)}
+
+
+def test_a_run_measures_no_more_configurations_than_it_may(tmp_path: Path) -> None:
+    study = _study(tmp_path, strategies=("random",), levels=("hard",), configurations=3, seeds=3)
+    capped = run(study, tmp_path / "capped")
+    free = run(replace(study, configurations=None), tmp_path / "free")
+    assert all(row.found for row in free)
+    assert {row.found for row in capped} == {True, False}
+    assert {row.profiling_seconds for row in capped if not row.found} == {study.budget_s}

@@ -1,0 +1,54 @@
+"""Every query in `examples/`, from its file to answers of workers on two tiers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.registry import load_pipeline
+from tests.e2e.service_process import ROOT, ServiceProcess
+
+NAMES = sorted(path.stem for path in ROOT.glob("examples/*.yaml"))
+REPORTING_SEED = 1  # of inputs that were not planned on, see `pipelines.catalog.material`
+REQUESTS = 40
+BUSY = 4.0
+"""Times as slow as usual a machine may be that tests other things, too."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_planned_deployed_on_two_tiers_and_served(name: str, tmp_path: Path) -> None:
+    if lacking := load_pipeline(name).available():
+        pytest.skip(f"missing: {', '.join(map(str, lacking))}")
+    service = ServiceProcess(tmp_path, extra={"CIRCINUS_EXTRA_PIPELINES": ""})
+    service.start()
+    try:
+        document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+        document["slo"]["latency_s"] *= BUSY
+        document["limits"]["profiling_s"] = 40
+        query_id = service.ask("POST", "/v1/queries", json=document).json()["id"]
+        ended = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
+        assert ended["phase"] == "serving", ended["message"]
+        plan = service.ask("GET", f"/v1/plans/{ended['plan_id']}").json()
+        assert len(set(plan["placement"].values())) >= 2
+        taken_s = [answered(service, query_id, index) for index in range(REQUESTS)]
+    finally:
+        service.stop()
+    # A report, not a bound: a busy machine answers late.
+    told = {
+        "predicted_s": plan["latency_s"]["value"],
+        "observed_s": sum(taken_s) / REQUESTS,
+        "placement": plan["placement"],
+    }
+    print(f"\n{name}: {json.dumps(told)}")  # noqa: T201 - shown by `pytest -s`
+
+
+def answered(service: ServiceProcess, query_id: str, index: int) -> float:
+    body = {"example": {"index": index, "count": REQUESTS, "seed": REPORTING_SEED}}
+    reply = service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
+    assert reply.status_code == 200, reply.text
+    assert 0 <= reply.json()["score"] <= 1
+    return float(reply.json()["latency_s"])
