@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from pipelines.catalog.chaining import Grid, chain
 from pipelines.catalog.digits.classifying import CLASSIFIERS, classified, prepare_models
 from pipelines.catalog.digits.clips import clip_features, draw_clip
 from pipelines.catalog.digits.denoising import denoised
@@ -30,16 +31,13 @@ from pipelines.catalog.digits.sampling import sampled
 from pipelines.catalog.digits.voting import share_read, voted
 from pipelines.dataset import Dataset, Example
 from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, KnobValue, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.operators import OperatorFunction, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 from pipelines.profile import FloatArray
 
 NAME = "digits"
 METRIC = "fraction of digits read"
-
-Grid = Mapping[str, Mapping[str, tuple[KnobValue, ...]]]
-"""Operator -> knob -> values, operators in the order of the chain."""
 
 FULL_GRID: Grid = MappingProxyType(
     {
@@ -90,28 +88,11 @@ def _pipeline(name: str, grid: Grid, *, light: float = 1.0) -> Pipeline:
     return Pipeline(
         name=name,
         metric=METRIC,
-        operators=_operators(grid),
+        operators=chain(grid, _FUNCTIONS, {"classifier": f"1-{models_version()}"}),
         score=_score,
         features=_features,
         examples=partial(_examples, light=light),
         prepare=prepare_models,
-    )
-
-
-def _operators(grid: Grid) -> tuple[Operator, ...]:
-    names = list(grid)
-    parents = [(), *((name,) for name in names)]
-    return tuple(
-        Operator(
-            spec=OperatorSpec(
-                name=name,
-                after=after,
-                knobs=tuple(Knob(name=knob, values=values) for knob, values in grid[name].items()),
-            ),
-            run=_FUNCTIONS[name],
-            version=f"1-{models_version()}" if name == "classifier" else "1",
-        )
-        for name, after in zip(names, parents, strict=False)
     )
 
 

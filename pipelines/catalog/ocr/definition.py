@@ -5,8 +5,12 @@ One rule: what operators exchange is checked here, on the way in; the functions 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
+from pipelines.catalog.chaining import Grid, chain
 from pipelines.catalog.material import part_of
 from pipelines.catalog.ocr.cleaning import KINDS, cleaned
 from pipelines.catalog.ocr.describing import page_features
@@ -20,7 +24,7 @@ from pipelines.catalog.ocr.tesseract import MODELS
 from pipelines.dataset import Dataset, Example
 from pipelines.errors import InvalidInput
 from pipelines.needs import Need, file, package, program
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.operators import OperatorFunction, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 from pipelines.profile import FloatArray
@@ -31,31 +35,26 @@ LONGEST_TEXT = 100_000
 """Characters that the metric compares."""
 
 
+GRID: Grid = MappingProxyType(
+    {
+        "sampler": {"scale": SCALES},
+        "cleaner": {"kind": KINDS},
+        "reader": {"engine": ENGINES},
+    }
+)
+"""80 configurations."""
+
+
 def pipeline() -> Pipeline:
-    """The pipeline: 80 configurations."""
+    """The pipeline with all its choices."""
     return Pipeline(
         name=NAME,
         metric=METRIC,
-        operators=_operators(),
+        operators=chain(GRID, _FUNCTIONS),
         score=_score,
         features=_features,
         examples=_examples,
         needs=_needs(),
-    )
-
-
-def _operators() -> tuple[Operator, ...]:
-    sampler = OperatorSpec(name="sampler", knobs=(Knob(name="scale", values=SCALES),))
-    cleaner = OperatorSpec(
-        name="cleaner", after=("sampler",), knobs=(Knob(name="kind", values=KINDS),)
-    )
-    reader = OperatorSpec(
-        name="reader", after=("cleaner",), knobs=(Knob(name="engine", values=ENGINES),)
-    )
-    return (
-        Operator(spec=sampler, run=_sample, version="1"),
-        Operator(spec=cleaner, run=_clean, version="1"),
-        Operator(spec=reader, run=_read, version="1"),
     )
 
 
@@ -83,6 +82,11 @@ def _clean(inputs: Payload, knobs: Settings) -> Payload:
 
 def _read(inputs: Payload, knobs: Settings) -> Payload:
     return read(checked_scaled_page(inputs), engine=str(knobs["engine"]))
+
+
+_FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
+    {"sampler": _sample, "cleaner": _clean, "reader": _read}
+)
 
 
 def _score(output: Payload, expected: Payload) -> float:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from pipelines.catalog.chaining import Grid, chain
 from pipelines.catalog.speech.decoding import EFFORTS, MODELS, decoded
 from pipelines.catalog.speech.denoising import denoised
 from pipelines.catalog.speech.resampling import resampled
@@ -26,14 +27,14 @@ from pipelines.catalog.speech.utterances import draw_utterance, recording_featur
 from pipelines.dataset import Dataset, Example
 from pipelines.errors import InvalidInput
 from pipelines.needs import package, program
-from pipelines.operators import Knob, KnobValue, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.operators import OperatorFunction, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 from pipelines.profile import FloatArray
 
 NAME = "speech"
 
-GRID: Mapping[str, Mapping[str, tuple[KnobValue, ...]]] = MappingProxyType(
+GRID: Grid = MappingProxyType(
     {
         "sampler": {"rate": RATES},
         "denoiser": {"kind": ("none", "mask200", "gate1.5")},
@@ -41,7 +42,7 @@ GRID: Mapping[str, Mapping[str, tuple[KnobValue, ...]]] = MappingProxyType(
         "corrector": {"kind": ("none", "snap")},
     }
 )
-"""Operator -> knob -> values, operators in the order of the chain; 108 configurations."""
+"""108 configurations."""
 
 
 def pipeline() -> Pipeline:
@@ -49,7 +50,7 @@ def pipeline() -> Pipeline:
     return Pipeline(
         name=NAME,
         metric="1 - word error rate, at least 0",
-        operators=_operators(),
+        operators=chain(GRID, _FUNCTIONS),
         score=_score,
         features=_features,
         examples=_examples,
@@ -59,22 +60,6 @@ def pipeline() -> Pipeline:
             package("rapidfuzz", extra=NAME),
             program("flite", debian="flite"),
         ),
-    )
-
-
-def _operators() -> tuple[Operator, ...]:
-    parents = [(), *((name,) for name in GRID)]
-    return tuple(
-        Operator(
-            spec=OperatorSpec(
-                name=name,
-                after=after,
-                knobs=tuple(Knob(name=knob, values=values) for knob, values in knobs.items()),
-            ),
-            run=_FUNCTIONS[name],
-            version="1",
-        )
-        for (name, knobs), after in zip(GRID.items(), parents, strict=False)
     )
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from pipelines.catalog.chaining import Grid, chain
 from pipelines.catalog.material import part_of
 from pipelines.catalog.tracking.checking import (
     checked_clip,
@@ -27,20 +28,31 @@ from pipelines.catalog.tracking.scenes import draw_clip
 from pipelines.catalog.tracking.tracking import METHODS, tracked
 from pipelines.dataset import Dataset, Example
 from pipelines.needs import package
-from pipelines.operators import Knob, KnobValue, Operator, OperatorFunction, OperatorSpec, Settings
+from pipelines.operators import OperatorFunction, Settings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 from pipelines.profile import FloatArray
 
 NAME = "tracking"
 
+GRID: Grid = MappingProxyType(
+    {
+        "sampler": {"stride": (1, 2, 4)},
+        "resizer": {"width": (480, 240)},
+        "denoiser": {"kind": ("none", "gauss")},
+        "detector": {"method": tuple(FOREGROUNDS)},
+        "tracker": {"method": tuple(METHODS)},
+    }
+)
+"""180 configurations."""
+
 
 def pipeline() -> Pipeline:
-    """The pipeline, 180 configurations."""
+    """The pipeline with all its choices."""
     return Pipeline(
         name=NAME,
         metric="IDF1 of the tracks, at an IoU of 0.5",
-        operators=_operators(),
+        operators=chain(GRID, _FUNCTIONS),
         score=_score,
         features=_features,
         examples=_examples,
@@ -68,28 +80,15 @@ def _track(inputs: Payload, knobs: Settings) -> Payload:
     return tracked(checked_detections(inputs), method=str(knobs["method"]))
 
 
-_CHAIN: Mapping[str, tuple[OperatorFunction, str, tuple[KnobValue, ...]]] = MappingProxyType(
+_FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
     {
-        "sampler": (_sample, "stride", (1, 2, 4)),
-        "resizer": (_resize, "width", (480, 240)),
-        "denoiser": (_denoise, "kind", ("none", "gauss")),
-        "detector": (_detect, "method", tuple(FOREGROUNDS)),
-        "tracker": (_track, "method", tuple(METHODS)),
+        "sampler": _sample,
+        "resizer": _resize,
+        "denoiser": _denoise,
+        "detector": _detect,
+        "tracker": _track,
     }
 )
-"""Operator -> function, knob and values, in the order of the chain."""
-
-
-def _operators() -> tuple[Operator, ...]:
-    parents = [(), *((name,) for name in _CHAIN)]
-    return tuple(
-        Operator(
-            spec=OperatorSpec(name=name, after=after, knobs=(Knob(name=knob, values=values),)),
-            run=run,
-            version="1",
-        )
-        for (name, (run, knob, values)), after in zip(_CHAIN.items(), parents, strict=False)
-    )
 
 
 def _score(output: Payload, expected: Payload) -> float:
