@@ -15,6 +15,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api.executor_choice import ExecutorChoice, executor_choice
+from pipelines import checks
+from scheduler.dispatch.policy import DISPATCH_POLICIES
+from scheduler.policy import SCHEDULING_POLICIES
 
 DEFAULT_PORT = 8350
 
@@ -58,6 +61,10 @@ class Settings(BaseSettings):
         ageing_turn_s: Seconds that it keeps that place against others who waited too long.
         reschedule_s: Seconds between two whole schedules while somebody has a claim to machines
             that others hold.
+        scheduling_policy: What chooses the plans of live queries: `priced` (the default),
+            `greedy`, `ilp`, `fcfs`, `local_best`.
+        dispatch_policy: What chooses the instance of a request: `plan_ahead` (the default),
+            `kairos`, `fcfs`, `fcfs_reject`, `drs`, `clockwork`, `clockwork_reject`.
         migration_price: What moving a running query must win, in parts of its benefit; None:
             what runs is never moved for the sake of a better schedule.
         outputs: Folder in which outputs of operators are kept for later queries and restarts;
@@ -109,6 +116,8 @@ class Settings(BaseSettings):
     ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
     ageing_turn_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
     reschedule_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    scheduling_policy: str = SCHEDULING_POLICIES[0]
+    dispatch_policy: str = DISPATCH_POLICIES[0]
     migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
@@ -143,6 +152,12 @@ class Settings(BaseSettings):
                 f"got {self.host!r}."
             )
         _ = self.executor_choice  # is a choice
+        for field, names in (
+            ("scheduling_policy", SCHEDULING_POLICIES),
+            ("dispatch_policy", DISPATCH_POLICIES),
+        ):
+            rule = f"must be among {', '.join(names)}"
+            checks.require(getattr(self, field) in names, field, rule, getattr(self, field))
         return self
 
     @property

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from scheduler.problem import Problem, Schedule
 
+SCHEDULING_POLICIES = ("priced", "greedy", "ilp", "fcfs", "local_best")
+"""What settings and studies call them, the default first; see `scheduler.policies`."""
+
 
 class SchedulingPolicy(Protocol):
     """Chooses which queries are served, with which of their plans, on which machines.

@@ -19,12 +19,11 @@ import numpy as np
 
 from pipelines import checks
 from pipelines.clock import Clock
-from scheduler.dispatch.clockwork import Clockwork
 from scheduler.dispatch.drs import SizeThreshold
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.simulation.engine import Run, SimulatedPolicy, simulate
+from scheduler.dispatch.kernel import CompiledPolicy
+from scheduler.dispatch.policies import dispatch_policy
+from scheduler.dispatch.policy import DISPATCH_POLICIES
+from scheduler.simulation.engine import Run, simulate
 from scheduler.simulation.measurements import LatencyTable
 from scheduler.simulation.metrics import metrics
 from scheduler.simulation.oracle import oracle_rate
@@ -34,13 +33,9 @@ from studies.dispatch_load import Load, load_of
 from studies.dispatch_pools import best_pool
 
 ORACLE = "oracle"
-PUBLISHED: Mapping[str, SimulatedPolicy] = {
-    "kairos": MinCostMatching(),
-    "fcfs": Fcfs(),
-    "clockwork": Clockwork(),
-    "clockwork_reject": Clockwork(rejects=True),
-}
 POLICIES = ("kairos", "plan_ahead", "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
+"""In the order in which they run; also `fcfs_reject`."""
+_KNOWN = (*DISPATCH_POLICIES, ORACLE)
 
 _LEVEL = 0.9  # of the latencies that plan_ahead plans with when they are noisy
 _THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
@@ -118,10 +113,10 @@ class DispatchStudy:
         checks.require(0 <= self.first_seed <= last, "first_seed", rule, self.first_seed)
         checks.require(len(self.policies) > 0, "policies", "must not be empty", self.policies)
         checks.unique("policies", self.policies)
-        rule = f"must be among {', '.join(POLICIES)}"
+        rule = f"must be among {', '.join(_KNOWN)}"
         kinds = len(self.table.kinds)
         for name in self.policies:
-            checks.require(name in POLICIES, "policies", rule, name)
+            checks.require(name in _KNOWN, "policies", rule, name)
             pool = self.pools.get(name, ())
             good = len(pool) == kinds and min(pool) >= 0 and sum(pool) > 0
             text = f"must be {kinds} counts >= 0, not all 0 ({', '.join(self.table.kinds)})"
@@ -148,15 +143,13 @@ def run(
     return rows
 
 
-def policy_for(name: str, sweep: Draws, pool: Pool) -> SimulatedPolicy | None:
+def policy_for(name: str, sweep: Draws, pool: Pool) -> CompiledPolicy | None:
     """Give a policy by name, DRS with its best threshold for the pool; None for the oracle."""
     if name == ORACLE:
         return None
-    if name == "plan_ahead":
-        return PlanAhead()
     if name == "drs":
         return _best_threshold(sweep, pool)
-    return PUBLISHED[name]
+    return dispatch_policy(name)
 
 
 def level_for(name: str) -> float | None:
@@ -175,7 +168,7 @@ def search_pool(
     if name == ORACLE:
         return max(pools, key=lambda pool: _oracle(coarse, pool))
 
-    def policy_of(draws: Draws, pool: Pool) -> SimulatedPolicy:
+    def policy_of(draws: Draws, pool: Pool) -> CompiledPolicy:
         policy = policy_for(name, coarse, pool)
         if policy is None:
             raise ValueError(f"{name} is no policy.")
@@ -211,7 +204,7 @@ def _draws(study: DispatchStudy, seed: int, requests: int) -> Draws:
 def _row(
     study: DispatchStudy,
     name: str,
-    policy: SimulatedPolicy | None,
+    policy: CompiledPolicy | None,
     draws: Draws,
     common_rps: float | None,
     clock: Clock,
@@ -260,10 +253,8 @@ def _best_threshold(draws: Draws, pool: Pool) -> SizeThreshold:
     return max(tried, key=rate_of)
 
 
-def _decision_us(policy: SimulatedPolicy, run: Run, clock: Clock) -> np.ndarray:
+def _decision_us(policy: CompiledPolicy, run: Run, clock: Clock) -> np.ndarray:
     """Give what single decisions took, on states that an arrival of the run met."""
-    if not isinstance(policy, PlanAhead | MinCostMatching | Fcfs | SizeThreshold | Clockwork):
-        raise TypeError(f"{policy} cannot be called.")
     count = len(run.scenario.arrived_s)
     chosen = np.linspace(count // 10, count - 1, min(_DECISIONS, count)).astype(int)
     taken = []

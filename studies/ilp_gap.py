@@ -18,25 +18,20 @@ from math import inf, isfinite, nan
 from pathlib import Path
 
 from pipelines import checks
-from pipelines.clock import Clock
 from pipelines.infrastructure import Tier
-from scheduler.baselines.fcfs import Fcfs
-from scheduler.baselines.local_best import LocalBest
 from scheduler.compiled import Compiled, benefits
 from scheduler.generator import Recipe, Weights, problem_of
-from scheduler.greedy import Greedy, Ranking
 from scheduler.ilp import Ilp, Objective
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
+from scheduler.policies import Terms, scheduling_policy
 from scheduler.prices import dual_prices
 from scheduler.problem import Problem, Schedule, validate
 from scheduler.problem_form import schedule_to_dict
-from scheduler.rental import Rental, rented_usd_per_hour
+from scheduler.rental import rented_usd_per_hour
 from studies import ilp_gap_report
 from studies.stopwatch import Reading, Stopwatch
 
 ILP = "ilp"
-POLICIES = ("greedy", "priced", "fcfs", "local-best", ILP)
+POLICIES = ("greedy", "priced", "fcfs", "local_best", ILP)
 """In the order in which they run. `greedy` and `priced` mean their forms for the objective."""
 
 
@@ -217,7 +212,7 @@ def run(
 ) -> tuple[Row, ...]:
     """Run the policies; write `ilp.csv`, `ilp.svg` and `ilp.html` into a folder.
 
-    The time limits of `greedy` to `local-best` count processor seconds here, so that what they
+    The time limits of `greedy` to `local_best` count processor seconds here, so that what they
     reach does not depend on what else the machine does.
 
     Args:
@@ -261,23 +256,11 @@ def _compare(case: Case, question: Question, stopwatch: Stopwatch) -> list[tuple
                 limited = question.objective is Objective.GOODPUT
                 bound = min(bound, solved.bound) if limited else max(bound, solved.bound)
         else:
-            schedule = policy_of(name, question.objective, stopwatch.cpu).schedule(case.problem)
+            terms = Terms(objective=question.objective, clock=stopwatch.cpu)
+            schedule = scheduling_policy(name, terms).schedule(case.problem)
         took = stopwatch.read().since(started)
         found.append((_row(case, question, name, schedule, took), schedule))
     return [(replace(row, bound=bound, proven=proven), schedule) for row, schedule in found]
-
-
-def policy_of(name: str, objective: Objective, clock: Clock) -> SchedulingPolicy:
-    """Give the policy of a name in its form for an objective; `clock` counts its time limit."""
-    money = objective is Objective.COST
-    ranking = Ranking.MONEY if money else Ranking.DEMAND
-    made: dict[str, SchedulingPolicy] = {
-        "greedy": Greedy(ranking=ranking),
-        "priced": Rental(clock=clock) if money else Priced(clock=clock),
-        "fcfs": Fcfs(),
-        "local-best": LocalBest(ranking=ranking),
-    }
-    return made[name]
 
 
 def relaxed_bound(problem: Problem, objective: Objective) -> float:

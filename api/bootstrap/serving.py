@@ -43,8 +43,9 @@ from pipelines.pipeline import Pipeline
 from profiler.journal import Journal
 from profiler.prefix_cache import EntryStore
 from scheduler.ageing import Ageing
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.priced import Migration, Priced
+from scheduler.dispatch.policies import dispatch_policy
+from scheduler.policies import Terms, scheduling_policy
+from scheduler.priced import Migration
 from scheduler.rolling import Upkeep
 
 
@@ -98,8 +99,9 @@ def make_parts(settings: Settings) -> Parts:
 
 def _upkeep(settings: Settings) -> Upkeep:
     price = settings.migration_price
+    terms = Terms(migration=None if price is None else Migration(price=price))
     return Upkeep(
-        policy=Priced(migration=None if price is None else Migration(price=price)),
+        policy=scheduling_policy(settings.scheduling_policy, terms),
         ageing=Ageing(
             growth_s=settings.ageing_growth_s,
             limit_s=settings.ageing_limit_s,
@@ -207,7 +209,7 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
         parts.infrastructure,
         launcher,
         graph_of,
-        PlanAhead(),
+        dispatch_policy(parts.settings.dispatch_policy),
         parts.clock,
         OrchestratorSettings(memory=memory),
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from scheduler.dispatch.kernel import Kernel, compiled, decide
+from scheduler.dispatch.kernel import REJECT, Kernel, compiled, decide
 from scheduler.dispatch.policy import (
     BoolArray,
     Decision,
@@ -37,7 +37,16 @@ def fcfs_rule(
     free = idle.copy()
     left = free.sum()
     for i in range(len(waited_s)):
+        if settings[0] > 0:
+            least = inf  # of what any instance, idle or not, would take
+            for j in range(len(free)):
+                least = min(least, predicted_s[i, j])
+            if waited_s[i] + least > qos_s[i]:
+                answer[i] = REJECT
+                continue
         if left == 0:
+            if settings[0] > 0:
+                continue
             return
         for j in range(len(free)):
             if free[j] and predicted_s[i, j] < inf:
@@ -47,16 +56,20 @@ def fcfs_rule(
                 break
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fcfs:
     """A `DispatchPolicy`: whoever has waited longest takes the first idle instance of the list.
 
-    It looks at no deadline. Only a request that the idle instances cannot serve at all lets
-    others pass.
+    Only a request that the idle instances cannot serve at all lets others pass.
+
+    Attributes:
+        rejects: Whether a request that no instance could serve in time, were it idle, is turned
+            away; else deadlines are not looked at. (The variant with which overload is survived,
+            harder to beat than the published one.)
     """
 
+    rejects: bool = False
     plans_ahead: ClassVar[bool] = False
-    rejects: ClassVar[bool] = False
 
     @property
     def rule(self) -> Kernel:
@@ -65,8 +78,8 @@ class Fcfs:
 
     @property
     def settings(self) -> FloatArray:
-        """Give none."""
-        return np.zeros(0)
+        """Give 1 if requests are rejected, else 0."""
+        return np.array([float(self.rejects)])
 
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now, see `DispatchPolicy`."""

@@ -14,7 +14,7 @@ Compiled code is kept on disk beside the module, so only the first start pays fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import numba as nb
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from scheduler.dispatch.policy import (
     BoolArray,
     Decision,
+    DispatchPolicy,
     DispatchState,
     FloatArray,
     IntArray,
@@ -58,6 +59,18 @@ KERNEL_TYPE = nb.types.void(_F, _F, _F, _F, _I, nb.float64[:, ::1], _F, _B, _I, 
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class CompiledPolicy(DispatchPolicy, Protocol):
+    """A `DispatchPolicy` whose rule is compiled: it serves a simulation, too."""
+
+    @property
+    def rule(self) -> Kernel:
+        """Give its compiled rule."""
+
+    @property
+    def settings(self) -> FloatArray:
+        """Give the settings that its rule takes."""
 
 
 def compiled(rule: Kernel) -> Kernel:

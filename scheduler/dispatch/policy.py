@@ -25,6 +25,17 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+DISPATCH_POLICIES = (
+    "plan_ahead",
+    "kairos",
+    "fcfs",
+    "fcfs_reject",
+    "drs",
+    "clockwork",
+    "clockwork_reject",
+)
+"""What settings and studies call them, the default first; see `scheduler.dispatch.policies`."""
+
 UNPLANNED = -1
 """In `DispatchState.planned`: no instance is foreseen for the request."""
 

@@ -29,6 +29,12 @@ def test_a_setting_out_of_range_is_refused(name: str, value: float) -> None:
         Settings(**{name: value})  # type: ignore[arg-type]  # the point of the test
 
 
+@pytest.mark.parametrize("name", ["scheduling_policy", "dispatch_policy"])
+def test_an_unknown_policy_is_refused_with_the_names(name: str) -> None:
+    with pytest.raises(ValidationError, match=rf"{name} must be among .*fcfs.*, got 'best'"):
+        Settings(**{name: "best"})  # type: ignore[arg-type]  # the point of the test
+
+
 def test_the_environment_is_read_with_the_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CIRCINUS_TOKEN", "hush")
     monkeypatch.setenv("CIRCINUS_EXTRA_PIPELINES", "a:b, c:d")

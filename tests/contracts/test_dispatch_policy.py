@@ -22,6 +22,7 @@ POLICIES: list[DispatchPolicy] = [
     PlanAhead(),
     PlanAhead(xi=0.9, lead=0.0, delay_weight=0.0, old=1.0, overdue=1.0),
     Fcfs(),
+    Fcfs(rejects=True),
     SizeThreshold(largest_small=500),
     Clockwork(),
     Clockwork(rejects=True),

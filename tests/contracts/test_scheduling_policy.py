@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from pipelines.infrastructure import Tier
 from scheduler.greedy import Greedy, Ranking
-from scheduler.policy import SchedulingPolicy
+from scheduler.policies import Terms, scheduling_policy
+from scheduler.policy import SCHEDULING_POLICIES, SchedulingPolicy
 from scheduler.problem import Problem, validate
 from tests.scheduler.problems import candidate, plan, problems
 
-POLICIES: list[SchedulingPolicy] = [Greedy(), Greedy(ranking=Ranking.MONEY)]
+POLICIES: list[SchedulingPolicy] = [
+    *(scheduling_policy(name, Terms()) for name in SCHEDULING_POLICIES),
+    Greedy(ranking=Ranking.MONEY),
+]
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)
 
 

@@ -1,0 +1,42 @@
+"""Dispatch policies by the names that settings, studies and pages call them.
+
+One rule: whoever wants a policy by name gets it here, so that what a study measures is what a
+service runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines import checks
+from scheduler.dispatch.clockwork import Clockwork
+from scheduler.dispatch.drs import SizeThreshold
+from scheduler.dispatch.fcfs import Fcfs
+from scheduler.dispatch.kernel import CompiledPolicy
+from scheduler.dispatch.matching import MinCostMatching
+from scheduler.dispatch.plan_ahead import PlanAhead
+from scheduler.dispatch.policy import DISPATCH_POLICIES
+
+DRS_LARGEST_SMALL = 500.0
+"""Of `drs` where nobody swept for the best: half of the largest size of the published models."""
+
+_MADE: Mapping[str, CompiledPolicy] = {
+    "plan_ahead": PlanAhead(),
+    "kairos": MinCostMatching(),
+    "fcfs": Fcfs(),
+    "fcfs_reject": Fcfs(rejects=True),
+    "drs": SizeThreshold(largest_small=DRS_LARGEST_SMALL),
+    "clockwork": Clockwork(),
+    "clockwork_reject": Clockwork(rejects=True),
+}
+
+
+def dispatch_policy(name: str) -> CompiledPolicy:
+    """Give the policy of a name.
+
+    Raises:
+        InvalidInput: If there is none of that name.
+    """
+    rule = f"must be among {', '.join(DISPATCH_POLICIES)}"
+    checks.require(name in _MADE, "dispatch_policy", rule, name)
+    return _MADE[name]
