@@ -95,3 +95,15 @@ def test_the_interactive_description_is_there(service: ServiceProcess) -> None:
     paths = service.ask("GET", "/openapi.json").json()["paths"]
     assert "/v1/queries/{query_id}:cancel" in paths
     assert "/v1/queries/{query_id}/requests" in paths
+
+
+@pytest.mark.slow
+def test_published_policies_can_be_chosen(tmp_path: Path) -> None:
+    chosen = {"CIRCINUS_SCHEDULING_POLICY": "greedy", "CIRCINUS_DISPATCH_POLICY": "kairos"}
+    service = ServiceProcess(tmp_path, extra=chosen)
+    service.start()
+    query_id = service.submit()
+    assert service.wait_for_phase(query_id, "serving", "failed")["phase"] == "serving"
+    own = service.ask("POST", f"/v1/queries/{query_id}/requests", json={"input": {"value": 7}})
+    assert own.status_code == 200, own.text
+    assert service.stop() == 0
