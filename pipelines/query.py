@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pipelines import checks
 from pipelines.device import DeviceProfile
+from pipelines.method import PlanningMethod
 from pipelines.restrictions import Restrictions
 from pipelines.slo import Slo
 
@@ -59,6 +60,7 @@ class Query:
         seed: Of every random choice on the query's way, `>= 0`.
         restrictions: What holds in every plan.
         device: Its own device; None: as the infrastructure says.
+        planning: How it is planned.
     """
 
     pipeline: str
@@ -72,6 +74,7 @@ class Query:
     seed: int = 0
     restrictions: Restrictions = field(default_factory=Restrictions)
     device: DeviceProfile | None = None
+    planning: PlanningMethod = field(default_factory=PlanningMethod)
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)

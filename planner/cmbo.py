@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipelines import checks
-from pipelines.evaluation import Verdict
 from pipelines.profile import FloatArray
 from planner.acquisition import Normals, log_at_least, log_at_most, log_chance, log_utility
 from planner.space import WHOLE_SPACE, candidates, encode, neighbours, spread
-from planner.strategy import Observation, Proposal, Setting
+from planner.strategy import Observation, Proposal, Ruled, Setting
 from planner.surrogate import Posterior, Surrogate, SurrogateSettings, fit
 from planner.warm_start import EarlierModels, WarmStart
 
@@ -66,7 +65,7 @@ class CmboFactory:
         return Cmbo(setting, rng, self.settings)
 
 
-class Cmbo:
+class Cmbo(Ruled):
     """A `planner.strategy.Strategy`."""
 
     def __init__(self, setting: Setting, rng: np.random.Generator, settings: CmboSettings) -> None:
@@ -101,7 +100,7 @@ class Cmbo:
             return self._proposal(position)
         return self._most_useful()
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         self._done.add(number)
         if number in self._position:
@@ -113,7 +112,6 @@ class Cmbo:
                 measured = (seen.accuracy, float(np.log(max(seen.latency_s, _SHORTEST_S))))
                 own = self._expected.pop(number, None)
                 self._warm.learn(self._position[number], measured, own)
-        return Verdict.UNDECIDED
 
     def _warm_start(self, setting: Setting) -> WarmStart | None:
         models = EarlierModels.of(setting, self._pool.encoded, self._settings.surrogate)

@@ -17,7 +17,7 @@ from pipelines.latency import busy_seconds, deployment_arrays
 from pipelines.operators import KnobValue
 from pipelines.plan import Plan
 from pipelines.restrictions import allowed_tiers
-from planner.known import Answer, Known, accurate
+from planner.known import Answer, Known
 from planner.measuring import Measured
 from planner.placement import Placements
 from planner.plans import feasible_plans
@@ -227,7 +227,7 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
     by: dict[str, list[Measured]] = defaultdict(list)
     for one in found.measured:
         if one.configuration not in planned:
-            by[_reason(one, found, known)].append(one)
+            by[_reason(one, found)].append(one)
     told = {
         "accuracy": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}"),
         "undecided": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g} so far"),
@@ -255,10 +255,10 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
     return tuple(result)
 
 
-def _reason(measured: Measured, found: Answer, known: Known) -> str:
+def _reason(measured: Measured, found: Answer) -> str:
     slo = found.scene.slo
     if measured.latency_s > slo.latency_s:
         return "latency"
-    if accurate(measured, slo.accuracy, known):
+    if measured.configuration in found.accurate:
         return "cost"
     return "accuracy" if measured.accuracy.value < slo.accuracy else "undecided"

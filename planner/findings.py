@@ -80,13 +80,7 @@ class Findings:
         self.spread.add(cells, measured.work)
         # What this configuration promised before is withdrawn until it is judged anew.
         others = self._without(measured)
-        return Observation(
-            scores=measured.scores,
-            work=measured.work,
-            latency_s=measured.latency_s,
-            verdict=measured.verdict,
-            best_cost=others[0].cost_usd_per_hour if others else None,
-        )
+        return measured.observation(others[0].cost_usd_per_hour if others else None)
 
     def judge(self, measured: Measured, verdict: Verdict, *, is_new: bool) -> None:
         """Announce the plans of a configuration that was observed, if it has any.
@@ -97,9 +91,8 @@ class Findings:
             is_new: Whether this was its first measurement.
         """
         before = self._cheapest
-        sure = Verdict.ABOVE in (verdict, measured.verdict)
-        late = measured.latency_s > self._scene.slo.latency_s
-        found = self._feasible(measured) if sure and not late else ()
+        in_time = measured.latency_s <= self._scene.slo.latency_s
+        found = self._feasible(measured) if verdict is Verdict.ABOVE and in_time else ()
         self.newest = (*self.newest, *found)
         both = (*self._without(measured), *found)
         self.plans = merged(self._scene, both, self._most_plans)

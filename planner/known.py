@@ -2,13 +2,17 @@
 
 Profiles are of the reference machine: placements, allocations and costs follow from them,
 for any infrastructure and any SLO. So a question that begins with "what if" is answered at
-once, and replanning starts from the answer.
+once, and replanning (Circinus 4.3) starts from the answer: what was measured of the same data
+holds whatever happens to links, prices and objectives. When the data changed, earlier figures are
+history: a hint, no answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from pipelines.configuration import Configuration, ConfigurationSpace
 from pipelines.evaluation import StoppingRule, Verdict
@@ -18,14 +22,15 @@ from pipelines.plan import Plan
 from pipelines.profile import Profile
 from pipelines.query import Query
 from planner.caution import CAUTION, cautious
-from planner.history import holds
+from planner.history import ConfigurationRecord, holds
 from planner.measuring import Bench, Failed, LatencyLooks, Measured, Wanted, measure_each
 from planner.placement import Placements, placements
 from planner.plans import feasible_plans, merged
 from planner.prediction import Scene, scene_of
-from planner.result import Shortfall
+from planner.result import Outcome, PlanningResult, Shortfall
 from planner.shortfall import shortfall
 from planner.spread import PooledSpread, lineage_cells
+from planner.strategy import Setting, StrategyFactory
 
 _MOST_PLANS = 24
 
@@ -57,6 +62,7 @@ class Answer:
         placements: All that there are.
         plans: The Pareto set, cheapest first.
         measured: Configurations with figures that restrictions allow.
+        accurate: Those of them that are accurate enough.
         failed: Configurations that failed.
         shortfall: Why there is no plan; None when there is one.
     """
@@ -65,12 +71,17 @@ class Answer:
     placements: Placements
     plans: tuple[Plan, ...]
     measured: tuple[Measured, ...]
+    accurate: frozenset[Configuration]
     failed: tuple[Failed, ...]
     shortfall: Shortfall | None
 
 
 def answer(
-    query: Query, infrastructure: Infrastructure, known: Known, rule: StoppingRule
+    query: Query,
+    infrastructure: Infrastructure,
+    known: Known,
+    strategy: StrategyFactory,
+    rule: StoppingRule | None,
 ) -> Answer:
     """Give the plans of a query as far as they were measured.
 
@@ -78,7 +89,9 @@ def answer(
         query: What to plan.
         infrastructure: Where it would run.
         known: What was measured.
-        rule: Decides from scores whether a configuration is accurate enough.
+        strategy: Makes what judges which configurations are accurate enough, as a search would
+            that had measured all of them.
+        rule: What it is told of scores; None: nothing.
 
     Raises:
         InvalidInput: If the query does not fit pipeline and infrastructure.
@@ -101,13 +114,15 @@ def answer(
     spread = PooledSpread()
     for one in measured:
         spread.add(lineage_cells(scene.graph, one.configuration), one.work)
-    plans = _plans(bench, measured, known, spread)
+    accurate = _accurate(bench, space, strategy, measured, known)
+    plans = _plans(bench, [one for one in measured if one.configuration in accurate], spread)
     evidence = f"{len(measured)} configurations measured earlier, none anew"
     return Answer(
         scene=scene,
         placements=spots,
         plans=plans,
         measured=measured,
+        accurate=accurate,
         failed=tuple(one for one in found if isinstance(one, Failed)),
         shortfall=None
         if plans
@@ -126,32 +141,64 @@ def _all_of(profile: Profile, number: int) -> Wanted:
     return Wanted(number=number, configuration=profile.configuration, inputs=len(profile.inputs))
 
 
-def accurate(measured: Measured, accuracy: float, known: Known) -> bool:
-    """Give whether a configuration is taken to be accurate enough."""
-    trusted = known.trusted.get(measured.configuration)
-    return measured.verdict is Verdict.ABOVE or (trusted is not None and accuracy <= trusted)
+def _accurate(
+    bench: Bench,
+    space: ConfigurationSpace,
+    strategy: StrategyFactory,
+    measured: Sequence[Measured],
+    known: Known,
+) -> frozenset[Configuration]:
+    """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
+    setting = Setting(
+        space=space,
+        scene=bench.scene,
+        placements=bench.placements,
+        population=known.population,
+        numbers=tuple(one.number for one in measured),
+    )
+    judge = strategy(setting, np.random.Generator(np.random.PCG64(bench.scene.query.seed)))
+    seen = {one.number: one.observation() for one in measured}
+    for number, observation in seen.items():
+        judge.observe(number, observation)
+    return frozenset(
+        one.configuration
+        for one in measured
+        if judge.judged(one.number, seen[one.number]) is Verdict.ABOVE
+        or bench.scene.slo.accuracy <= known.trusted.get(one.configuration, -1.0)
+    )
 
 
-def _plans(
-    bench: Bench, measured: Sequence[Measured], known: Known, spread: PooledSpread
-) -> tuple[Plan, ...]:
-    scene = bench.scene
+def _plans(bench: Bench, accurate: Sequence[Measured], spread: PooledSpread) -> tuple[Plan, ...]:
+    scene, population = bench.scene, bench.population
     found: list[Plan] = []
-    for one in measured:
-        good = accurate(one, scene.slo.accuracy, known) and one.latency_s <= scene.slo.latency_s
-        if good:
+    for one in accurate:
+        if one.latency_s <= scene.slo.latency_s:
             stricter = cautious(
-                scene,
-                bench.placements,
-                one,
-                spread,
-                population=known.population,
-                confidence=CAUTION,
+                scene, bench.placements, one, spread, population=population, confidence=CAUTION
             )
             found += feasible_plans(
-                stricter, bench.placements, one, population=known.population, most=_MOST_PLANS
+                stricter, bench.placements, one, population=population, most=_MOST_PLANS
             )
     return merged(scene, found, _MOST_PLANS)
+
+
+def result_of(found: Answer) -> PlanningResult:
+    """Give plans that follow from measurements as the result of planning that paid nothing."""
+    count = len(found.measured) + len(found.failed)
+    return PlanningResult(
+        outcome=Outcome.FEASIBLE if found.plans else Outcome.INFEASIBLE,
+        plans=found.plans,
+        measured=count,
+        failed=len(found.failed),
+        inputs=sum(one.inputs for one in found.measured) + sum(one.inputs for one in found.failed),
+        spent_s=0.0,
+        saved_s=0.0,
+        stopped_because=f"{count} configurations measured earlier were enough",
+        shortfall=found.shortfall,
+        configurations=tuple(
+            ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in found.measured
+        ),
+    )
 
 
 class _Recalled:

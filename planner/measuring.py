@@ -32,6 +32,7 @@ from planner.prediction import (
     effective_latency,
     predict,
 )
+from planner.strategy import Observation
 
 _ONE_BY_ONE = 500
 """Up to so many inputs every one is looked at, so that nothing is paid after a decision;
@@ -116,10 +117,15 @@ class Measured:
         """What the stopping rule says of the scores."""
         return _VERDICTS.get(self.ending, Verdict.UNDECIDED)
 
-    @property
-    def reference_s(self) -> float:
-        """Mean operator seconds per input on the reference machine."""
-        return float(self.work.operator_s.sum(axis=0).mean())
+    def observation(self, best_cost: float | None = None) -> Observation:
+        """Give what a strategy is told of it, and of the cheapest plan of the others."""
+        return Observation(
+            scores=self.scores,
+            work=self.work,
+            latency_s=self.latency_s,
+            verdict=self.verdict,
+            best_cost=best_cost,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +155,7 @@ class Bench:
         scene: The query and where it runs.
         placements: All of them.
         evaluator: Who measures.
-        rule: Decides on accuracy.
+        rule: Decides on accuracy; None: nothing does before all inputs are met.
         looks: When latency ends it.
         must_stop: Asked after every step, with the inputs met so far of what is being measured:
             whether a limit or a cancellation ends the search.
@@ -158,7 +164,7 @@ class Bench:
     scene: Scene
     placements: Placements
     evaluator: Evaluator
-    rule: StoppingRule
+    rule: StoppingRule | None
     looks: LatencyLooks
     must_stop: Callable[[int], bool]
 
@@ -295,7 +301,9 @@ def _failure(profile: Profile) -> Failure | None:
 
 def _judged(bench: Bench, profile: Profile) -> Ending | None:
     bound = bench.scene.slo.accuracy
-    verdict = bench.rule.judge(profile.score, bound=bound, population=bench.population)
+    verdict = Verdict.UNDECIDED
+    if bench.rule is not None:
+        verdict = bench.rule.judge(profile.score, bound=bound, population=bench.population)
     if verdict is Verdict.UNDECIDED and len(profile.inputs) >= bench.population:
         verdict = Verdict.ABOVE if profile.score.mean() >= bound else Verdict.BELOW
     if verdict is Verdict.UNDECIDED:

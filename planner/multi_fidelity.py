@@ -70,8 +70,8 @@ class MultiFidelity:
         pool = candidates(setting.space, rng, limit=settings.candidates)
         earlier = recalled(setting.history, setting.space) if settings.history else ()
         drawn = set(pool.numbers)
-        missing = (one.number for one in earlier if one.number not in drawn)
-        self._numbers = (*pool.numbers, *missing)
+        asked = dict.fromkeys((*(one.number for one in earlier), *setting.numbers))
+        self._numbers = (*pool.numbers, *(number for number in asked if number not in drawn))
         self._whole = pool.whole
         self._position = {number: i for i, number in enumerate(self._numbers)}
         self._knobs = indices_of(setting.space, self._numbers)
@@ -143,7 +143,7 @@ class MultiFidelity:
         self._prices[number] = price(row, n), hearing is not None
         return Proposal(number=number, inputs=n, chance=self._chance(look))
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
         self._tried[row] = True
@@ -151,17 +151,14 @@ class MultiFidelity:
         self._hearings.paid(seconds, hearing=hearing)
         if seen is None:
             self._unknown[row] = False
-            return Verdict.UNDECIDED
+            return
         for knob, value in enumerate(self._knobs[row]):
             self._values_seen[knob][value] = True
         self._hearings.met(row, seen.inputs)
         self._learn(row, seen)
-        verdict = self._judged(row, seen)
-        announced = Verdict.ABOVE in (verdict, seen.verdict)
         self._best_cost = seen.best_cost
         if seen.inputs >= self._setting.population:
             self._unknown[row] = False
-        return Verdict.ABOVE if announced else Verdict.UNDECIDED
 
     @property
     def _limited(self) -> bool:
@@ -287,9 +284,9 @@ class MultiFidelity:
         step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
         return max(min(wanted, met + step), met + 1)
 
-    def _judged(self, row: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Verdict:
         """Give ABOVE when both the models and the configuration's own scores say so."""
-        settings = self._settings
+        row, settings = self._position[number], self._settings
         if seen.inputs < min(settings.minimum, self._setting.population):
             return Verdict.UNDECIDED
         if not self._accurate(row, seen):
@@ -304,6 +301,8 @@ class MultiFidelity:
 
     def _accurate(self, row: int, seen: Observation) -> bool:
         """Give whether both the models and the configuration's own scores say so."""
+        if seen.inputs >= self._setting.population:  # then the mean is known
+            return seen.accuracy >= self._slo.accuracy
         look = self._look()
         deviation = float(np.sqrt(look.variance[row]))
         own = score_variance(np.array(seen.accuracy), self._noise.part)

@@ -91,7 +91,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     query: Query,
     infrastructure: Infrastructure,
     evaluator: Evaluator,
-    rule: StoppingRule,
+    rule: StoppingRule | None = None,
     *,
     settings: SearchSettings | None = None,
     observer: Observer | None = None,
@@ -108,7 +108,8 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
             of each configuration that is measured at once.
         infrastructure: Where it may run.
         evaluator: Measures configurations of the query's pipeline.
-        rule: Decides from scores whether a configuration is accurate enough.
+        rule: Decides from scores whether a configuration is accurate enough; None: the strategy
+            does, as the default one.
         settings: How to search.
         observer: Is told of progress and may cancel.
         clock: Measures the response time.
@@ -154,7 +155,7 @@ class _Search:
         self,
         scene: Scene,
         evaluator: Evaluator,
-        rule: StoppingRule,
+        rule: StoppingRule | None,
         settings: SearchSettings,
         watch: _Watch,
         history: tuple[QueryRecord, ...],
@@ -254,7 +255,9 @@ class _Search:
             return
         if one.ending is not Ending.CUT_OFF:
             self._tally.end_early(one.configuration, one.work.operator_s)
-        verdict = self._strategy.observe(one.number, self._findings.observed(one))
+        seen = self._findings.observed(one)
+        self._strategy.observe(one.number, seen)
+        verdict = self._strategy.judged(one.number, seen)
         self._findings.judge(one, verdict, is_new=is_new)
 
     def _limit(self) -> _Stop | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ class Setting:
         placements: All that there are.
         population: Number of inputs, `>= 1`.
         history: What earlier queries on the same pipeline measured, the newest first.
+        numbers: Of configurations that are candidates in any case, however few others are drawn.
     """
 
     space: ConfigurationSpace
@@ -36,6 +38,7 @@ class Setting:
     placements: Placements
     population: int
     history: tuple[QueryRecord, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     @property
     def slo(self) -> Slo:
@@ -76,7 +79,10 @@ class Observation:
     @property
     def accuracy(self) -> float:
         """Mean score."""
-        return min(max(float(self.scores.mean()), 0.0), 1.0) if len(self.scores) else -1.0
+        if not len(self.scores):
+            return -1.0
+        # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
+        return min(max(fsum(self.scores.tolist()) / len(self.scores), 0.0), 1.0)
 
     @property
     def reference_s(self) -> float:
@@ -119,13 +125,28 @@ class Strategy(Protocol):
             before what is under way is observed.
         """
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
-        """Take in what a configuration gave; None: measuring failed, it gave nothing.
+    def observe(self, number: int, seen: Observation | None) -> None:
+        """Take in what a configuration gave; None: measuring failed, it gave nothing."""
 
-        Returns:
-            ABOVE: the strategy is sure enough that accuracy and latency hold, whatever the
-            search's rule says. UNDECIDED: the rule decides alone.
+    def judged(self, number: int, seen: Observation) -> Verdict:
+        """Give whether a configuration is accurate enough, by all that was observed.
+
+        ABOVE: its plans may be announced. It is the one word on that: a strategy that does not
+        decide itself gives what the search's stopping rule said.
+
+        Args:
+            number: Of a configuration that was observed and did not fail.
+            seen: The latest observation of it.
         """
+
+
+class Ruled:
+    """For strategies that leave the decision to the search's stopping rule."""
+
+    def judged(self, number: int, seen: Observation) -> Verdict:
+        """See `Strategy.judged`."""
+        _ = number
+        return seen.verdict
 
 
 class StrategyFactory(Protocol):

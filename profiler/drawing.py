@@ -1,19 +1,20 @@
-"""In which order inputs are drawn, and what is known of them beforehand, by default.
+"""In which order inputs are drawn, and what is known of them beforehand.
 
-A verdict by betting is proven for a random order, not for a round robin over strata. So the
-order is random, and the strata are told to the rule, which then predicts an input from alike
+A verdict by betting is proven for a random order, not for a round robin over strata. So by default
+the order is random, and the strata are told to the rule, which then predicts an input from alike
 ones: the same variance goes, the promise stays (see `docs/studies/profiling.md`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pipelines import checks
 from pipelines.profile import FloatArray
-from profiler.strata import DEFAULT_STRATA, IntArray, equal_strata
+from profiler.strata import DEFAULT_STRATA, IntArray, equal_strata, profiling_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,6 +28,25 @@ class Drawing:
 
     order: IntArray
     groups: IntArray | None
+
+
+class Sampling(Protocol):
+    """A way to draw inputs."""
+
+    def __call__(
+        self, features: FloatArray | None, count: int, rng: np.random.Generator
+    ) -> Drawing:
+        """Give the drawing of so many inputs."""
+
+
+def stratified_drawing(
+    features: FloatArray | None,  # (n, F)
+    count: int,
+    rng: np.random.Generator,
+) -> Drawing:
+    """Give the round robin over strata of Circinus 4.1, see `profiler.strata.profiling_order`."""
+    usable = features is not None and features.ndim == 2 and features.shape[1] > 0
+    return Drawing(order=profiling_order(features if usable else None, count, rng), groups=None)
 
 
 def random_drawing(

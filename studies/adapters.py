@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.evaluation import Verdict
 from planner.baselines.random import RandomSearch
 from planner.space import candidates, indices_of, spread
-from planner.strategy import Observation, Proposal, Setting, Strategy, StrategyFactory
+from planner.strategy import Observation, Proposal, Ruled, Setting, Strategy, StrategyFactory
 
 _DESIGN = 5
 
@@ -50,7 +49,7 @@ class _OptunaFactory:
         return _Optuna(setting, rng, self)
 
 
-class _Optuna:
+class _Optuna(Ruled):
     """Optuna's samplers through ask and tell. A `planner.strategy.Strategy`."""
 
     def __init__(
@@ -87,13 +86,12 @@ class _Optuna:
             self._tell(trial, self._done[number])
         return self._anything()
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Tell the study."""
         self._done[number] = seen
         trial = self._waiting.pop(number, None)
         if trial is not None:
             self._tell(trial, seen)
-        return Verdict.UNDECIDED
 
     def _asked(self) -> tuple[int, Any]:
         with warnings.catch_warnings():
@@ -131,7 +129,7 @@ class _BotorchFactory:
         return _Botorch(setting, rng, self.inputs)
 
 
-class _Botorch:
+class _Botorch(Ruled):
     """Constrained noisy log expected improvement over all candidates. A `Strategy`."""
 
     def __init__(self, setting: Setting, rng: np.random.Generator, inputs: int) -> None:
@@ -162,7 +160,7 @@ class _Botorch:
             row = self._best() if len(self._rows) > 1 else int(np.flatnonzero(self._open)[0])
         return Proposal(number=self._pool.numbers[row], inputs=self._inputs)
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Take in objective and constraints."""
         row = self._position[number]
         self._open[row] = False
@@ -170,7 +168,6 @@ class _Botorch:
             self._rows.append(row)
             short, late = _constraints(self._setting, seen)
             self._y.append((-float(np.log(seen.reference_s)), short, late))
-        return Verdict.UNDECIDED
 
     def _best(self) -> int:
         import botorch

@@ -8,34 +8,33 @@ deployed, its shares included. Rows are written as runs end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipelines import checks
 from pipelines.clock import Clock, ManualClock, SystemClock
-from pipelines.configuration import IndexArray
 from pipelines.evaluation import Verdict
 from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
-from pipelines.trace import Trace, load_trace
+from pipelines.trace import load_trace
 from planner.history import QueryRecord
-from planner.measuring import LatencyLooks
-from planner.search import SearchSettings, search
 from planner.strategy import Observation, Proposal, Strategy
 from studies.planning_announced import Recorder
 from studies.planning_contestants import Contestant, contestant, published_count
-from studies.planning_history import drawn_order, earlier_queries, halves
+from studies.planning_history import drawn, earlier_queries, halves
 from studies.planning_truth import Goal, Truth, check_level
 from studies.tables import markdown, written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
 """The tier a trace was measured on; the price only scales costs."""
 
-_ENDLESS = 10**9
+FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "hopeless": 0.0}
+"""What is asked is how long it takes to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
 
 
@@ -190,9 +189,14 @@ def one_run(
     stopwatch, clock = SystemClock(), ManualClock()
     times: list[float] = []
     recorder = Recorder(truth=truth, slo=goal.slo, first_only=study.first_only)
-    order = input_order(truth.trace, seed, stratified=who.stratified)
+    timed = replace(
+        who.planner,
+        strategy=lambda setting, rng: _Timed(who.planner.strategy(setting, rng), stopwatch, times),
+        **FOR_GOOD,
+    )
+    drawing = drawn(timed, truth.trace, seed)
     evaluator = TraceEvaluator(
-        truth.trace, order, cached=who.cached, width=study.workers, clock=clock
+        truth.trace, drawing.order, cached=who.cached, width=study.workers, clock=clock
     )
     query = Query(
         pipeline=truth.trace.graph.name,
@@ -200,19 +204,11 @@ def one_run(
         seed=seed,
         limits=PlanningLimits(profiling_s=study.budget_s, configurations=study.configurations),
     )
-    settings = SearchSettings(
-        strategy=lambda setting, rng: _Timed(who.strategy(setting, rng), stopwatch, times),
-        patience=_ENDLESS,
-        hopeless=0.0,
-        looks=LatencyLooks(accepted=1),  # how few inputs to announce on is the contestant's choice
-        caution=who.caution,
-    )
-    search(
+    timed.search(
         query,
         study.infrastructure,
         evaluator,
-        who.rule,
-        settings=settings,
+        drawing,
         observer=recorder,
         clock=clock,
         history=history,
@@ -257,10 +253,15 @@ class _Timed:
         self._times.append(self._clock.now() - start + self._learning_s)
         return proposal
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         start = self._clock.now()
-        verdict = self._inner.observe(number, seen)
+        self._inner.observe(number, seen)
         self._learning_s = self._clock.now() - start
+
+    def judged(self, number: int, seen: Observation) -> Verdict:
+        start = self._clock.now()
+        verdict = self._inner.judged(number, seen)
+        self._learning_s += self._clock.now() - start
         return verdict
 
 
@@ -315,11 +316,6 @@ def summary(rows: Iterable[Row]) -> list[Cell]:
 def table(cells: Iterable[Cell]) -> str:
     """Give the cells as a Markdown table."""
     return markdown(cells, Cell)
-
-
-def input_order(trace: Trace, seed: int, *, stratified: bool = True) -> IndexArray:
-    """Give the order in which a run draws the inputs of a trace."""
-    return drawn_order(trace, np.random.default_rng([seed, 1]), stratified=stratified)
 
 
 def _mean(values: Sequence[float]) -> float:

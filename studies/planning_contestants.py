@@ -1,8 +1,9 @@
 """Who takes part in the planning study, by name.
 
-Competitors come twice: as published (a fixed number of inputs, the P99 count of the
-t-test as in Circinus A.4; no cache) and `_tuned` (few inputs, our cache and our order);
-`vulcan_tuned@30` is the tuned one with 30 inputs.
+`default` and `published` are the product's methods, taken as users get them. Competitors come
+twice: as published (a fixed number of inputs, the P99 count of the t-test as in Circinus A.4; no
+cache) and `_tuned` (few inputs, our cache, the order of strata); `vulcan_tuned@30` is the tuned
+one with 30 inputs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from deploy.methods import METHODS
+from deploy.planning import PUBLISHED_CAUTION, Planner, planner_of
 from pipelines import checks
-from pipelines.evaluation import StoppingRule, Verdict
+from pipelines.evaluation import Verdict
 from pipelines.profile import FloatArray
 from pipelines.trace import Trace
 from planner.baselines.exhaustive import ExhaustiveFactory
@@ -22,9 +25,11 @@ from planner.baselines.random import RandomFactory
 from planner.baselines.videostorm import VideoStormFactory
 from planner.baselines.vulcan import VulcanFactory
 from planner.cmbo import CmboFactory, CmboSettings
+from planner.measuring import LatencyLooks
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.multi_fidelity_settings import MultiFidelitySettings
 from planner.strategy import StrategyFactory
+from profiler.drawing import random_drawing, stratified_drawing
 from profiler.stopping import TTest
 
 TUNED_INPUTS = 20
@@ -46,38 +51,23 @@ class FixedSamples:
         return Verdict.ABOVE if scores.mean() >= bound else Verdict.BELOW
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
-    """A stopping rule that leaves every decision to the strategy."""
-
-    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
-        """Give UNDECIDED."""
-        _ = (scores, bound, population)
-        return Verdict.UNDECIDED
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
     """A way to plan.
 
     Attributes:
-        strategy: Proposes.
-        rule: Decides on accuracy.
+        planner: Of the product's parts, but for what only studies have.
         cached: Whether operators' outputs are reused between configurations.
-        stratified: Whether inputs come in the order of strata, or at random.
-        caution: See `planner.search.SearchSettings`.
     """
 
-    strategy: StrategyFactory
-    rule: StoppingRule
+    planner: Planner
     cached: bool = True
-    stratified: bool = True
-    caution: float | None = 0.9
 
 
 def names() -> tuple[str, ...]:
     """Give the names of all contestants that need no extra."""
-    return (*_PLAIN, *_OURS, *(f"{name}{end}" for name in _PEERS for end in ("", "_tuned")))
+    peers = (f"{name}{end}" for name in _PEERS for end in ("", "_tuned"))
+    return (*METHODS, *_OURS, *(name for name in peers if name != "cmbo"))  # that is `published`
 
 
 def contestant(name: str, *, published_inputs: int) -> Contestant:
@@ -99,21 +89,22 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
     checks.require(fits, "strategy", rule, named)
     inputs = int(count) if at else TUNED_INPUTS
-    if name == "cmbo":
-        return Contestant(strategy=CmboFactory(), rule=TTest())
-    if name == "cmbo_tuned":
-        return Contestant(
-            strategy=CmboFactory(CmboSettings(inputs=inputs)), rule=FixedSamples(count=inputs)
-        )
+    if name in METHODS:
+        return Contestant(planner=planner_of(METHODS[name].planning))
     if name in _OURS:
-        return Contestant(strategy=MultiFidelityFactory(_OURS[name]), rule=Never(), caution=0.96)
+        ours = planner_of(METHODS["default"].planning)
+        return Contestant(planner=replace(ours, strategy=MultiFidelityFactory(_OURS[name])))
     base = name.removesuffix("_tuned")
     samples = inputs if tuned else published_inputs
     made = _PEERS[base](samples) if base in _PEERS else _adapter(base, samples)
-    fixed = Contestant(
-        strategy=made, rule=FixedSamples(count=samples), cached=False, stratified=False
+    fixed = Planner(
+        strategy=made,
+        stopping=lambda drawing: FixedSamples(count=samples),
+        sampling=stratified_drawing if tuned else random_drawing,
+        caution=PUBLISHED_CAUTION,
+        looks=LatencyLooks(accepted=1),  # on how few inputs to announce is their own choice
     )
-    return replace(fixed, cached=True, stratified=True) if tuned else fixed
+    return Contestant(planner=fixed, cached=tuned)
 
 
 def published_count(trace: Trace, accuracy_slo: float, rng: np.random.Generator) -> int:
@@ -147,10 +138,7 @@ def _adapter(name: str, count: int) -> StrategyFactory:
     return adapter(name, count)
 
 
-_PLAIN = ("cmbo", "cmbo_tuned")
-
 _OURS: Mapping[str, MultiFidelitySettings] = {
-    "multi_fidelity": MultiFidelitySettings(),
     "without_fidelities": MultiFidelitySettings(fidelities=False),
     "without_structure": MultiFidelitySettings(structured=False),
     "without_unpaid": MultiFidelitySettings(unpaid=False),
@@ -164,6 +152,7 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
+    "cmbo": lambda count: CmboFactory(CmboSettings(inputs=count)),
     "vulcan": lambda count: VulcanFactory(inputs=count),
     "videostorm": lambda count: VideoStormFactory(inputs=count),
     "random": lambda count: RandomFactory(inputs=count),

@@ -2,7 +2,7 @@
 
 A query is planned in one world, its cheapest plan is deployed, and the world becomes another.
 Where that plan breaks and a plan that truly satisfies exists, the query is planned cold, and again
-with what is known (`planner.replanning`). How worlds drift, and how that deviates from the paper:
+with what is known (`planner.known`). How worlds drift, and how that deviates from the paper:
 `studies.planning_worlds`.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from deploy.methods import DEFAULT
+from deploy.planning import planner_of
 from pipelines import checks
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
@@ -23,13 +25,11 @@ from pipelines.slo import Slo
 from pipelines.trace import Trace, load_trace
 from planner.history import QueryRecord
 from planner.known import Known
-from planner.replanning import replan
 from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from studies.planning import input_order
+from profiler.drawing import Drawing
+from studies.planning import FOR_GOOD
 from studies.planning_announced import Recorder
-from studies.planning_contestants import contestant
-from studies.planning_history import earlier_queries, record_of
+from studies.planning_history import drawn, earlier_queries, record_of
 from studies.planning_truth import Truth, check_level
 from studies.planning_worlds import (
     Worlds,
@@ -39,9 +39,8 @@ from studies.planning_worlds import (
 )
 from studies.tables import written
 
-_OURS = contestant("multi_fidelity", published_inputs=0)
-_SETTINGS = SearchSettings(strategy=_OURS.strategy, caution=_OURS.caution)
-_FOR_GOOD = replace(_SETTINGS, patience=10**9, hopeless=0.0)
+_OURS = planner_of(DEFAULT.planning)
+_FOR_GOOD = replace(_OURS, **FOR_GOOD)
 
 
 class Kind(StrEnum):
@@ -245,8 +244,8 @@ class _Past:
     ) -> _Past:
         """Plan it as the product does, until the search ends by itself."""
         query = _within(Query(pipeline=truth.trace.graph.name, slo=slo, seed=seed), budget_s)
-        evaluator = _evaluator(truth, seed)
-        result = search(query, truth.infrastructure, evaluator, _OURS.rule, settings=_SETTINGS)
+        drawing, evaluator = _evaluator(truth, seed)
+        result = _OURS.search(query, truth.infrastructure, evaluator, drawing)
         return cls(query=query, evaluator=evaluator, result=result, earlier=earlier)
 
     @property
@@ -300,14 +299,9 @@ def _outcome(worlds: Worlds, past: _Past, slo: Slo, kind: Kind) -> Outcome:
 
 def _cold(truth: Truth, query: Query, budget_s: float) -> Recorder:
     recorder = Recorder(truth=truth, slo=query.slo, first_only=True)
-    search(
-        _within(query, budget_s),
-        truth.infrastructure,
-        _evaluator(truth, query.seed),
-        _OURS.rule,
-        settings=_FOR_GOOD,
-        observer=recorder,
-    )
+    drawing, evaluator = _evaluator(truth, query.seed)
+    query = _within(query, budget_s)
+    _FOR_GOOD.search(query, truth.infrastructure, evaluator, drawing, observer=recorder)
     return recorder
 
 
@@ -315,32 +309,24 @@ def _replanned(truth: Truth, past: _Past, study: DriftStudy) -> _Again:
     """Plan again as the product does; where its answer at once is untrue, the search goes on."""
     same_inputs = study.kind is Kind.LATENCY
     query = past.query
-    evaluator = past.evaluator if same_inputs else _evaluator(truth, query.seed)
+    drawing, evaluator = _evaluator(truth, query.seed)
+    if same_inputs:
+        evaluator = past.evaluator
     before_s = evaluator.spent_s
     now = _within(query, before_s + study.budget_s)
     recorder = Recorder(truth=truth, slo=query.slo, first_only=True)
-    result = replan(
-        now,
-        truth.infrastructure,
-        evaluator,
-        _OURS.rule,
-        past.known(holds=same_inputs),
-        settings=_FOR_GOOD,
-        observer=recorder,
-        history=past.history,
-    )
-    at_once = not recorder.heard
-    if at_once and not recorder.judge(result.plans[0], before_s):
-        search(
+    known = past.known(holds=same_inputs)
+    plans = _OURS.answer(now, truth.infrastructure, known, drawing).plans
+    if not plans or not recorder.judge(plans[0], before_s):
+        _FOR_GOOD.search(
             now,
             truth.infrastructure,
             evaluator,
-            _OURS.rule,
-            settings=_FOR_GOOD,
+            drawing,
             observer=recorder,
             history=past.history,
         )
-    return _Again(recorder=recorder, before_s=before_s, at_once=at_once)
+    return _Again(recorder=recorder, before_s=before_s, at_once=bool(plans))
 
 
 def _seconds(recorder: Recorder, before_s: float = 0.0) -> float | None:
@@ -352,5 +338,6 @@ def _within(query: Query, profiling_s: float) -> Query:
     return replace(query, limits=PlanningLimits(profiling_s=profiling_s))
 
 
-def _evaluator(truth: Truth, seed: int) -> TraceEvaluator:
-    return TraceEvaluator(truth.trace, input_order(truth.trace, seed))
+def _evaluator(truth: Truth, seed: int) -> tuple[Drawing, TraceEvaluator]:
+    drawing = drawn(_OURS, truth.trace, seed)
+    return drawing, TraceEvaluator(truth.trace, drawing.order)

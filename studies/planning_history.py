@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from deploy.planning import Planner, planner_of
 from pipelines.configuration import IndexArray
 from pipelines.infrastructure import Infrastructure
 from pipelines.query import PlanningLimits, Query
@@ -17,9 +18,7 @@ from pipelines.replay import TraceEvaluator
 from pipelines.trace import Trace
 from planner.history import QueryRecord
 from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from profiler.strata import profiling_order
-from studies.planning_contestants import Never
+from profiler.drawing import Drawing
 from studies.planning_truth import LEVELS, Truth
 
 _STREAM = 2  # of a run's seed
@@ -54,21 +53,14 @@ def earlier_queries(
 
 
 def _planned(query: Query, trace: Trace, infrastructure: Infrastructure) -> PlanningResult:
-    order = drawn_order(trace, np.random.default_rng(query.seed))
-    return search(
-        query,
-        infrastructure,
-        TraceEvaluator(trace, order),
-        Never(),
-        settings=SearchSettings(),
-    )
+    planner = planner_of(query.planning)
+    drawing = drawn(planner, trace, query.seed)
+    return planner.search(query, infrastructure, TraceEvaluator(trace, drawing.order), drawing)
 
 
-def drawn_order(trace: Trace, rng: np.random.Generator, *, stratified: bool = True) -> IndexArray:
-    """Give the order in which the inputs of a trace are drawn; strata need features."""
-    features = trace.features.astype(float)
-    usable = stratified and features.shape[1] > 0
-    return profiling_order(features if usable else None, len(features), rng)
+def drawn(planner: Planner, trace: Trace, seed: int) -> Drawing:
+    """Give the order in which a planner draws the inputs of a trace."""
+    return planner.drawing(trace.features.astype(float), len(trace.input_bytes), seed)
 
 
 def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:

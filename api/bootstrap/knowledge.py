@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.bootstrap.planning import drawing_of
+from api.bootstrap.planning import inputs_of
 from api.fingerprints import pipeline_fingerprint
 from api.services.knowledge import Examples, Measurements
 from api.store.engine import connect
 from api.store.history import open_history
 from api.store.journal import SqlJournal, edition_of
+from deploy.planning import planner_of
 from pipelines.errors import InvalidInput
 from pipelines.pipeline import Pipeline
 from pipelines.query import Query
 from pipelines.slo import Slo
 from planner.history import HistoryStore, QueryRecord
 from planner.result import PlanningResult
-from profiler.betting import Betting
 from profiler.columns import profiles_of
 
 MOST_EARLIER = 10
@@ -36,13 +36,15 @@ class JournalledMeasurements:
         if pipeline.examples is None:
             raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
         dataset = pipeline.examples(examples.count, examples.seed)
-        drawing = drawing_of(query, pipeline, dataset)
+        planner = planner_of(query.planning)
+        drawing = planner.drawing(inputs_of(pipeline, dataset), len(dataset), query.seed)
         journal = SqlJournal(connect(self.database_url), query_id, edition_of(pipeline))
         operators = len(pipeline.graph.operators)
         return Measurements(
             profiles=profiles_of(journal.everything(), drawing.order, operators),
             population=len(drawing.order),
-            rule=Betting(groups=drawing.groups),
+            planner=planner,
+            drawing=drawing,
         )
 
 

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pipelines.clock import SystemClock
 from pipelines.dataset import Dataset
 from pipelines.infrastructure import Infrastructure
 from pipelines.pipeline import Pipeline, features_of
+from pipelines.profile import FloatArray
 from pipelines.query import Query
 from planner.bill import Cost
 from planner.history import QueryRecord
 from planner.result import Observer, PlanningResult, Unobserved
-from profiler.betting import Betting
-from profiler.drawing import Drawing, random_drawing
 from profiler.execution import Executor, InProcess
 from profiler.journal import Journal, MemoryJournal
 from profiler.measure import Profiler
 from profiler.prefix_cache import EntryStore, PrefixCache
-
-_PATIENCE = 25
-"""Configurations without a cheaper plan: few inputs of each are measured, but planning takes time,
-too."""
-_ORDER_STREAM = 1
-"""Of the streams spawned from a query's seed: the order of its inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +59,16 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         executor: Runs operators; None: this process does.
     """
     # scipy's parts take long to import: the service's process spares them
+    from deploy.planning import planner_of
     from planner.forecasting import Probes, from_earlier
     from planner.limits import Budget
-    from planner.search import SearchSettings, search
 
     if pipeline.prepare is not None:
         pipeline.prepare()
     kept = kept or Kept()
     clock = SystemClock()
-    drawing = drawing_of(query, pipeline, dataset)
+    planner = planner_of(query.planning)
+    drawing = planner.drawing(inputs_of(pipeline, dataset), len(dataset), query.seed)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
@@ -85,23 +77,18 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
     )
-    return search(
+    return planner.search(
         query,
         infrastructure,
         evaluator,
-        Betting(groups=drawing.groups),
-        settings=SearchSettings(
-            patience=_PATIENCE,
-            forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
-        ),
+        drawing,
+        forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
         observer=Unobserved() if observer is None else observer,
         clock=clock,
         history=kept.history,
     )
 
 
-def drawing_of(query: Query, pipeline: Pipeline, dataset: Dataset) -> Drawing:
-    """Give the order in which a query's inputs are drawn: equal queries, equal orders."""
-    rng = np.random.default_rng([query.seed, _ORDER_STREAM])
-    features = features_of(pipeline, (example.input for example in dataset.examples))
-    return random_drawing(features, len(dataset), rng)
+def inputs_of(pipeline: Pipeline, dataset: Dataset) -> FloatArray | None:
+    """Give the features of a dataset's inputs, shape (n, F); None when the pipeline has none."""
+    return features_of(pipeline, (example.input for example in dataset.examples))

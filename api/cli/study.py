@@ -109,7 +109,7 @@ def planning(
             help=f"Names, separated by commas: {', '.join(contestants())}; with the extra studies "
             f"{', '.join(ADAPTERS)}. NAME_tuned@30, botorch@30: on 30 inputs instead of 20.",
         ),
-    ] = "multi_fidelity,cmbo,vulcan,videostorm,random",
+    ] = "default,published,vulcan,videostorm,random",
     slo: Annotated[
         str, typer.Option("--slo", help="Of easy, medium, hard, separated by commas.")
     ] = "easy,medium,hard",

@@ -10,8 +10,8 @@ from api.documents import from_document
 from api.services.changes import Circumstances, changed_infrastructure, changed_query
 from api.store.records import QueryRecord
 from api.store.store import Store
+from deploy.planning import Planner
 from pipelines.errors import InvalidInput
-from pipelines.evaluation import StoppingRule
 from pipelines.infrastructure import Infrastructure
 from pipelines.latency import Work
 from pipelines.pipeline import Pipeline
@@ -19,7 +19,8 @@ from pipelines.plan import Plan
 from pipelines.profile import Profile
 from pipelines.query import Query
 from planner.explaining import Explanation, explained
-from planner.known import Answer, Known, answer
+from planner.known import Answer, Known
+from profiler.drawing import Drawing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,12 +30,14 @@ class Measurements:
     Attributes:
         profiles: One per configuration, in one order of inputs.
         population: Number of inputs.
-        rule: That judges them, as it did when the query was planned.
+        planner: Of the query's method: judges them.
+        drawing: The order.
     """
 
     profiles: Sequence[Profile]
     population: int
-    rule: StoppingRule
+    planner: Planner
+    drawing: Drawing
 
 
 class MeasurementSource(Protocol):
@@ -102,8 +105,9 @@ class Knowledge:
             NotFound: If there is no such plan.
         """
         plan = from_document(Plan, self.store.plan(plan_id).plan)
-        known, rule = self._known(record, query, pipeline)
-        return explained(plan, answer(query, self.infrastructure, known, rule), known)
+        measured, known = self._known(record, query, pipeline)
+        found = measured.planner.answer(query, self.infrastructure, known, measured.drawing)
+        return explained(plan, found, known)
 
     def what_if(
         self, record: QueryRecord, query: Query, pipeline: Pipeline, change: Circumstances
@@ -115,9 +119,10 @@ class Knowledge:
         """
         other = changed_query(query, change)
         elsewhere = changed_infrastructure(self.infrastructure, change)
-        known, rule = self._known(record, query, pipeline)
-        before = answer(query, self.infrastructure, known, rule)
-        after = answer(other, elsewhere, known, rule)
+        measured, known = self._known(record, query, pipeline)
+        planner, drawing = measured.planner, measured.drawing
+        before = planner.answer(query, self.infrastructure, known, drawing)
+        after = planner.answer(other, elsewhere, known, drawing)
         return WhatIf(
             before=before,
             after=after,
@@ -138,8 +143,8 @@ class Knowledge:
         Raises:
             InvalidInput: If it does not fit.
         """
-        known, rule = self._known(record, query, pipeline)
-        return answer(query, infrastructure, known, rule)
+        measured, known = self._known(record, query, pipeline)
+        return measured.planner.answer(query, infrastructure, known, measured.drawing)
 
     def work(self, record: QueryRecord, query: Query, pipeline: Pipeline, plan: Plan) -> Work:
         """Give what a plan's configuration does to inputs.
@@ -147,7 +152,7 @@ class Knowledge:
         Raises:
             InvalidInput: If it is not among the measurements.
         """
-        known, _ = self._known(record, query, pipeline)
+        _, known = self._known(record, query, pipeline)
         mine = (p for p in known.profiles if p.configuration == plan.configuration)
         profile = next(mine, None)
         if profile is None:
@@ -156,7 +161,7 @@ class Knowledge:
 
     def _known(
         self, record: QueryRecord, query: Query, pipeline: Pipeline
-    ) -> tuple[Known, StoppingRule]:
+    ) -> tuple[Measurements, Known]:
         data = record.spec["data"]
         told: Mapping[str, object] = data if isinstance(data, Mapping) else {}
         examples = Examples(int(str(told.get("examples", 0))), int(str(told.get("seed", 0))))
@@ -168,7 +173,7 @@ class Knowledge:
             population=measured.population,
             trusted={plan.configuration: _asked(record) for plan in plans},
         )
-        return known, measured.rule
+        return measured, known
 
 
 def _asked(record: QueryRecord) -> float:

@@ -19,7 +19,7 @@ from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.query import Query
 from planner.drift import Drift, Seen, as_observed, eased, parts_of
-from planner.replanning import result_of
+from planner.known import result_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.evaluation import Verdict
 from planner.space import candidates
-from planner.strategy import Observation, Proposal, Setting
+from planner.strategy import Observation, Proposal, Ruled, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class RandomFactory:
         return RandomSearch([numbers[i] for i in rng.permutation(len(numbers))], self.inputs)
 
 
-class RandomSearch:
+class RandomSearch(Ruled):
     """Proposes configurations in a given order, the last one first. A `Strategy`."""
 
     def __init__(self, left: list[int], inputs: int | None = None) -> None:
@@ -41,8 +40,7 @@ class RandomSearch:
         left = next((number for number in reversed(self._left) if number not in busy), None)
         return None if left is None else Proposal(number=left, inputs=self._inputs)
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Forget the configuration; what it gave changes nothing."""
-        _ = seen
-        self._left.remove(number)
-        return Verdict.UNDECIDED
+        if number in self._left:  # what is judged from memory may lie outside a drawn part
+            self._left.remove(number)

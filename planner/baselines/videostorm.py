@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.evaluation import Verdict
 from planner.baselines.utility import utility
 from planner.space import candidates, neighbours
-from planner.strategy import Observation, Proposal, Setting
+from planner.strategy import Observation, Proposal, Ruled, Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,7 @@ class VideoStormFactory:
         return VideoStorm(setting, rng, self)
 
 
-class VideoStorm:
+class VideoStorm(Ruled):
     """A `planner.strategy.Strategy`."""
 
     def __init__(
@@ -61,7 +60,7 @@ class VideoStorm:
             self._starts.pop()
         return Proposal(number=self._starts[-1], inputs=self._inputs) if self._starts else None
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Move when it is better than where the search stands."""
         gained = -np.inf if seen is None else utility(self._setting.slo, seen)
         self._known[number] = gained
@@ -69,4 +68,3 @@ class VideoStorm:
             self._here = number
             near = neighbours(self._setting.space, number)
             self._round = [near[i] for i in self._rng.permutation(len(near))]
-        return Verdict.UNDECIDED

@@ -14,10 +14,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from pipelines import checks
-from pipelines.evaluation import Verdict
 from planner.baselines.utility import utility
 from planner.space import candidates, spread
-from planner.strategy import Observation, Proposal, Setting
+from planner.strategy import Observation, Proposal, Ruled, Setting
 from planner.surrogate import Surrogate, SurrogateSettings, fit
 
 _REFIT_GROWTH = 1.25
@@ -45,7 +44,7 @@ class VulcanFactory:
         return Vulcan(setting, rng, self)
 
 
-class Vulcan:
+class Vulcan(Ruled):
     """A `planner.strategy.Strategy`."""
 
     def __init__(
@@ -73,14 +72,13 @@ class Vulcan:
             row = self._most_improving()
         return Proposal(number=self._pool.numbers[row], inputs=self._settings.inputs)
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
         self._open[row] = False
         if seen is not None:
             self._rows.append(row)
             self._utilities.append(utility(self._slo, seen))
-        return Verdict.UNDECIDED
 
     def _most_improving(self) -> int:
         settings = self._settings.surrogate

@@ -50,7 +50,7 @@ def _known(graph: PipelineGraph = GRAPH) -> Known:
 
 
 def _answer(query: Query = QUERY, infrastructure: Infrastructure = TWO) -> Answer:
-    return answer(query, infrastructure, _known(), TTest())
+    return answer(query, infrastructure, _known(), ExhaustiveFactory(), TTest())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_known_answers_as_a_new_search_would(
     query = replace(QUERY, slo=replace(QUERY.slo, **slo))  # type: ignore[arg-type]  # floats
     first = replace(TWO.tiers[0], machines=edge, price_usd_per_hour=price)
     infrastructure = replace(TWO, tiers=(first, TWO.tiers[1]))
-    found = answer(query, infrastructure, _known(), TTest())
+    found = answer(query, infrastructure, _known(), ExhaustiveFactory(), TTest())
     wanted = _searched(query, infrastructure)
     assert bool(found.plans) == bool(wanted.plans)
     for ours, theirs in zip(found.plans[:1], wanted.plans[:1], strict=True):
@@ -80,7 +80,7 @@ def test_what_is_known_answers_as_a_new_search_would(
 
 def test_without_measurements_nothing_is_known() -> None:
     nothing = Known(graph=GRAPH, profiles=(), population=60, trusted={})
-    found = answer(QUERY, TWO, nothing, TTest())
+    found = answer(QUERY, TWO, nothing, ExhaustiveFactory(), TTest())
     assert found.plans == ()
     assert found.shortfall is not None
     assert found.shortfall.closest is None
@@ -105,14 +105,14 @@ def test_a_configuration_that_a_strategy_was_sure_of_stays_trusted_for_its_slo()
             population=60,
             trusted={profile.configuration: trusted},
         )
-        assert bool(answer(QUERY, TWO, known, TTest()).plans) is plans
+        assert bool(answer(QUERY, TWO, known, ExhaustiveFactory(), TTest()).plans) is plans
 
 
 def test_an_explanation_of_a_plan_that_was_not_measured_is_refused() -> None:
     plan = _answer().plans[0]
     nothing = Known(graph=GRAPH, profiles=(), population=60, trusted={})
     with pytest.raises(InvalidInput, match="must be of a configuration that was measured"):
-        explained(plan, answer(QUERY, TWO, nothing, TTest()), nothing)
+        explained(plan, answer(QUERY, TWO, nothing, ExhaustiveFactory(), TTest()), nothing)
 
 
 def test_an_explanation_adds_up() -> None:

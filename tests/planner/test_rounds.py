@@ -46,7 +46,10 @@ class Script:
         assert all(proposal not in under_way for proposal in self._left)
         return self._left.pop(0) if self._left else None
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
+        raise AssertionError((number, seen))
+
+    def judged(self, number: int, seen: Observation) -> Verdict:
         raise AssertionError((number, seen))
 
 
@@ -217,9 +220,12 @@ class Noting:
             self._log.append(("asked", proposal.number))
         return proposal
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         self._log.append(("told", number))
-        return self._inner.observe(number, seen)
+        self._inner.observe(number, seen)
+
+    def judged(self, number: int, seen: Observation) -> Verdict:
+        return self._inner.judged(number, seen)
 
 
 def test_a_strategy_is_told_in_the_order_of_its_proposals() -> None:

@@ -92,9 +92,12 @@ class Spy:
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         return self._inner.propose(under_way)
 
-    def observe(self, number: int, seen: Observation | None) -> Verdict:
+    def observe(self, number: int, seen: Observation | None) -> None:
         self._told.append((number, seen))
-        return self._inner.observe(number, seen)
+        self._inner.observe(number, seen)
+
+    def judged(self, number: int, seen: Observation) -> Verdict:
+        return self._inner.judged(number, seen)
 
 
 def _query(accuracy: float, latency_s: float, seed: int) -> Query:

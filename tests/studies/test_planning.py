@@ -9,6 +9,7 @@ import pytest
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
 from pipelines.trace import Trace, load_trace, save_trace
+from profiler.drawing import Drawing
 from studies.planning import ONE_TIER, PlanningStudy, Progress, run, summary, table
 from studies.planning_contestants import FixedSamples, contestant, names
 from studies.planning_history import halves
@@ -38,7 +39,7 @@ def _study(folder: Path, **others: object) -> PlanningStudy:
     save_trace(_trace(), folder / "trace")
     study = PlanningStudy(
         traces=(folder / "trace",),
-        strategies=("multi_fidelity",),
+        strategies=("default",),
         levels=("easy",),
         seeds=1,
         first_only=True,
@@ -52,7 +53,7 @@ def test_an_unknown_strategy_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cmbo@20", "multi_fidelity@20", "cmbo_tuned@", "cmbo_tuned@x", "cmbo_tuned@1"]
+    "name", ["published@20", "default@20", "cmbo_tuned@", "cmbo_tuned@x", "cmbo_tuned@1"]
 )
 def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"strategy may end with @ .* got '{name}'"):
@@ -61,8 +62,10 @@ def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cmbo_tuned", "vulcan_tuned", "random_tuned"])
 def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) -> None:
-    assert contestant(f"{name}@7", published_inputs=50).rule == FixedSamples(count=7)
-    assert contestant(name, published_inputs=50).rule == FixedSamples(count=20)
+    drawing = Drawing(order=np.arange(50), groups=None)
+    for asked, count in ((f"{name}@7", 7), (name, 20)):
+        planner = contestant(asked, published_inputs=50).planner
+        assert planner.rule(drawing) == FixedSamples(count=count)
 
 
 @pytest.mark.parametrize("name", ["optuna_tpe", "botorch@30"])
@@ -116,12 +119,12 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     with (tmp_path / "out" / "planning.csv").open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == len(rows)
-    assert "multi_fidelity" in table(summary(rows))
+    assert "default" in table(summary(rows))
     assert load_trace(tmp_path / "trace").graph == _trace().graph
 
 
 def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("multi_fidelity", "random"), seeds=2)
+    study = _study(tmp_path, strategies=("default", "random"), seeds=2)
     told: list[Progress] = []
     rows = run(study, tmp_path / "out", observer=told.append)
     assert [progress.row for progress in told] == rows
@@ -151,7 +154,7 @@ def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, work
 
 
 def test_no_plan_costs_less_than_the_optimum(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("multi_fidelity", "random"), first_only=False)
+    study = _study(tmp_path, strategies=("default", "random"), first_only=False)
     ratios = [row.cost_ratio_60s for row in run(study, tmp_path / "out")]
     assert ratios
     assert all(ratio is not None and ratio >= 1 - 1e-9 for ratio in ratios)
@@ -175,7 +178,7 @@ def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Pat
 
 def test_fewer_than_two_points_are_refused() -> None:
     with pytest.raises(InvalidInput, match="points must be >= 2, got 1"):
-        PlanningStudy(traces=(), strategies=("cmbo",), points=1)
+        PlanningStudy(traces=(), strategies=("published",), points=1)
 
 
 def test_fewer_points_keep_the_fastest_and_the_most_accurate_one(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Methods: which parts plan, schedule and dispatch, as one value with a name.
+
+One rule: whoever plans or serves, in the product or in a study, starts from a value of this page;
+`deploy.planning`, `scheduler.policies` and `scheduler.dispatch.policies` make the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipelines import checks
+from pipelines.method import PlanningMethod
+from scheduler.dispatch.policy import DISPATCH_POLICIES
+from scheduler.policy import SCHEDULING_POLICIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """Everything that decides, from a query to the instance of a request.
+
+    Attributes:
+        name: What it is called.
+        planning: How queries are planned that do not say.
+        scheduling: Chooses the plans of live queries, of `SCHEDULING_POLICIES`.
+        dispatch: Chooses the instance of a request, of `DISPATCH_POLICIES`.
+    """
+
+    name: str
+    planning: PlanningMethod = field(default_factory=PlanningMethod)
+    scheduling: str = SCHEDULING_POLICIES[0]
+    dispatch: str = DISPATCH_POLICIES[0]
+
+
+DEFAULT = Method(name="default")
+"""Ours."""
+
+PUBLISHED = Method(
+    name="published",
+    planning=PlanningMethod(strategy="cmbo", stopping="t_test", sampling="stratified"),
+    scheduling="greedy",
+    dispatch="kairos",
+)
+"""The papers': Circinus 4.1 to 4.3 with appendix A.4, Kairos 5.1."""
+
+METHODS: Mapping[str, Method] = {method.name: method for method in (DEFAULT, PUBLISHED)}
+
+
+def method_of(name: str, field: str = "method") -> Method:
+    """Give the method of a name.
+
+    Raises:
+        InvalidInput: If there is none of that name; it is said of `field`.
+    """
+    checks.require(name in METHODS, field, f"must be among {', '.join(METHODS)}", name)
+    return METHODS[name]
+
+
+def name_of(planning: PlanningMethod) -> str | None:
+    """Give the name of the method that plans so; None: none does."""
+    return next((m.name for m in METHODS.values() if m.planning == planning), None)
