@@ -1,25 +1,122 @@
+"""What measuring is worth per second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
 import numpy as np
-from scipy.stats import norm
+import pytest
 
-from planner.acquisition import Normals, log_at_least, log_chance, log_utility
+from pipelines.profile import FloatArray
+from pipelines.slo import Slo
+from planner.looking import Look, LookAhead
+from planner.multi_fidelity_settings import MultiFidelitySettings
+from planner.operator_seconds import Seconds
 
-_ACCURACY = Normals(mean=np.array([0.7, 0.9]), deviation=np.array([0.1, 0.05]))
-_LATENCY = Normals(mean=np.log([0.5, 2.0]), deviation=np.array([0.3, 0.2]))
+POPULATION = 160
+SLO = Slo(accuracy=0.7, latency_s=0.1)
 
 
-def test_the_log_utility_equals_the_naive_product() -> None:
-    chance = log_chance(_ACCURACY, _LATENCY, accuracy_slo=0.8, latency_slo_s=1.0)
-    cost = np.array([0.1, 3.0])
-    naive = (
-        norm.sf(0.8, _ACCURACY.mean, _ACCURACY.deviation)
-        * norm.cdf(0.0, _LATENCY.mean, _LATENCY.deviation)
-        / cost
+def _ahead(**settings: object) -> LookAhead:
+    given = MultiFidelitySettings(**settings)  # type: ignore[arg-type]
+    return LookAhead(slo=SLO, population=POPULATION, settings=given)
+
+
+def _look(
+    mean: FloatArray,
+    *,
+    deviation: float = 0.05,
+    ratio: float = 0.1,
+    log_deviation: float = 0.01,
+    spread2: float = 0.1,
+) -> Look:
+    """Give one operator of a second per input; latencies are `ratio` of the SLO."""
+    m = len(mean)
+    return Look(
+        met=np.zeros(m, dtype=np.int64),
+        mean=mean,
+        variance=np.full(m, deviation**2),
+        part=0.4,
+        seconds=Seconds(
+            operator_s=np.ones((m, 1)),
+            hoped_s=np.ones((m, 1)),
+            log_latency=np.full(m, np.log(ratio * SLO.latency_s)),
+            log_variance=np.full(m, log_deviation**2),
+            paid=np.zeros((m, 1), dtype=np.int64),
+            share_cost=np.ones(m),
+        ),
+        spread2=spread2,
     )
-    np.testing.assert_allclose(np.exp(log_utility(chance, np.log(cost))), naive, rtol=1e-12)
 
 
-def test_hopeless_candidates_still_differ() -> None:
-    far = Normals(mean=np.array([0.1, 0.2]), deviation=np.full(2, 0.01))
-    logs = log_at_least(far, 0.9)  # both probabilities are 0 in floating point
-    assert np.isfinite(logs).all()
-    assert logs[1] > logs[0]
+def _all(look: Look) -> np.ndarray:
+    return np.arange(len(look.mean))
+
+
+def test_what_may_not_be_measured_is_worth_nothing() -> None:
+    look = _look(np.array([0.9, 0.9, 0.9]))
+    value, inputs = _ahead().valued(look, np.array([1]), np.zeros(3))
+    assert np.isfinite(value[1])
+    assert list(value[[0, 2]]) == [-np.inf, -np.inf]
+    assert list(inputs[[0, 2]]) == [0, 0]
+
+
+def test_what_saves_nothing_is_worth_nothing() -> None:
+    look = _look(np.array([0.9, 0.9]))
+    value, _ = _ahead().valued(look, _all(look), np.array([-np.inf, 0.0]))
+    assert value[0] == -np.inf
+    assert np.isfinite(value[1])
+
+
+def test_dear_candidates_do_not_keep_cheap_ones_from_a_longer_look() -> None:
+    # 800 that look accurate and save nothing, 10 that only many inputs can show.
+    look = _look(np.r_[np.full(800, 0.9), np.full(10, 0.62)])
+    cheap = np.arange(800, 810)
+    weight = np.r_[np.full(800, -np.inf), np.zeros(10)]
+    among_all, inputs = _ahead().valued(look, _all(look), weight)
+    alone, wanted = _ahead().valued(look, cheap, weight)
+    np.testing.assert_array_equal(among_all[cheap], alone[cheap])
+    np.testing.assert_array_equal(inputs[cheap], wanted[cheap])
+    assert (wanted[cheap] > MultiFidelitySettings().minimum).all()
+
+
+def test_a_weight_counts_as_so_many_times_the_chance() -> None:
+    look = _look(np.array([0.72, 0.72]))
+    value, inputs = _ahead().valued(look, _all(look), np.log([1.0, 3.0]))
+    assert value[1] - value[0] == pytest.approx(np.log(3.0))
+    assert inputs[0] == inputs[1]
+
+
+def test_latency_that_varies_is_known_once_all_inputs_are_met() -> None:
+    # 16 inputs of such a spread tell nothing beyond what is known; all of them tell everything.
+    mean = np.array([0.95])
+    near = _look(mean, ratio=0.98, log_deviation=0.2, spread2=30.0)
+    value, inputs = _ahead(staged=False).valued(near, _all(near), np.zeros(1))
+    # Phi(0) at best: the mean of log latency is just below its bound.
+    assert -np.log(POPULATION) - 2.0 < value[0] < 0.0
+    assert inputs[0] == POPULATION
+
+
+def test_the_chance_is_that_of_a_normal_mean_crossing_what_announces() -> None:
+    # Closed form at one target: no stages, latency certain, seconds 16.
+    settings = MultiFidelitySettings(staged=False, fidelities=False)
+    ahead = LookAhead(slo=SLO, population=POPULATION, settings=settings)
+    look = _look(np.array([0.68]), deviation=0.1, ratio=1e-9)
+    value, inputs = ahead.valued(look, _all(look), np.zeros(1))
+    assert inputs[0] == settings.minimum
+    draws = np.random.default_rng(0).standard_normal(400_000)
+    noise = 0.4 * 0.68 * 0.32
+    told = 16 * POPULATION / (POPULATION - 16 + 0.25) / noise
+    then = 1 / (1 / 0.1**2 + told)
+    moved = 0.68 + np.sqrt(0.1**2 - then) * draws
+    chance = (moved - 2.0537489 * np.sqrt(then) >= SLO.accuracy).mean()
+    assert np.exp(value[0]) * 16 == pytest.approx(chance, rel=0.02)
+
+
+def test_inputs_that_a_cache_holds_cost_nothing() -> None:
+    look = _look(np.array([0.72, 0.72]))
+    held = replace(look.seconds, paid=np.array([[0], [POPULATION]]))
+    value, _ = _ahead().valued(replace(look, seconds=held), _all(look), np.zeros(2))
+    assert value[1] > value[0] + np.log(100)
+    whole, _ = _ahead(unpaid=False).valued(replace(look, seconds=held), _all(look), np.zeros(2))
+    assert whole[0] == whole[1]

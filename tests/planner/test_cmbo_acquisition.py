@@ -1,0 +1,25 @@
+import numpy as np
+from scipy.stats import norm
+
+from planner.acquisition import Normals, log_at_least, log_chance, log_utility
+
+_ACCURACY = Normals(mean=np.array([0.7, 0.9]), deviation=np.array([0.1, 0.05]))
+_LATENCY = Normals(mean=np.log([0.5, 2.0]), deviation=np.array([0.3, 0.2]))
+
+
+def test_the_log_utility_equals_the_naive_product() -> None:
+    chance = log_chance(_ACCURACY, _LATENCY, accuracy_slo=0.8, latency_slo_s=1.0)
+    cost = np.array([0.1, 3.0])
+    naive = (
+        norm.sf(0.8, _ACCURACY.mean, _ACCURACY.deviation)
+        * norm.cdf(0.0, _LATENCY.mean, _LATENCY.deviation)
+        / cost
+    )
+    np.testing.assert_allclose(np.exp(log_utility(chance, np.log(cost))), naive, rtol=1e-12)
+
+
+def test_hopeless_candidates_still_differ() -> None:
+    far = Normals(mean=np.array([0.1, 0.2]), deviation=np.full(2, 0.01))
+    logs = log_at_least(far, 0.9)  # both probabilities are 0 in floating point
+    assert np.isfinite(logs).all()
+    assert logs[1] > logs[0]
