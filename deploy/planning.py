@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from pipelines import checks
 from pipelines.clock import Clock
 from pipelines.evaluation import Evaluator, StoppingRule
 from pipelines.infrastructure import Infrastructure
@@ -140,21 +142,44 @@ class Planner:
         Raises:
             InvalidInput: As `planner.known.answer` does.
         """
-        return answer(query, infrastructure, known, self.strategy, self.rule(drawing))
+        rule = self.rule(drawing)
+        return answer(query, infrastructure, known, self.strategy, rule, self.caution)
 
 
 def planner_of(method: PlanningMethod) -> Planner:
     """Give the planner of a method's parts."""
     strategy = _STRATEGIES[method.strategy]()
-    sampling = _SAMPLING[method.sampling]
+    sampling = sampling_of(method.sampling)
     if method.stopping is None:
         return Planner(strategy=strategy, sampling=sampling)
     return Planner(
         strategy=strategy,
-        stopping=_STOPPING[method.stopping],
+        stopping=partial(stopping_rule, method.stopping),
         sampling=sampling,
         caution=PUBLISHED_CAUTION,
     )
+
+
+def stopping_rule(name: str, drawing: Drawing) -> StoppingRule:
+    """Give the stopping rule of a name, of `STOPPING`, for inputs drawn so.
+
+    Raises:
+        InvalidInput: If there is none of that name.
+    """
+    rule = f"must be among {', '.join(_STOPPING)}"
+    checks.require(name in _STOPPING, "planning.stopping", rule, name)
+    return _STOPPING[name](drawing)
+
+
+def sampling_of(name: str) -> Sampling:
+    """Give the way to draw inputs of a name, of `SAMPLING`.
+
+    Raises:
+        InvalidInput: If there is none of that name.
+    """
+    rule = f"must be among {', '.join(_SAMPLING)}"
+    checks.require(name in _SAMPLING, "planning.sampling", rule, name)
+    return _SAMPLING[name]
 
 
 # Imported when asked for: what CMBO fits its models with takes seconds to load.

@@ -39,7 +39,6 @@ _log = logging.getLogger(__name__)
 
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
-_LEVEL = 0.9  # of predictions: deadlines are missed by the slow runs, not by the mean one
 
 
 @dataclass(slots=True, eq=False)
@@ -293,7 +292,11 @@ class TierQueue:
 
     def _predicted(self, waiter: _Waiter, slot: Place) -> float:
         learnt = self._model.get(kind_at(waiter.kind, slot))
-        return self._prior_s if learnt is None else learnt.quantile(_LEVEL, waiter.size)
+        if learnt is None:
+            return self._prior_s
+        if self._policy.level is None:
+            return learnt.predict(waiter.size)
+        return learnt.quantile(self._policy.level, waiter.size)
 
     def _note(self, slot: Place, seconds: float, late_s: float) -> None:
         self._counts.answered += 1

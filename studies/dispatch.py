@@ -4,19 +4,20 @@ For every policy and seed: the allowable rate, the largest Poisson rate with at 
 requests within the QoS (Kairos, section 7); the lateness of the late at the allowable rate of
 the first policy; and what a decision takes. Common random numbers throughout.
 
-Sampled service draws a log-normal of the measured mean and deviation for each request. The
-published policies plan with means, as published; `plan_ahead` plans with the 90th percentile.
+Sampled service draws a log-normal of the measured mean and deviation for each request. Policies
+plan with what the service tells them: `plan_ahead` with the 90th percentile, the published ones
+with means, as published (`DispatchPolicy.level`).
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from deploy.methods import DEFAULT, PUBLISHED
 from pipelines import checks
 from pipelines.clock import Clock
 from scheduler.dispatch.drs import SizeThreshold
@@ -31,13 +32,14 @@ from scheduler.simulation.snapshots import state_at
 from studies.dispatch_draws import Draws, Pool, allowable_rate, draw
 from studies.dispatch_load import Load, load_of
 from studies.dispatch_pools import best_pool
+from studies.tables import method_where, written
 
 ORACLE = "oracle"
-POLICIES = ("kairos", "plan_ahead", "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
-"""In the order in which they run; also `fcfs_reject`."""
+_METHODS = (PUBLISHED.dispatch, DEFAULT.dispatch)
+POLICIES = (*_METHODS, "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
+"""In the order in which they run, those of the methods first; also `fcfs_reject`."""
 _KNOWN = (*DISPATCH_POLICIES, ORACLE)
 
-_LEVEL = 0.9  # of the latencies that plan_ahead plans with when they are noisy
 _THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
 _SWEEP_REQUESTS = 4000
 _SEARCH_SEED = 9000  # of sweeps and pool searches: none of the study's own
@@ -53,6 +55,7 @@ class DispatchRow:
         service: `mean` or `sampled`.
         mix: Of batch sizes, and the arrivals unless they are Poisson.
         policy: Its name.
+        method: Whose dispatch policy it is; empty: of none.
         pool: Counts of each type, joined by spaces.
         seed: Of all draws.
         allowable_rps: Largest rate with 99 % in time.
@@ -67,6 +70,7 @@ class DispatchRow:
     service: str
     mix: str
     policy: str
+    method: str | None
     pool: str
     seed: int
     allowable_rps: float
@@ -123,13 +127,15 @@ class DispatchStudy:
             checks.require(good, f"pool of {name}", text, pool)
 
 
-def run(
-    study: DispatchStudy, clock: Clock, tell: Callable[[DispatchRow], None] | None = None
-) -> list[DispatchRow]:
-    """Give the rows of a study; `tell` is called with each as it is found."""
+def run(study: DispatchStudy, out: Path, clock: Clock) -> list[DispatchRow]:
+    """Give all rows, written to `out/dispatch.csv` one by one; `clock` times decisions."""
+    return written(results(study, clock), DispatchRow, out / "dispatch.csv")
+
+
+def results(study: DispatchStudy, clock: Clock) -> Iterator[DispatchRow]:
+    """Give the rows of a study as runs end."""
     sweep = _draws(study, _SEARCH_SEED, _SWEEP_REQUESTS)
     policies = {name: policy_for(name, sweep, study.pools[name]) for name in study.policies}
-    rows = []
     for seed in range(study.first_seed, study.first_seed + study.seeds):
         draws = _draws(study, seed, study.requests)
         common_rps: float | None = None
@@ -137,10 +143,7 @@ def run(
             row = _row(study, name, policies[name], draws, common_rps, clock)
             row = replace(row, seed=seed)
             common_rps = common_rps or row.allowable_rps
-            rows.append(row)
-            if tell is not None:
-                tell(row)
-    return rows
+            yield row
 
 
 def policy_for(name: str, sweep: Draws, pool: Pool) -> CompiledPolicy | None:
@@ -154,7 +157,7 @@ def policy_for(name: str, sweep: Draws, pool: Pool) -> CompiledPolicy | None:
 
 def level_for(name: str) -> float | None:
     """Give the quantile of the latencies that a policy plans with; None: means."""
-    return _LEVEL if name == "plan_ahead" else None
+    return None if name == ORACLE else dispatch_policy(name).level
 
 
 def search_pool(
@@ -175,19 +178,6 @@ def search_pool(
         return policy
 
     return best_pool(policy_of, level_for(name), bounds, coarse, fine)
-
-
-def write_csv(rows: Sequence[DispatchRow], path: Path) -> None:
-    """Write the rows, a header first."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([field.name for field in fields(DispatchRow)])
-        for row in rows:
-            writer.writerow([_cell(value) for value in astuple(row)])
-
-
-def _cell(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _draws(study: DispatchStudy, seed: int, requests: int) -> Draws:
@@ -226,6 +216,7 @@ def _row(
         service=study.service,
         mix=study.load.name,
         policy=name,
+        method=method_where(lambda method: method.dispatch == name),
         pool=" ".join(map(str, pool)),
         seed=0,
         allowable_rps=rate,

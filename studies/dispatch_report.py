@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from statistics import mean, stdev
 
+from deploy.methods import DEFAULT
 from studies.dispatch import DispatchRow
 
 _WIDTH, _BAR, _GAP, _LEFT, _RIGHT = 720, 22, 10, 150, 90
@@ -41,7 +42,7 @@ def picture(rows: Sequence[DispatchRow], model: str, service: str) -> str:
     for place, (name, rate, deviation) in enumerate(figures):
         y = 28 + place * (_BAR + _GAP)
         end, middle = _LEFT + rate * scale, y + _BAR / 2
-        colour = "#2a6f97" if name == "plan_ahead" else "#a9b4bd"
+        colour = "#2a6f97" if name == DEFAULT.dispatch else "#a9b4bd"
         parts += [
             f'<text x="{_LEFT - 8}" y="{middle + 4}" text-anchor="end">{escape(name)}</text>',
             f'<rect x="{_LEFT}" y="{y}" width="{rate * scale:.1f}" height="{_BAR}" '

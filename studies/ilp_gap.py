@@ -10,13 +10,13 @@ The one rule: a row says only what a user could compute again from the problem, 
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, isfinite, nan
 from pathlib import Path
 
+from deploy.methods import DEFAULT, PUBLISHED
 from pipelines import checks
 from pipelines.infrastructure import Tier
 from scheduler.compiled import Compiled, benefits
@@ -29,10 +29,14 @@ from scheduler.problem_form import schedule_to_dict
 from scheduler.rental import rented_usd_per_hour
 from studies import ilp_gap_report
 from studies.stopwatch import Reading, Stopwatch
+from studies.tables import method_where, written
 
 ILP = "ilp"
-POLICIES = ("greedy", "priced", "fcfs", "local_best", ILP)
-"""In the order in which they run. `greedy` and `priced` mean their forms for the objective."""
+POLICIES = (PUBLISHED.scheduling, DEFAULT.scheduling, "fcfs", "local_best", ILP)
+"""In the order in which they run: those of the methods, `greedy` and `priced`, which mean their
+forms for the objective, and the baselines."""
+_UNWRITTEN = ("cpu_seconds",)
+"""Of a row: the page has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,7 @@ class Row:
         tiers: Shared ones.
         seed: Of the problem; empty if it was given.
         policy: Name.
+        method: Whose scheduling policy it is; empty: of none.
         objective: `goodput` or `cost`.
         served: Queries.
         goodput: Sum of the benefits of those (their weights, if all priorities are equal).
@@ -77,6 +82,7 @@ class Row:
     tiers: int
     seed: int | None
     policy: str
+    method: str | None
     objective: str
     served: int
     goodput: float
@@ -94,10 +100,6 @@ class Row:
         if self.served < self.queries:
             return nan
         return self.cost / self.bound if self.bound > 0 else 1.0
-
-
-COLUMNS = tuple(column.name for column in fields(Row) if column.name != "cpu_seconds")
-"""Of `ilp.csv`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,16 +229,17 @@ def run(
         ArithmeticError: If a policy gave an invalid schedule.
     """
     stopwatch = Stopwatch() if stopwatch is None else stopwatch
-    rows: list[Row] = []
     chosen: list[Mapping[str, object]] = []
-    out.mkdir(parents=True, exist_ok=True)
-    for case in problems:
-        for row, schedule in _compare(case, question, stopwatch):
-            rows.append(row)
-            observer(row)
-            about = {"case": case.name, "policy": row.policy, "objective": row.objective}
-            chosen.append({**about, "seconds": row.seconds, **schedule_to_dict(schedule)})
-        write_csv(rows, out / "ilp.csv")  # a run that is cut off leaves what it has
+
+    def found() -> Iterator[Row]:
+        for case in problems:
+            for row, schedule in _compare(case, question, stopwatch):
+                observer(row)
+                about = {"case": case.name, "policy": row.policy, "objective": row.objective}
+                chosen.append({**about, "seconds": row.seconds, **schedule_to_dict(schedule)})
+                yield row
+
+    rows = written(found(), Row, out / "ilp.csv", without=_UNWRITTEN, digits=None)
     ilp_gap_report.write(rows, out)
     if schedule_out is not None:
         schedule_out.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
@@ -286,6 +289,7 @@ def _row(case: Case, question: Question, policy: str, schedule: Schedule, took: 
         tiers=sum(not tier.dedicated for tier in case.problem.tiers),
         seed=case.seed,
         policy=policy,
+        method=method_where(lambda method: method.scheduling == policy),
         objective=question.objective.value,
         served=len(schedule.assignments),
         goodput=sum(worth[query] for query in schedule.by_query),
@@ -295,11 +299,3 @@ def _row(case: Case, question: Question, policy: str, schedule: Schedule, took: 
         seconds=took.wall_s,
         cpu_seconds=took.cpu_s,
     )
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write one line per row, under the names of `COLUMNS`."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(asdict(row) for row in rows)

@@ -3,8 +3,9 @@
     circinus study live --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
 
 Starts a worker process per instance, each emulating its type's measured latencies, and sends
-Poisson load through `deploy.pool_dispatcher`; then simulates the very same arrivals. Phases:
-direct calls beside dispatched ones; the load; an overload; the load while two workers die.
+Poisson load through `deploy.pool_dispatcher`; then simulates the very same arrivals. Both have the
+policy that the service makes of its name. Phases: direct calls beside dispatched ones; the load;
+an overload; the load while two workers die.
 
 A call as a whole should take what was measured: workers sleep so many seconds less what a call
 takes besides, the median of direct calls before everything else.
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from deploy.methods import DEFAULT
 from deploy.places import InstanceType
 from deploy.pool_dispatcher import PoolDispatcher, PoolSettings
 from deploy.workers.client import WorkerClient
@@ -34,8 +36,9 @@ from pipelines import checks
 from pipelines.clock import SystemClock
 from pipelines.errors import CircinusError
 from pipelines.payload import encode
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import FloatArray
+from scheduler.dispatch.kernel import CompiledPolicy
+from scheduler.dispatch.policies import dispatch_policy
+from scheduler.dispatch.policy import DISPATCH_POLICIES, FloatArray
 from scheduler.simulation.engine import simulate
 from scheduler.simulation.measurements import LatencyTable
 from scheduler.simulation.scenario import Scenario
@@ -45,7 +48,7 @@ from studies.dispatch_load import load_of
 _REFERENCE = "studies.emulated_model:emulated"
 _OPERATOR = "serve"
 _CLOCK = SystemClock()
-_POLICY = PlanAhead(xi=0.98)  # the way through gRPC is not quite even
+_MEANS = None  # of what a simulated policy is told: emulated seconds do not vary
 _WARM_UP = 300
 _LATE_FACTOR = 20.0  # of the QoS: then a request is given up
 _DRAWN = 80_000
@@ -69,6 +72,7 @@ class LiveStudy:
         killing_s: Seconds of load during which two workers die, `> 0`.
         limit: Most requests that wait, `>= 1`.
         seed: Of all draws.
+        policy: Of `DISPATCH_POLICIES`: dispatches, live and simulated, as the service makes it.
     """
 
     table: LatencyTable
@@ -79,6 +83,7 @@ class LiveStudy:
     killing_s: float = 30.0
     limit: int = 128
     seed: int = 0
+    policy: str = DEFAULT.dispatch
 
     def __post_init__(self) -> None:
         for name in ("qos_s", "steady_s", "overload_s", "killing_s"):
@@ -88,6 +93,8 @@ class LiveStudy:
         good = len(self.pool) == kinds and min(self.pool) >= 0 and sum(self.pool) >= 3
         rule = f"must be {kinds} counts >= 0 of together >= 3 ({', '.join(self.table.kinds)})"
         checks.require(good, "pool", rule, self.pool)
+        rule = f"must be among {', '.join(DISPATCH_POLICIES)}"
+        checks.require(self.policy in DISPATCH_POLICIES, "policy", rule, self.policy)
 
 
 def run(study: LiveStudy, tell: Tell) -> None:
@@ -134,10 +141,11 @@ class Outcome:
 class Pooled:
     """Worker processes of a pool and a dispatcher for them."""
 
-    def __init__(self, draws: Draws, pool: Pool, limit: int) -> None:
+    def __init__(self, draws: Draws, pool: Pool, limit: int, policy: CompiledPolicy) -> None:
         self.draws = draws
+        self.policy = policy
         self.kind = np.repeat(np.arange(len(pool)), pool)
-        fleet = draws.scenarios(pool, 0.9)(1.0).fleet
+        fleet = draws.scenarios(pool, _MEANS)(1.0).fleet
         self.types = [
             InstanceType(
                 name=f"kind{kind}",
@@ -154,7 +162,7 @@ class Pooled:
             queue_limit=limit,
             prior_s=mean,
         )
-        self.dispatcher = PoolDispatcher(_POLICY, _CLOCK, settings)
+        self.dispatcher = PoolDispatcher(policy, _CLOCK, settings)
         self.processes: list[Process] = []
         self.clients: list[WorkerClient] = []
         self.watchers: list[asyncio.Task[None]] = []
@@ -260,13 +268,17 @@ class Pooled:
 
 
 async def _measure(draws: Draws, study: LiveStudy, tell: Tell) -> None:
-    scenarios = draws.scenarios(study.pool, 0.9)
-    allowable, _ = allowable_rate(_POLICY, scenarios, 1.02 * draws.bound(study.pool).rate_rps)
+    policy = dispatch_policy(study.policy)
+    scenarios = draws.scenarios(study.pool, _MEANS)
+    allowable, _ = allowable_rate(policy, scenarios, 1.02 * draws.bound(study.pool).rate_rps)
+    rule = f"must have 99 % of some load in time with {study.policy}"
+    checks.require(allowable > 0, "pool", rule, study.pool)
     seconds = study.steady_s + study.killing_s + _RECOVERY_S + _CALM_S + 4 * study.overload_s
     rule = f"must be so short that {_DRAWN} requests are enough"
     checks.require(_WARM_UP + allowable * seconds < _DRAWN, "steady_s", rule, study.steady_s)
-    tell("simulated", {"allowable_rps": round(allowable, 2), "pool": study.pool, **_load()})
-    pooled = Pooled(draws, study.pool, study.limit)
+    told = {"policy": study.policy, "allowable_rps": round(allowable, 2), "pool": study.pool}
+    tell("simulated", {**told, **_load()})
+    pooled = Pooled(draws, study.pool, study.limit, policy)
     try:
         await pooled.start()
         warm = np.cumsum(draws.gaps[:_WARM_UP]) / (0.4 * allowable)
@@ -313,9 +325,9 @@ async def _steady(
         service_s=whole.service_s[span],
         predicted_s=whole.predicted_s[span],
     )
-    simulated = simulate(same, _POLICY)
+    simulated = simulate(same, pooled.policy)
     latency = simulated.finished_s - arrived
-    p50, p99 = (float(np.quantile(latency, level)) for level in (0.5, 0.99))
+    p50, p99 = (float(np.nanquantile(latency, level)) for level in (0.5, 0.99))
     lag = np.quantile(np.array(outcome.sent_s) - arrived, [0.5, 0.99]) * 1e3
     return {
         "rate_rps": _rate(arrived),

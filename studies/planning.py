@@ -17,13 +17,13 @@ import numpy as np
 
 from pipelines import checks
 from pipelines.clock import Clock, ManualClock, SystemClock
-from pipelines.evaluation import Verdict
 from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.query import PlanningLimits, Query
 from pipelines.replay import TraceEvaluator
+from pipelines.slo import LatencyStatistic
 from pipelines.trace import load_trace
 from planner.history import QueryRecord
-from planner.strategy import Observation, Proposal, Strategy
+from planner.strategy import Judgement, Observation, Proposal, Strategy
 from studies.planning_announced import Recorder
 from studies.planning_contestants import Contestant, contestant, published_count
 from studies.planning_history import drawn, earlier_queries, halves
@@ -43,11 +43,12 @@ class Row:
     """One run; fields are the columns of `planning.csv`, see `docs/studies/planning.md`.
 
     `response_seconds` are until the same plan as `profiling_seconds`, `workers` measurements being
-    made at once, without the time that proposals take.
+    made at once, without the time that proposals take. The last seven count plans, see
+    `studies.planning_announced.Shown`.
     """
 
     trace: str
-    strategy: str
+    method: str
     slo: str
     seed: int
     accuracy_slo: float
@@ -65,6 +66,13 @@ class Row:
     proposal_seconds_p95: float
     workers: int
     response_seconds: float
+    shown: int
+    met: int
+    met_wrongly: int
+    accuracy_covered: int
+    latency_covered: int
+    latency_sure: int
+    latency_sure_covered: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,7 @@ class PlanningStudy:
 
     Attributes:
         traces: Folders.
-        strategies: Names, see `planning_contestants`.
+        methods: Names, see `planning_contestants`.
         levels: Of SLOs: easy, medium, hard.
         seeds: Per Pareto point.
         points: Most Pareto points per level, spread evenly from the fastest to the most accurate
@@ -83,23 +91,26 @@ class PlanningStudy:
         first_seed: The first of them, `>= 0`.
         infrastructure: Where plans may run.
         budget_s: Profiling seconds of a run, `> 0`.
-        first_only: Whether a run ends with its first true plan (cost ratios stay empty).
+        first_only: Whether a run ends with its first true plan, whatever was announced before
+            (cost ratios stay empty); False: when the search does, as users' do.
+        statistic: Of latency.
         history: Earlier queries on one half of the inputs; then all runs are on the other half,
             each without and with them. 0: none, and all inputs.
         workers: Measurements made at once, `>= 1`.
 
     Raises:
-        InvalidInput: If there is no such strategy or level: before the first run, not hours later.
+        InvalidInput: If there is no such method or level: before the first run, not hours later.
     """
 
     traces: tuple[Path, ...]
-    strategies: tuple[str, ...]
+    methods: tuple[str, ...]
     levels: tuple[str, ...] = ("easy", "medium", "hard")
     seeds: int = 20
     first_seed: int = 0
     infrastructure: Infrastructure = ONE_TIER
     budget_s: float = 60.0
     first_only: bool = False
+    statistic: LatencyStatistic = LatencyStatistic.MEAN
     history: int = 0
     workers: int = 1
     points: int | None = None
@@ -108,7 +119,7 @@ class PlanningStudy:
     def __post_init__(self) -> None:
         if self.points is not None:
             checks.require(self.points >= 2, "points", "must be >= 2", self.points)
-        for name in self.strategies:
+        for name in self.methods:
             contestant(name, published_inputs=1)
         for level in self.levels:
             check_level(level)
@@ -143,12 +154,16 @@ def results(study: PlanningStudy) -> Iterator[Progress]:
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         if not study.history:
-            yield from _rows(study, Truth(trace, study.infrastructure), seeds, ((),))
+            yield from _rows(
+                study, Truth(trace, study.infrastructure, study.statistic), seeds, ((),)
+            )
             continue
         for seed in seeds:
             before, now = halves(trace, seed)
             earlier = earlier_queries(before, study.infrastructure, count=study.history, seed=seed)
-            yield from _rows(study, Truth(now, study.infrastructure), (seed,), ((), earlier))
+            yield from _rows(
+                study, Truth(now, study.infrastructure, study.statistic), (seed,), ((), earlier)
+            )
 
 
 def _rows(
@@ -157,7 +172,7 @@ def _rows(
     seeds: Sequence[int],
     histories: Sequence[tuple[QueryRecord, ...]],
 ) -> Iterator[Progress]:
-    for level, name in itertools.product(study.levels, study.strategies):
+    for level, name in itertools.product(study.levels, study.methods):
         goals = _spread(truth.goals(level), study.points)
         each = list(itertools.product(seeds, histories))
         done = itertools.count(1)
@@ -192,7 +207,7 @@ def one_run(
     timed = replace(
         who.planner,
         strategy=lambda setting, rng: _Timed(who.planner.strategy(setting, rng), stopwatch, times),
-        **FOR_GOOD,
+        **(FOR_GOOD if study.first_only else {}),
     )
     drawing = drawn(timed, truth.trace, seed)
     evaluator = TraceEvaluator(
@@ -213,11 +228,11 @@ def one_run(
         clock=clock,
         history=history,
     )
-    first = recorder.first_true
+    first, shown = recorder.first_true, recorder.shown.values()
     ratios = [recorder.cost_ratio(mark, goal.least_cost) for mark in _MARKS_S]
     return Row(
         trace=truth.trace.graph.name,
-        strategy=name,
+        method=name,
         slo=goal.level,
         seed=seed,
         accuracy_slo=goal.slo.accuracy,
@@ -235,6 +250,13 @@ def one_run(
         proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
         workers=study.workers,
         response_seconds=clock.now() if first is None else first.elapsed_s,
+        shown=len(shown),
+        met=sum(plan.met for plan in shown),
+        met_wrongly=sum(plan.met and not plan.true for plan in shown),
+        accuracy_covered=sum(plan.accuracy_covered for plan in shown),
+        latency_covered=sum(plan.latency_covered for plan in shown),
+        latency_sure=sum(plan.latency_sure for plan in shown),
+        latency_sure_covered=sum(p.latency_sure and p.latency_covered for p in shown),
     )
 
 
@@ -258,19 +280,19 @@ class _Timed:
         self._inner.observe(number, seen)
         self._learning_s = self._clock.now() - start
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         start = self._clock.now()
-        verdict = self._inner.judged(number, seen)
+        judgement = self._inner.judged(number, seen)
         self._learning_s += self._clock.now() - start
-        return verdict
+        return judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The runs of a strategy on a level of SLOs of a trace."""
+    """The runs of a method on a level of SLOs of a trace."""
 
     trace: str
-    strategy: str
+    method: str
     slo: str
     history: int
     runs: int
@@ -286,14 +308,14 @@ class Cell:
 
 
 def summary(rows: Iterable[Row]) -> list[Cell]:
-    """Give a cell per trace, level, strategy and history, in order of first appearance."""
+    """Give a cell per trace, level, method and history, in order of first appearance."""
     groups: dict[tuple[str, str, str, int], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.trace, row.slo, row.strategy, row.history), []).append(row)
+        groups.setdefault((row.trace, row.slo, row.method, row.history), []).append(row)
     return [
         Cell(
             trace=trace,
-            strategy=strategy,
+            method=method,
             slo=slo,
             history=history,
             runs=len(group),
@@ -309,7 +331,7 @@ def summary(rows: Iterable[Row]) -> list[Cell]:
             proposal_p50_s=_mean([row.proposal_seconds_p50 for row in group]),
             proposal_p95_s=_mean([row.proposal_seconds_p95 for row in group]),
         )
-        for (trace, slo, strategy, history), group in groups.items()
+        for (trace, slo, method, history), group in groups.items()
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipelines.plan import Plan
-from pipelines.slo import Slo
+from pipelines.slo import SURE, Slo, SloState
 from planner.result import Progress
 from studies.planning_truth import Truth
 
@@ -30,6 +30,25 @@ class Announced:
 
 
 @dataclass(slots=True, kw_only=True)
+class Shown:
+    """What a user was shown of a plan.
+
+    Attributes:
+        true: Whether it truly satisfies the SLO.
+        met: Whether it was ever shown with every SLO met.
+        accuracy_covered: Whether the interval shown first held the true accuracy.
+        latency_covered: Whether that of the latency did.
+        latency_sure: Whether that was one of 95 %; few inputs may allow for less.
+    """
+
+    true: bool
+    met: bool
+    accuracy_covered: bool
+    latency_covered: bool
+    latency_sure: bool
+
+
+@dataclass(slots=True, kw_only=True)
 class Recorder:
     """An observer that judges every plan announced by the truth.
 
@@ -38,6 +57,7 @@ class Recorder:
         slo: Asked for.
         first_only: Whether the first true plan ends the run.
         announced: Plans so far, each measurement's cheapest.
+        shown: The same plans, each once, by id.
         heard: Whether a search reported anything at all.
         steps: Measurements so far.
     """
@@ -46,10 +66,10 @@ class Recorder:
     slo: Slo
     first_only: bool
     announced: list[Announced] = field(default_factory=list)
+    shown: dict[str, Shown] = field(default_factory=dict)
     heard: bool = False
     steps: int = 0
     _inputs: int = -1
-    _judged: dict[str, bool] = field(default_factory=dict)
 
     @property
     def first_true(self) -> Announced | None:
@@ -72,7 +92,7 @@ class Recorder:
 
     def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
         """Take in a plan that is announced after so many profiling seconds; give if it is true."""
-        true, cost = self._is_true(plan), plan.cost_usd_per_hour
+        true, cost = self._shown(plan).true, plan.cost_usd_per_hour
         seen = Announced(spent_s, elapsed_s, self.steps, true, cost)
         if not self.announced or self.announced[-1] != seen:
             self.announced.append(seen)
@@ -91,7 +111,17 @@ class Recorder:
             return None
         return min(costs) / least_cost if least_cost > 0 else 1.0
 
-    def _is_true(self, plan: Plan) -> bool:
-        if plan.id not in self._judged:
-            self._judged[plan.id] = self.truth.satisfies(plan, self.slo)
-        return self._judged[plan.id]
+    def _shown(self, plan: Plan) -> Shown:
+        if plan.id not in self.shown:
+            accuracy, latency = self.truth.covers(plan)
+            self.shown[plan.id] = Shown(
+                true=self.truth.satisfies(plan, self.slo),
+                met=False,
+                accuracy_covered=accuracy,
+                latency_covered=latency,
+                latency_sure=plan.latency_s.confidence >= SURE,
+            )
+        shown = self.shown[plan.id]
+        states = plan.states(self.slo).values()
+        shown.met = shown.met or all(state is SloState.MET for state in states)
+        return shown

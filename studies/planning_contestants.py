@@ -83,11 +83,11 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     """
     known = (*names(), *ADAPTERS)
     named, (name, at, count) = name, name.partition("@")
-    checks.require(name in known, "strategy", f"must be among {', '.join(known)}", named)
+    checks.require(name in known, "method", f"must be among {', '.join(known)}", named)
     tuned = name.endswith("_tuned") or name in ADAPTERS
     fits = not at or (tuned and count.isdecimal() and int(count) >= 2)
     rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
-    checks.require(fits, "strategy", rule, named)
+    checks.require(fits, "method", rule, named)
     inputs = int(count) if at else TUNED_INPUTS
     if name in METHODS:
         return Contestant(planner=planner_of(METHODS[name].planning))
@@ -134,7 +134,7 @@ def _adapter(name: str, count: int) -> StrategyFactory:
 
     there = importlib.util.find_spec(ADAPTERS[name]) is not None
     rule = f"needs {ADAPTERS[name]}, of the extra studies: pip install 'circinus[studies]'"
-    checks.require(there, "strategy", rule, name)
+    checks.require(there, "method", rule, name)
     return adapter(name, count)
 
 
@@ -143,12 +143,8 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_structure": MultiFidelitySettings(structured=False),
     "without_unpaid": MultiFidelitySettings(unpaid=False),
     "without_order": MultiFidelitySettings(ordered=False),
-    "without_stages": MultiFidelitySettings(staged=False),
     "without_scout": MultiFidelitySettings(scouted=1),
     "without_pairing": MultiFidelitySettings(paired=False),
-    "without_hearings": MultiFidelitySettings(hearings=0.0),
-    "without_easiness": MultiFidelitySettings(easiness=False),
-    "without_heaviness": MultiFidelitySettings(heaviness=False),
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {

@@ -29,7 +29,7 @@ def picture(rows: Iterable[Row]) -> str:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         earlier = f", {row.history} earlier" if row.history else ""
-        groups.setdefault(row.strategy + earlier, []).append(row)
+        groups.setdefault(row.method + earlier, []).append(row)
     seconds = {
         name: np.array([row.profiling_seconds for row in group]) for name, group in groups.items()
     }

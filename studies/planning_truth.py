@@ -13,7 +13,7 @@ from pipelines.latency import Work, request_seconds
 from pipelines.plan import Plan
 from pipelines.profile import FloatArray
 from pipelines.query import Query
-from pipelines.slo import Slo
+from pipelines.slo import LatencyStatistic, Slo
 from pipelines.trace import Trace
 from planner.allocation import tightened
 from planner.placement import Placements, placements
@@ -46,8 +46,9 @@ class Truth:
 
     trace: Trace
     infrastructure: Infrastructure
+    statistic: LatencyStatistic = LatencyStatistic.MEAN
     accuracy: FloatArray = field(init=False)  # (C,)
-    latency_s: FloatArray = field(init=False)  # (C,) least over placements, full shares, mean
+    latency_s: FloatArray = field(init=False)  # (C,) least over placements, full shares
     profiling_s: FloatArray = field(init=False)  # (C,) per input
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class Truth:
             self.accuracy = trace.score.astype(float).mean(axis=1)  # NaN where one failed
             self.profiling_s = trace.latency_s.astype(float).sum(axis=1).mean(axis=1)
         self._spots = placements(trace.graph, self.infrastructure)
-        scene = self._scene(Slo(accuracy=0.0, latency_s=1e9))
+        scene = self._scene(Slo(accuracy=0.0, latency_s=1e9, latency_statistic=self.statistic))
         self.latency_s = np.array([self._least(scene, row) for row in range(len(numbers))])
 
     def work(self, row: int) -> Work:
@@ -72,18 +73,37 @@ class Truth:
         )
 
     def satisfies(self, plan: Plan, slo: Slo) -> bool:
-        """Give whether a plan, as it would be deployed, meets accuracy and mean latency."""
-        row = self._row[self._space.number(plan.configuration)]
-        seconds = request_seconds(
-            self.trace.graph, self.infrastructure, self.work(row), plan.deployment
-        )
-        in_time = bool(seconds.mean() <= slo.latency_s * (1 + _SAME))
-        return in_time and self.accurate(plan, slo)
+        """Give whether a plan, as it would be deployed, meets accuracy and latency."""
+        return self.in_time(plan, slo) and self.accurate(plan, slo)
+
+    def in_time(self, plan: Plan, slo: Slo) -> bool:
+        """Give whether a plan, as it would be deployed, meets the latency SLO."""
+        return self.latency_of(plan) <= slo.latency_s * (1 + _SAME)
 
     def accurate(self, plan: Plan, slo: Slo) -> bool:
         """Give whether a plan's configuration is accurate enough."""
-        row = self._row[self._space.number(plan.configuration)]
-        return bool(self.accuracy[row] >= slo.accuracy - _SAME)
+        return self.accuracy_of(plan) >= slo.accuracy - _SAME
+
+    def accuracy_of(self, plan: Plan) -> float:
+        """Give a plan's accuracy."""
+        return float(self.accuracy[self._row_of(plan)])
+
+    def latency_of(self, plan: Plan) -> float:
+        """Give a plan's latency as it would be deployed, in seconds, of the statistic."""
+        work = self.work(self._row_of(plan))
+        seconds = request_seconds(self.trace.graph, self.infrastructure, work, plan.deployment)
+        return float(self.statistic.of(seconds))
+
+    def covers(self, plan: Plan) -> tuple[bool, bool]:
+        """Give whether a plan's intervals of accuracy and latency hold the truth."""
+        told = (plan.accuracy, self.accuracy_of(plan)), (plan.latency_s, self.latency_of(plan))
+        accuracy, latency = (
+            one.low * (1 - _SAME) <= true <= one.high * (1 + _SAME) for one, true in told
+        )
+        return accuracy, latency
+
+    def _row_of(self, plan: Plan) -> int:
+        return self._row[self._space.number(plan.configuration)]
 
     def slos(self, level: str) -> list[Slo]:
         """Give the SLOs of a level, one per Pareto point, fastest point first."""
@@ -93,6 +113,7 @@ class Truth:
             Slo(
                 accuracy=float(part * self.accuracy[row]),
                 latency_s=float(multiple * self.latency_s[row]),
+                latency_statistic=self.statistic,
             )
             for row in self._pareto()
         ]

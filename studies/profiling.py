@@ -6,21 +6,22 @@ is wrong when it says above of a mean below the bound, or below of one above it.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from pipelines import checks
+from pipelines.method import SAMPLING
 from pipelines.trace import Trace, load_trace
 from studies import profiling_report
 from studies.simulated_profiles import (
     RULES,
     Population,
+    Rule,
     draw,
     end,
     of_trace,
@@ -28,6 +29,7 @@ from studies.simulated_profiles import (
     prefix_cache_ratio,
     synthetic,
 )
+from studies.tables import method_where, written
 
 PROFILES_PER_SEED = 2_000
 
@@ -36,7 +38,7 @@ DISTANCES = tuple(
 )
 """SLO minus true mean: negative ones should end above."""
 
-SAMPLINGS = ("random", "stratified")
+SAMPLINGS = SAMPLING
 
 _ESTIMATE_INPUTS = 50
 """The variance of the estimate is compared after as many inputs: the paper's fewest."""
@@ -50,6 +52,8 @@ class Row:
         trace: Name of the population.
         rule: See `RULES`.
         sampling: Order of the inputs.
+        method: Which stops measuring by this rule in this order; empty: none does. `default` does
+            not: its strategy decides by itself.
         slo_distance: SLO minus true mean.
         profiles: Simulated; 0 when no configuration has its bound in [0, 1].
         inputs_mean: Inputs used.
@@ -63,6 +67,7 @@ class Row:
     trace: str
     rule: str
     sampling: str
+    method: str | None
     slo_distance: float
     profiles: int
     inputs_mean: float
@@ -70,6 +75,19 @@ class Row:
     wrong_rate: float
     undecided_rate: float
     variance_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRow:
+    """A line of `prefix_cache.csv`.
+
+    Attributes:
+        trace: Its name.
+        seconds_ratio: Operator seconds of its full grid with a prefix cache over those without.
+    """
+
+    trace: str
+    seconds_ratio: float
 
 
 Observer = Callable[[Row], None]
@@ -105,19 +123,19 @@ def run(
         InvalidInput: If a trace cannot be read or `seeds` is less than 1.
     """
     checks.require(seeds >= 1, "seeds", "must be >= 1", seeds)
-    rows: list[Row] = []
     loaded = {name: load_trace(folder) for name, folder in _named(traces).items()}
     ratios = {name: prefix_cache_ratio(trace) for name, trace in loaded.items()}
-    for population in _populations(loaded):
-        for row in study(population, seeds * PROFILES_PER_SEED):
-            rows.append(row)
-            if observer is not None:
-                observer(row)
-    out.mkdir(parents=True, exist_ok=True)
-    names = [field.name for field in fields(Row)]
-    _write_table(names, [asdict(row) for row in rows], out / "profiling.csv")
-    lines = [{"trace": name, "seconds_ratio": ratio} for name, ratio in ratios.items()]
-    _write_table(["trace", "seconds_ratio"], lines, out / "prefix_cache.csv")
+
+    def found() -> Iterator[Row]:
+        for population in _populations(loaded):
+            for row in study(population, seeds * PROFILES_PER_SEED):
+                if observer is not None:
+                    observer(row)
+                yield row
+
+    rows = written(found(), Row, out / "profiling.csv", digits=None)
+    caches = [CacheRow(trace=name, seconds_ratio=ratio) for name, ratio in ratios.items()]
+    written(caches, CacheRow, out / "prefix_cache.csv", digits=None)
     profiling_report.write(rows, out)
     return Comparison(rows=tuple(rows), cache_ratios=ratios)
 
@@ -144,6 +162,7 @@ def study(
                     nan = float("nan")
                     yield cell(
                         rule=name,
+                        method=_method(rule, sampling),
                         profiles=0,
                         inputs_mean=nan,
                         seconds_mean=nan,
@@ -154,12 +173,20 @@ def study(
                 ended = end(rule, drawn)
                 yield cell(
                     rule=name,
+                    method=_method(rule, sampling),
                     profiles=profiles,
                     inputs_mean=float(ended.inputs.mean()),
                     seconds_mean=float(ended.seconds.mean()),
                     wrong_rate=float((ended.signs == np.sign(distance)).mean()),
                     undecided_rate=float((ended.signs == 0).mean()),
                 )
+
+
+def _method(rule: Rule, sampling: str) -> str | None:
+    if rule.stopping is None:  # also what the strategy that decides by itself has
+        return None
+    parts = (rule.stopping, sampling)
+    return method_where(lambda m: (m.planning.stopping, m.planning.sampling) == parts)
 
 
 def variance_ratio(population: Population, sampling: str, count: int = 2_000) -> float:
@@ -199,10 +226,3 @@ def _populations(traces: Mapping[str, Trace]) -> Iterable[Population]:
     for name, trace in traces.items():
         yield of_trace(name, trace, np.random.default_rng(0))
     yield from synthetic(np.random.default_rng(1))
-
-
-def _write_table(names: Sequence[str], lines: Sequence[Mapping[str, object]], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(lines)

@@ -1,5 +1,9 @@
 """Thousands of profiles of populations whose true means are known, with the production rules.
 
+Rules are those of the product's names, or changed ones of them; so are random orders. A stratified
+order is `round_robin` over strata, which is all that the product does, too; but the strata of a
+trace are made once here, not for each of thousands of queries.
+
 The one rule: a profile draws its configuration and its order at random, independently of all
 others of its cell, and its bound lies where it was told, at a distance from the true mean.
 """
@@ -7,11 +11,12 @@ others of its cell, and its bound lies where it was told, at a distance from the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from deploy.planning import sampling_of, stopping_rule
 from pipelines import checks
 from pipelines.configuration import ConfigurationSpace
 from pipelines.profile import FloatArray
@@ -19,6 +24,7 @@ from pipelines.replay import TraceEvaluator
 from pipelines.trace import Trace
 from profiler.betting import Betting
 from profiler.certainty import Signs, certain_path
+from profiler.drawing import Drawing
 from profiler.stopping import TTest
 from profiler.strata import DEFAULT_STRATA, IntArray, equal_strata, round_robin
 
@@ -146,13 +152,14 @@ def orders(
 
     Args:
         population: Of what.
-        sampling: `random` or `stratified`; without groups both are random.
+        sampling: Of `SAMPLING`; without groups all are random.
         count: How many.
         rng: Source of the orders.
     """
     n = population.scores.shape[1]
     if sampling == "random" or population.groups is None:
-        return rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
+        drawn = sampling_of("random")
+        return np.stack([drawn(None, n, rng).order for _ in range(count)])
     return np.stack([round_robin(population.groups, rng) for _ in range(count)])
 
 
@@ -181,12 +188,14 @@ class Rule:
     """A production rule over many profiles at once.
 
     Attributes:
-        rule: The production rule.
+        rule: The production rule, told of no groups.
         grouped: Whether it is told the groups.
+        stopping: What the product calls it, of `STOPPING`; None: the product has it not so.
     """
 
     rule: TTest | Betting
     grouped: bool = False
+    stopping: str | None = None
 
     def signs(self, scores: FloatArray, drawn: Drawn, among: npt.NDArray[np.intp]) -> Signs:
         """Give the verdicts after each input, of the profiles `among` those drawn."""
@@ -204,12 +213,24 @@ class Rule:
         return np.where(signs == 0, sure, signs).astype(np.int8)
 
 
-RULES: Mapping[str, Rule] = {
-    "t-test": Rule(rule=TTest()),
-    "t-test-from-2": Rule(rule=TTest(minimum=2)),
-    "betting": Rule(rule=Betting()),
-    "betting-groups": Rule(rule=Betting(), grouped=True),
-}
+def _rules() -> Mapping[str, Rule]:
+    two = np.arange(2)
+    drawing = Drawing(order=two, groups=two)  # of inputs in groups
+    t_test, betting = stopping_rule("t_test", drawing), stopping_rule("betting", drawing)
+    if not (isinstance(t_test, TTest) and isinstance(betting, Betting)):
+        raise TypeError(f"rules must tell of many profiles at once, got {t_test}, {betting}.")
+    told = betting.groups is not None
+    untold = replace(betting, groups=None)  # each profile has groups of its own
+    return {
+        "t-test": Rule(rule=t_test, stopping="t_test"),
+        "t-test-from-2": Rule(rule=replace(t_test, minimum=2)),
+        "betting": Rule(rule=untold),
+        "betting-groups": Rule(rule=untold, grouped=told, stopping="betting"),
+    }
+
+
+RULES = _rules()
+"""The paper's and ours as the product has them; the one with fewer inputs, the other told less."""
 
 
 def end(rule: Rule, drawn: Drawn) -> Ended:

@@ -1,34 +1,63 @@
-"""Rows of studies, frozen dataclasses, as CSV files and Markdown tables."""
+"""Rows of studies, frozen dataclasses, as CSV files and Markdown tables.
+
+One rule: a CSV file of a study is written here, so that each of its rows says which version of
+the source made it. Which method a row's parts are of, if of any, is a field of the row, from
+`method_where`.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, fields
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from deploy.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     Line = TypeVar("Line", bound=DataclassInstance)
 
+VERSION = "version"
+"""The last column of every CSV file."""
 
-def written(rows: Iterable[Line], kind: type[Line], path: Path) -> list[Line]:
+_DIGITS = 6
+_GIT_S = 30.0  # a git that takes longer waits for something
+
+
+def written(
+    rows: Iterable[Line],
+    kind: type[Line],
+    path: Path,
+    *,
+    without: Collection[str] = (),
+    digits: int | None = _DIGITS,
+) -> list[Line]:
     """Give the rows, each written to a CSV file as soon as it is there.
 
     Args:
         rows: May take long to come.
-        kind: Of the rows; its fields are the columns.
+        kind: Of the rows; its fields are the columns, and `version`.
         path: Of the file; its folder is made.
+        without: Fields that are no columns.
+        digits: Of numbers, see `text`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [column.name for column in fields(kind) if column.name not in without]
+    made_by = version()
     kept = []
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [column.name for column in fields(kind)])
+        writer = csv.DictWriter(file, [*columns, VERSION])
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: text(value) for name, value in asdict(row).items()})
+            values = asdict(row)
+            line = {name: text(values[name], digits) for name in columns}
+            writer.writerow({**line, VERSION: made_by})
             file.flush()
             kept.append(row)
     return kept
@@ -44,10 +73,55 @@ def markdown(rows: Iterable[Line], kind: type[Line]) -> str:
     return "\n".join(lines)
 
 
-def text(value: object) -> str:
-    """Give a value as it stands in a table: six digits, nothing for None."""
+def text(value: object, digits: int | None = _DIGITS) -> str:
+    """Give a value as it stands in a table: nothing for None.
+
+    Args:
+        value: Of a field.
+        digits: Significant ones of a number that is not whole; None: as many as it has.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and digits is not None:
+        return f"{value:.{digits}g}"
+    return str(value)
+
+
+def method_where(fits: Callable[[Method], bool]) -> str | None:
+    """Give the name of the first method that fits, for a row of a part of it; None: none does."""
+    return next((method.name for method in METHODS.values() if fits(method)), None)
+
+
+@cache
+def version() -> str:
+    """Give the version that runs, once for a process: see `version_of`."""
+    return version_of(Path(__file__))
+
+
+def version_of(source: Path) -> str:
+    """Give the package's version and, where git tracks a source file, its commit.
+
+    `0.1.0+055be0e`, with `.dirty` behind it if any tracked file differs from the commit. Only
+    `0.1.0` where git is missing or does not track the file: an installed package may lie in a
+    checkout that is somebody else's.
+    """
+    try:
+        package = metadata.version("circinus")
+    except metadata.PackageNotFoundError:  # run from a folder that was never installed
+        package = "unknown"
+    try:
+        _git(source.parent, "ls-files", "--error-unmatch", source.name)
+        commit = _git(source.parent, "rev-parse", "--short", "HEAD")
+        changed = _git(source.parent, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return package
+    return f"{package}+{commit}{'.dirty' if changed else ''}"
+
+
+def _git(folder: Path, *words: str) -> str:
+    # Without locks: a study may start while somebody commits.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_S)
+    return done.stdout.strip()

@@ -12,7 +12,7 @@ from api.cli.screen import Screen
 from pipelines.clock import ProcessorClock
 from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import LatencyTable, parse_latencies
-from studies.dispatch import POLICIES, DispatchRow, DispatchStudy, run, write_csv
+from studies.dispatch import POLICIES, DispatchRow, DispatchStudy, run
 from studies.dispatch_draws import Pool
 from studies.dispatch_load import ARRIVALS, MIXES, load_of
 from studies.dispatch_report import page, picture, spread, summary
@@ -77,9 +77,7 @@ def dispatch(
         service=service,
         load=load_of(mix, arrivals, after=mix_after, at=change_at),
     )
-    rows = run(study, ProcessorClock())
-    out.mkdir(parents=True, exist_ok=True)
-    write_csv(rows, out / "dispatch.csv")
+    rows = run(study, out, ProcessorClock())
     (out / "dispatch.svg").write_text(picture(rows, model, service))
     (out / "dispatch.html").write_text(page(rows, requests))
     document: dict[str, object] = {

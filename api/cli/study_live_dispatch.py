@@ -10,6 +10,8 @@ import typer
 
 from api.cli.screen import Screen
 from api.cli.study_dispatch import MS, counts_of, table_of
+from deploy.methods import DEFAULT
+from scheduler.dispatch.policy import DISPATCH_POLICIES
 from studies.live_dispatch import LiveStudy, run
 
 
@@ -26,6 +28,9 @@ def live_dispatch(
     killing: Annotated[float, typer.Option("--killing", help="Seconds of the last phase.")] = 30.0,
     limit: Annotated[int, typer.Option("--limit", help="Most requests that wait.")] = 128,
     seed: Annotated[int, typer.Option("--seed", help="Of all draws.", min=0)] = 0,
+    policy: Annotated[
+        str, typer.Option("--policy", help=f"Dispatches; of {', '.join(DISPATCH_POLICIES)}.")
+    ] = DEFAULT.dispatch,
 ) -> None:
     """Run real worker processes that emulate measured latencies, and simulate the same load.
 
@@ -41,6 +46,7 @@ def live_dispatch(
         killing_s=killing,
         limit=limit,
         seed=seed,
+        policy=policy,
     )
     phases: dict[str, object] = {}
 

@@ -78,6 +78,7 @@ class Clockwork:
 
     rejects: bool = False
     xi: float = 1.0
+    level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

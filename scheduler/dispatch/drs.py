@@ -73,6 +73,7 @@ class SizeThreshold:
     """
 
     largest_small: float
+    level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
 

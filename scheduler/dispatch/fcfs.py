@@ -69,6 +69,7 @@ class Fcfs:
     """
 
     rejects: bool = False
+    level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
 
     @property

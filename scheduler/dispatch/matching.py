@@ -128,6 +128,7 @@ class MinCostMatching:
     """
 
     xi: float = 0.98
+    level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
 

@@ -168,5 +168,9 @@ class DispatchPolicy(Protocol):
     def rejects(self) -> bool:
         """Whether it turns requests away."""
 
+    @property
+    def level(self) -> float | None:
+        """Quantile of the seconds that it is to be told as predictions; None: means."""
+
     def decide(self, state: DispatchState) -> Decision:
         """Give what starts now."""

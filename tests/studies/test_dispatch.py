@@ -10,13 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import app
+from deploy.methods import DEFAULT, PUBLISHED
 from pipelines.clock import SystemClock
 from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import LatencyTable, parse_latencies
-from studies.dispatch import POLICIES, DispatchStudy, run, search_pool
+from studies.dispatch import POLICIES, DispatchStudy, level_for, results, search_pool
 from studies.dispatch_load import load_of
 from studies.dispatch_pools import pools_within
 from studies.dispatch_report import page, picture
+from studies.tables import version
 
 HEADER = "model,instance,batch,mean_ms,std_ms"
 
@@ -129,7 +131,7 @@ def test_sizes_beyond_the_measured_ones_are_refused() -> None:
 
 
 def test_every_policy_gets_a_row_per_seed_and_none_beats_the_bound() -> None:
-    rows = run(study(), SystemClock())
+    rows = list(results(study(), SystemClock()))
     assert [(row.seed, row.policy) for row in rows] == [(s, p) for s in (0, 1) for p in POLICIES]
     # base: 1 / 21.4 ms on average at 228 items; the pool serves at most 1 + 3 / 4 of that
     assert all(0 < row.allowable_rps < 1.75 / 0.019 for row in rows)
@@ -140,8 +142,14 @@ def test_every_policy_gets_a_row_per_seed_and_none_beats_the_bound() -> None:
 
 def test_equal_studies_find_equal_rates() -> None:
     chosen = study(policies=("plan_ahead", "clockwork"), seeds=1, service="sampled")
-    first, second = (run(chosen, SystemClock()) for _ in range(2))
+    first, second = (list(results(chosen, SystemClock())) for _ in range(2))
     assert [row.allowable_rps for row in first] == [row.allowable_rps for row in second]
+
+
+def test_the_default_plans_with_a_quantile_and_the_published_with_means() -> None:
+    assert level_for(DEFAULT.dispatch) == 0.9
+    assert level_for(PUBLISHED.dispatch) is None
+    assert level_for("oracle") is None
 
 
 def test_pools_leave_no_room_for_another_base_instance() -> None:
@@ -155,7 +163,7 @@ def test_the_best_pool_of_equal_machines_is_the_largest() -> None:
 
 
 def test_the_report_names_every_policy() -> None:
-    rows = run(study(seeds=1), SystemClock())
+    rows = list(results(study(seeds=1), SystemClock()))
     drawn, document = picture(rows, "toy", "mean"), page(rows, 1000)
     assert all(name in drawn and name in document for name in POLICIES)
 
@@ -173,9 +181,11 @@ def test_the_command_writes_the_table(tmp_path: Path) -> None:
     assert [(row["policy"], row["pool"]) for row in rows] == [("kairos", "1 3"), ("fcfs", "2 0")]
     assert [(row["mix"], row["seed"]) for row in rows] == [("ribbon, bursty", "3")] * 2
     assert " ".join(rows[0]) == (
-        "model service mix policy pool seed allowable_rps late_mean_s late_max_s "
-        "decision_us_p50 decision_us_p99"
+        "model service mix policy method pool seed allowable_rps late_mean_s late_max_s "
+        "decision_us_p50 decision_us_p99 version"
     )
+    assert [row["method"] for row in rows] == ["published", ""]
+    assert {row["version"] for row in rows} == {version()}
     assert (tmp_path / "out" / "dispatch.html").exists()
 
 

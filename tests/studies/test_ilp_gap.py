@@ -17,6 +17,7 @@ from scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation,
 from studies.ilp_gap import POLICIES, Draw, Question, Row, cases, given, relaxed_bound, run
 from studies.ilp_gap_summary import summary
 from studies.stopwatch import Stopwatch
+from studies.tables import version
 
 TIERS = (
     Tier(name="edge", machines=1, price_usd_per_hour=2.5),
@@ -69,6 +70,7 @@ def test_every_policy_gets_a_line_and_none_is_better_than_the_bound(
         "tiers",
         "seed",
         "policy",
+        "method",
         "objective",
         "served",
         "goodput",
@@ -76,7 +78,16 @@ def test_every_policy_gets_a_line_and_none_is_better_than_the_bound(
         "bound",
         "proven",
         "seconds",
+        "version",
     ]
+    methods = {line["policy"]: line["method"] for line in written}
+    assert {policy for policy, method in methods.items() if not method} == {
+        "fcfs",
+        "local_best",
+        "ilp",
+    }
+    assert (methods["priced"], methods["greedy"]) == ("default", "published")
+    assert {line["version"] for line in written} == {version()}
     page = (tmp_path / "out" / "ilp.html").read_text()
     assert "<svg" in page
     assert all(policy in page for policy in POLICIES)
@@ -112,8 +123,8 @@ def test_a_problem_without_queries_is_no_error(tmp_path: Path) -> None:
 
 def test_a_cost_that_does_not_serve_all_has_no_ratio() -> None:
     row = Row(
-        queries=2, plans=1, tiers=1, seed=0, policy="greedy", objective="cost", served=1,
-        goodput=1.0, cost=2.0, bound=1.0, proven=True, seconds=0.0, cpu_seconds=0.0,
+        queries=2, plans=1, tiers=1, seed=0, policy="greedy", method="published", objective="cost",
+        served=1, goodput=1.0, cost=2.0, bound=1.0, proven=True, seconds=0.0, cpu_seconds=0.0,
     )  # fmt: skip
     assert isnan(row.ratio)
     assert replace(row, served=2).ratio == 2.0

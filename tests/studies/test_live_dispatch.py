@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import app
+from deploy.methods import DEFAULT, PUBLISHED
 from pipelines.errors import InvalidInput
 from scheduler.simulation.measurements import parse_latencies
-from studies.live_dispatch import LiveStudy
+from studies.live_dispatch import LiveStudy, run
 
 
 def lines() -> list[str]:
@@ -32,6 +34,7 @@ def lines() -> list[str]:
         ({"steady_s": float("nan")}, "steady_s must be"),
         ({"overload_s": -1.0}, "overload_s must be"),
         ({"killing_s": 0.0}, "killing_s must be"),
+        ({"policy": "oracle"}, "policy must be among plan_ahead, kairos"),
         ({"limit": 0}, "limit must be >= 1"),
         ({"pool": (3,)}, "pool must be 2 counts"),
         ({"pool": (1, 1)}, "pool must be 2 counts >= 0 of together >= 3"),
@@ -41,6 +44,19 @@ def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message
     values = {"table": parse_latencies(lines(), "toy"), "qos_s": 0.5, "pool": (1, 3), **changed}
     with pytest.raises(InvalidInput, match=message):
         LiveStudy(**values)
+
+
+def test_the_policy_is_that_of_the_default_method_unless_told() -> None:
+    study = LiveStudy(table=parse_latencies(lines(), "toy"), qos_s=0.5, pool=(1, 3))
+    assert study.policy == DEFAULT.dispatch
+    assert replace(study, policy=PUBLISHED.dispatch).policy == "kairos"
+
+
+def test_a_pool_that_can_serve_nothing_in_time_is_refused() -> None:
+    # The slow type takes 40 ms for the smallest request.
+    study = LiveStudy(table=parse_latencies(lines(), "toy"), qos_s=0.03, pool=(0, 3))
+    with pytest.raises(InvalidInput, match="pool must have 99 % of some load in time with plan"):
+        run(study, lambda phase, figures: None)
 
 
 @pytest.mark.slow
@@ -53,6 +69,7 @@ def test_workers_answer_as_simulated_and_no_request_is_lost_without_a_word(
     result = CliRunner().invoke(app, ["study", "live", *words, "--json"])
     assert result.exit_code == 0, result.output
     phases = json.loads(result.stdout)
+    assert phases["simulated"]["policy"] == DEFAULT.dispatch
     # No bounds where the machine decides, which may be busy with something else: how fast
     # and how much in time is for the study to say.
     steady = phases["steady"]

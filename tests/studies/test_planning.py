@@ -39,7 +39,7 @@ def _study(folder: Path, **others: object) -> PlanningStudy:
     save_trace(_trace(), folder / "trace")
     study = PlanningStudy(
         traces=(folder / "trace",),
-        strategies=("default",),
+        methods=("default",),
         levels=("easy",),
         seeds=1,
         first_only=True,
@@ -48,7 +48,7 @@ def _study(folder: Path, **others: object) -> PlanningStudy:
 
 
 def test_an_unknown_strategy_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="strategy must be among"):
+    with pytest.raises(InvalidInput, match="method must be among"):
         contestant("magic", published_inputs=50)
 
 
@@ -56,7 +56,7 @@ def test_an_unknown_strategy_is_refused() -> None:
     "name", ["published@20", "default@20", "cmbo_tuned@", "cmbo_tuned@x", "cmbo_tuned@1"]
 )
 def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"strategy may end with @ .* got '{name}'"):
+    with pytest.raises(InvalidInput, match=f"method may end with @ .* got '{name}'"):
         contestant(name, published_inputs=50)
 
 
@@ -74,15 +74,15 @@ def test_an_adapter_whose_package_is_missing_names_the_extra(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     package = name.partition("_")[0].partition("@")[0]
-    with pytest.raises(InvalidInput, match=rf"strategy needs {package}, .*circinus\[studies\]"):
+    with pytest.raises(InvalidInput, match=rf"method needs {package}, .*circinus\[studies\]"):
         contestant(name, published_inputs=50)
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"strategies": ("random", "magic")}, "strategy must be among"),
-        ({"strategies": ("random",), "levels": ("easy", "absurd")}, "slo must be among"),
+        ({"methods": ("random", "magic")}, "method must be among"),
+        ({"methods": ("random",), "levels": ("easy", "absurd")}, "slo must be among"),
     ],
 )
 def test_a_study_is_refused_before_its_first_run(wrong: dict[str, Any], said: str) -> None:
@@ -112,9 +112,9 @@ def test_the_oracle_is_the_brute_force_optimum() -> None:
 
 
 def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=names())
+    study = _study(tmp_path, methods=names())
     rows = run(study, tmp_path / "out")
-    assert {row.strategy for row in rows} == set(names())
+    assert {row.method for row in rows} == set(names())
     assert all(row.found for row in rows)
     with (tmp_path / "out" / "planning.csv").open() as file:
         read = list(csv.DictReader(file))
@@ -124,7 +124,7 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
 
 
 def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("default", "random"), seeds=2)
+    study = _study(tmp_path, methods=("default", "random"), seeds=2)
     told: list[Progress] = []
     rows = run(study, tmp_path / "out", observer=told.append)
     assert [progress.row for progress in told] == rows
@@ -134,7 +134,7 @@ def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Pa
 
 
 def test_a_tuned_strategy_announces_on_as_few_inputs_as_it_is_told(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("random_tuned@4",), seeds=2, budget_s=20.0)
+    study = _study(tmp_path, methods=("random_tuned@4",), seeds=2, budget_s=20.0)
     rows = run(study, tmp_path / "out")
     assert any(row.found for row in rows)
 
@@ -154,7 +154,7 @@ def test_workers_shorten_the_response_and_not_the_profiling(tmp_path: Path, work
 
 
 def test_no_plan_costs_less_than_the_optimum(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("default", "random"), first_only=False)
+    study = _study(tmp_path, methods=("default", "random"), first_only=False)
     ratios = [row.cost_ratio_60s for row in run(study, tmp_path / "out")]
     assert ratios
     assert all(ratio is not None and ratio >= 1 - 1e-9 for ratio in ratios)
@@ -178,7 +178,7 @@ def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Pat
 
 def test_fewer_than_two_points_are_refused() -> None:
     with pytest.raises(InvalidInput, match="points must be >= 2, got 1"):
-        PlanningStudy(traces=(), strategies=("published",), points=1)
+        PlanningStudy(traces=(), methods=("published",), points=1)
 
 
 def test_fewer_points_keep_the_fastest_and_the_most_accurate_one(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_fewer_points_keep_the_fastest_and_the_most_accurate_one(tmp_path: Path)
 
 
 def test_a_run_measures_no_more_configurations_than_it_may(tmp_path: Path) -> None:
-    study = _study(tmp_path, strategies=("random",), levels=("hard",), configurations=3, seeds=3)
+    study = _study(tmp_path, methods=("random",), levels=("hard",), configurations=3, seeds=3)
     capped = run(study, tmp_path / "capped")
     free = run(replace(study, configurations=None), tmp_path / "free")
     assert all(row.found for row in free)

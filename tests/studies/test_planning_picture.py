@@ -9,7 +9,7 @@ from studies.planning_picture import pictures
 def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) -> Row:
     return Row(
         trace="t",
-        strategy=strategy,
+        method=strategy,
         slo=slo,
         seed=0,
         accuracy_slo=0.5,
@@ -27,6 +27,13 @@ def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) 
         proposal_seconds_p95=0.0,
         workers=1,
         response_seconds=seconds,
+        shown=1,
+        met=1,
+        met_wrongly=0,
+        accuracy_covered=1,
+        latency_covered=1,
+        latency_sure=1,
+        latency_sure_covered=1,
     )
 
 

@@ -9,12 +9,14 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from deploy.planning import sampling_of, stopping_rule
 from pipelines.errors import InvalidInput
-from pipelines.evaluation import Verdict
+from pipelines.evaluation import StoppingRule, Verdict
 from pipelines.graph import PipelineGraph
+from pipelines.method import STOPPING
 from pipelines.operators import Knob, OperatorSpec
 from pipelines.trace import Trace, save_trace
-from profiler.betting import Betting
+from profiler.drawing import Drawing
 from profiler.stopping import TTest
 from studies import profiling as study
 from studies import simulated_profiles as simulated
@@ -27,6 +29,7 @@ from studies.simulated_profiles import (
     orders,
     prefix_cache_ratio,
 )
+from studies.tables import version
 
 
 def population(*, inputs: int = 60, groups: bool = True, seed: int = 0) -> Population:
@@ -98,10 +101,11 @@ def test_profiles_end_where_the_production_rule_ends_them(
     assert drawn is not None
     ended = end(RULES[name], drawn)
     for row in range(len(order)):
-        rule = RULES[name].rule
-        if isinstance(rule, Betting) and RULES[name].grouped:
+        rule: StoppingRule = RULES[name].rule
+        stopping = RULES[name].stopping
+        if stopping is not None:
             assert drawn.groups is not None
-            rule = replace(rule, groups=drawn.groups[row])
+            rule = stopping_rule(stopping, Drawing(order=order[row], groups=drawn.groups[row]))
         verdict, used = Verdict.UNDECIDED, 0
         while verdict is Verdict.UNDECIDED and used < 60:
             used += 1
@@ -168,6 +172,7 @@ def test_the_study_writes_every_cell_and_a_picture(
         "trace",
         "rule",
         "sampling",
+        "method",
         "slo_distance",
         "profiles",
         "inputs_mean",
@@ -175,7 +180,15 @@ def test_the_study_writes_every_cell_and_a_picture(
         "wrong_rate",
         "undecided_rate",
         "variance_ratio",
+        "version",
     ]
+    cells = {(line["rule"], line["sampling"]): line["method"] for line in lines}
+    assert {cell: method for cell, method in cells.items() if method} == {
+        ("t-test", "stratified"): "published"
+    }
+    assert {line["version"] for line in lines} == {version()}
+    caches = (tmp_path / "out" / "prefix_cache.csv").read_text(encoding="utf-8").splitlines()
+    assert caches == ["trace,seconds_ratio,version", f"made,1.0,{version()}"]
     assert len(lines) == len(rows) == 6 * 2 * len(RULES) * 12
     assert {line["profiles"] for line in lines if line["trace"] == "made"} == {"40"}
     assert "<svg" in (tmp_path / "out" / "profiling.html").read_text(encoding="utf-8")
@@ -230,5 +243,13 @@ def test_betting_keeps_its_promise_where_the_t_test_breaks_it() -> None:
 
 
 def test_the_rules_of_the_study_are_those_of_production() -> None:
-    assert RULES["t-test"].rule == TTest()
-    assert isinstance(RULES["betting-groups"].rule, Betting)
+    assert {rule.stopping for rule in RULES.values()} == {*STOPPING, None}
+    assert RULES["t-test-from-2"].rule == TTest(minimum=2)
+    assert RULES["betting-groups"].grouped
+    assert not RULES["betting"].grouped
+
+
+def test_random_orders_are_those_that_the_product_draws() -> None:
+    rng, own = np.random.default_rng(5), np.random.default_rng(5)
+    drawn = orders(population(), "random", 3, rng)
+    assert np.array_equal(drawn, [sampling_of("random")(None, 60, own).order for _ in range(3)])
