@@ -15,6 +15,7 @@ from api.schemas import (
     ExplanationView,
     HealthView,
     InfrastructureView,
+    MethodView,
     PipelineList,
     PlanList,
     PlanView,
@@ -202,6 +203,10 @@ class Client:
     def pipelines(self) -> PipelineList:
         """Give the registered pipelines."""
         return self._get(PipelineList, "/v1/pipelines")
+
+    def method(self) -> MethodView:
+        """Give how the service plans, schedules and dispatches."""
+        return self._get(MethodView, "/v1/method")
 
     def infrastructure(self) -> InfrastructureView:
         """Give the infrastructure that the service plans for."""

@@ -157,7 +157,7 @@ def _planned(
     real = parts.capacity.planned_for()
     with opened_executor(parts.executor, reference, pipeline, real, parts.logs) as executor:
         result = plan_offline(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
-    memory.remember(_memory_id(record, checkpoint), query.slo, result)
+    memory.remember(_memory_id(record, checkpoint), query, result)
     return result, refused
 
 

@@ -23,6 +23,7 @@ from api.services.requests import Requests
 from api.services.submission import Intake
 from api.settings import Settings, pin_numeric_threads
 from api.supervisor import Supervisor, spawn_with
+from deploy.methods import Method
 from deploy.orchestrator import DeploymentStatus
 from pipelines.errors import InvalidInput
 from scheduler.problem import Problem, Schedule
@@ -53,6 +54,11 @@ class Service:
     knowledge: Knowledge
     replanner: Replanner
     emulation: Emulation
+
+    @property
+    def method(self) -> Method:
+        """How it plans queries that do not say, schedules and dispatches."""
+        return self.parts.settings.chosen_method
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from api.executor_choice import ExecutorChoice, executor_choice
+from deploy.methods import DEFAULT, Method, method_of
 from pipelines import checks
 from scheduler.dispatch.policy import DISPATCH_POLICIES
 from scheduler.policy import SCHEDULING_POLICIES
@@ -61,10 +63,12 @@ class Settings(BaseSettings):
         ageing_turn_s: Seconds that it keeps that place against others who waited too long.
         reschedule_s: Seconds between two whole schedules while somebody has a claim to machines
             that others hold.
-        scheduling_policy: What chooses the plans of live queries: `priced` (the default),
-            `greedy`, `ilp`, `fcfs`, `local_best`.
-        dispatch_policy: What chooses the instance of a request: `plan_ahead` (the default),
-            `kairos`, `fcfs`, `fcfs_reject`, `drs`, `clockwork`, `clockwork_reject`.
+        method: How queries are planned that do not say, and what schedules and dispatches:
+            `default` or `published`.
+        scheduling_policy: What chooses the plans of live queries: `priced`, `greedy`, `ilp`,
+            `fcfs`, `local_best`; None: the method's.
+        dispatch_policy: What chooses the instance of a request: `plan_ahead`, `kairos`, `fcfs`,
+            `fcfs_reject`, `drs`, `clockwork`, `clockwork_reject`; None: the method's.
         migration_price: What moving a running query must win, in parts of its benefit; None:
             what runs is never moved for the sake of a better schedule.
         outputs: Folder in which outputs of operators are kept for later queries and restarts;
@@ -116,8 +120,9 @@ class Settings(BaseSettings):
     ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
     ageing_turn_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
     reschedule_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    scheduling_policy: str = SCHEDULING_POLICIES[0]
-    dispatch_policy: str = DISPATCH_POLICIES[0]
+    method: str = DEFAULT.name
+    scheduling_policy: str | None = None
+    dispatch_policy: str | None = None
     migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
@@ -152,13 +157,23 @@ class Settings(BaseSettings):
                 f"got {self.host!r}."
             )
         _ = self.executor_choice  # is a choice
-        for field, names in (
-            ("scheduling_policy", SCHEDULING_POLICIES),
-            ("dispatch_policy", DISPATCH_POLICIES),
+        chosen = self.chosen_method
+        for field, policy, names in (
+            ("scheduling_policy", chosen.scheduling, SCHEDULING_POLICIES),
+            ("dispatch_policy", chosen.dispatch, DISPATCH_POLICIES),
         ):
-            rule = f"must be among {', '.join(names)}"
-            checks.require(getattr(self, field) in names, field, rule, getattr(self, field))
+            checks.require(policy in names, field, f"must be among {', '.join(names)}", policy)
         return self
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method, with the policies that were set in place of its own."""
+        method = method_of(self.method)
+        return replace(
+            method,
+            scheduling=self.scheduling_policy or method.scheduling,
+            dispatch=self.dispatch_policy or method.dispatch,
+        )
 
     @property
     def executor_choice(self) -> ExecutorChoice:

@@ -20,6 +20,7 @@ from api.schemas import (
     ShortfallView,
     finished_view,
     plan_view,
+    planning_view,
     progress_view,
     shortfall_view,
     to_query,
@@ -64,7 +65,8 @@ def query_view(
         displaced: Where it had to make way, or others for it.
     """
     request = request_of(record)
-    slo = to_query(request).slo
+    query = to_query(request)
+    slo = query.slo
     result = None if record.result is None else from_document(PlanningResult, record.result)
     chosen = next((a for a in schedule.assignments if a.query_id == record.id), None)
     waits = record.phase is Phase.WAITING
@@ -75,6 +77,7 @@ def query_view(
         phase=record.phase,
         submitted_at=time_of(record.history[0].at),
         updated_at=time_of(record.updated_at),
+        planning=planning_view(query.planning),
         progress=_progress(record, result, slo, infrastructure),
         outcome=None if result is None else result.outcome.value,
         stopped_because=None if result is None else result.stopped_because,

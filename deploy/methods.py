@@ -59,3 +59,14 @@ def method_of(name: str, field: str = "method") -> Method:
 def name_of(planning: PlanningMethod) -> str | None:
     """Give the name of the method that plans so; None: none does."""
     return next((m.name for m in METHODS.values() if m.planning == planning), None)
+
+
+def parts_of(planning: PlanningMethod) -> dict[str, str]:
+    """Give how a query is planned as query files write it: every part, and the name if any."""
+    told = {
+        "method": name_of(planning),
+        "strategy": planning.strategy,
+        "stopping": planning.stopping,
+        "sampling": planning.sampling,
+    }
+    return {part: name for part, name in told.items() if name is not None}

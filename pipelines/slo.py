@@ -17,6 +17,10 @@ ANY_LATENCY_S = 86_400.0
 models of latency stay finite too."""
 
 
+SURE = 0.95
+"""Confidence of an interval from which what it says is certain; few inputs may allow for less."""
+
+
 class LatencyStatistic(StrEnum):
     """Which figure of a latency distribution an SLO bounds."""
 
@@ -46,7 +50,7 @@ class SloState(StrEnum):
     """What the measurements say about one SLO of one plan."""
 
     MET = "met"
-    """The whole interval of the estimate is on the good side of the bound."""
+    """The whole interval is on the good side of the bound, and it is one of 95 %."""
     LIKELY = "likely"
     """The estimate is on the good side, its interval is not entirely."""
     UNPROVEN = "unproven"
@@ -116,11 +120,13 @@ class Estimate:
 
     def at_least(self, bound: float) -> SloState:
         """Give what is known of `figure >= bound`."""
-        return _state(self.value >= bound, certain=self.low >= bound or self.high < bound)
+        certain = self.low >= bound or self.high < bound
+        return _state(self.value >= bound, certain=certain and self.confidence >= SURE)
 
     def at_most(self, bound: float) -> SloState:
         """Give what is known of `figure <= bound`."""
-        return _state(self.value <= bound, certain=self.high <= bound or self.low > bound)
+        certain = self.high <= bound or self.low > bound
+        return _state(self.value <= bound, certain=certain and self.confidence >= SURE)
 
 
 def _state(good: bool, *, certain: bool) -> SloState:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from math import inf, log
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri
 
 from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
 from pipelines.slo import Slo
-from planner.lookahead import log_index, log_shown, targets
+from planner.accuracy_model import Accuracies
 from planner.multi_fidelity_settings import MultiFidelitySettings
 from planner.operator_seconds import Seconds
 from planner.scores import score_variance, worth
@@ -33,38 +33,33 @@ _DECISION_S = 1e-6  # what measuring costs at least: nothing is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Look:
+class Predictions:
     """What the models say of candidates, C of them.
 
     Attributes:
         met: Inputs, shape (C,).
-        mean: Of accuracies, shape (C,).
-        variance: Of accuracies, shape (C,).
-        part: p of `planner.scores`: how much single scores vary.
+        accuracies: Means, and how well they are known.
         seconds: Of profiling and of requests.
         spread2: Squared coefficient of variation of a request's seconds.
     """
 
     met: IndexArray
-    mean: FloatArray
-    variance: FloatArray
-    part: float
+    accuracies: Accuracies
     seconds: Seconds
     spread2: float
 
-    def at(self, rows: IndexArray) -> Look:
+    def at(self, rows: IndexArray) -> Predictions:
         """Give the same of some candidates."""
         return replace(
             self,
             met=self.met[rows],
-            mean=self.mean[rows],
-            variance=self.variance[rows],
+            accuracies=self.accuracies.at(rows),
             seconds=self.seconds.at(rows),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookAhead:
+class Acquisition:
     """Looks ahead to what more inputs may show.
 
     Attributes:
@@ -88,69 +83,52 @@ class LookAhead:
         return float(ndtri(self.settings.latency_confidence))
 
     def valued(
-        self, look: Look, rows: IndexArray, log_weight: FloatArray
+        self, predictions: Predictions, rows: IndexArray, log_weight: FloatArray
     ) -> tuple[FloatArray, IndexArray]:
         """Give log(weight x chance per second) and the number of inputs that makes it largest.
 
         Args:
-            look: At all candidates.
+            predictions: At all candidates.
             rows: Which of them may be measured.
             log_weight: What showing each is worth, shape (C,).
 
         Returns:
             Both of shape (C,), -inf and 0 elsewhere than at `rows`.
         """
-        m = len(look.mean)
+        m = len(predictions.met)
         best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
         ahead = targets(self.settings.minimum, self.population)
         if not self.settings.fidelities:
             ahead = ahead[:1]
-        value, n = self._value_at(ahead[:1], look.at(rows), staged=False)
+        value, n = self._value_at(ahead[:1], predictions.at(rows))
         best[rows], inputs[rows] = value[0] + log_weight[rows], n[0]
-        rows = _promising(rows, best, look.met)
-        staged = self.settings.staged and self.settings.fidelities
-        value, n = self._value_at(ahead if staged else ahead[1:], look.at(rows), staged=staged)
+        rows = _promising(rows, best, predictions.met)
+        value, n = self._value_at(ahead[1:], predictions.at(rows))
         value, n = np.vstack([best[rows], value + log_weight[rows]]), np.vstack([inputs[rows], n])
         largest = value.argmax(axis=0)[None, :]
         best[rows] = np.take_along_axis(value, largest, axis=0)[0]
         inputs[rows] = np.take_along_axis(n, largest, axis=0)[0]
         return best, inputs
 
-    def seconds(self, look: Look, row: int, inputs: int) -> float:
-        """Give the seconds that measuring a candidate on so many inputs in all takes."""
-        return float(self._cost(np.array([[inputs]]), look.at(np.array([row])))[0, 0])
-
     def _value_at(
-        self, about: IndexArray, look: Look, *, staged: bool
+        self, about: IndexArray, predictions: Predictions
     ) -> tuple[FloatArray, IndexArray]:  # (targets, rows) each
         """Give log(chance per second) of measuring on about so many inputs, and on how many."""
-        met = look.met
+        met, known, seconds = predictions.met, predictions.accuracies, predictions.seconds
         n = np.minimum(np.maximum(about[:, None], met + self.settings.first), self.population)
-        then = self._accuracy_variance(n, look)
-        above = look.mean - self.slo.accuracy
-        log_variance = look.seconds.log_variance
-        later = self._then(log_variance, np.array(0.5 * look.spread2), n, met)
-        ahead = log(self.slo.latency_s) - look.seconds.log_latency
-        fast = log_shown(ahead, log_variance, later, self.z_latency)
-        cost = self._cost(n, look) + _DECISION_S
-        if not staged:
-            return log_shown(above, look.variance, then, self.z) + fast - np.log(cost), n
-        step = np.where(met == 0, self.settings.first, self.settings.step)
-        soon = np.minimum(met + step, n)
-        first_cost = self._cost(soon, look) + _DECISION_S
-        accurate = log_index(
-            above,
-            look.variance,
-            self._accuracy_variance(soon, look),
-            then,
+        accurate = log_shown(
+            known.mean - self.slo.accuracy,
+            known.variance,
+            self._then(known.variance, score_variance(known.mean, known.part), n, met),
             self.z,
-            first_cost=first_cost,
-            rest_cost=np.maximum(cost - first_cost, 0.0),
         )
-        return accurate + fast, n
-
-    def _accuracy_variance(self, inputs: IndexArray, look: Look) -> FloatArray:
-        return self._then(look.variance, score_variance(look.mean, look.part), inputs, look.met)
+        fast = log_shown(
+            log(self.slo.latency_s) - seconds.log_latency,
+            seconds.log_variance,
+            self._then(seconds.log_variance, np.array(0.5 * predictions.spread2), n, met),
+            self.z_latency,
+        )
+        return accurate + fast - np.log(self._cost(n, predictions) + _DECISION_S), n
 
     def _then(
         self, variance: FloatArray, noise: FloatArray, inputs: IndexArray, met: IndexArray
@@ -159,13 +137,32 @@ class LookAhead:
         after, before = (worth(x.astype(float), self.population) for x in (inputs, met))
         return np.asarray(1 / (1 / (variance + _TINY) + (after - before) / (noise + _TINY)))
 
-    def _cost(self, inputs: IndexArray, look: Look) -> FloatArray:
+    def _cost(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
         """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
-        left, total = inputs - look.met, np.zeros(inputs.shape)
-        for hoped_s, paid in zip(look.seconds.hoped_s.T, look.seconds.paid.T, strict=True):
+        left, total = inputs - predictions.met, np.zeros(inputs.shape)
+        for hoped_s, paid in zip(
+            predictions.seconds.hoped_s.T, predictions.seconds.paid.T, strict=True
+        ):
             unpaid = np.minimum(left, np.maximum(inputs - paid, 0))
             total += hoped_s * (unpaid if self.settings.unpaid else left)
         return total
+
+
+def targets(minimum: int, population: int) -> IndexArray:
+    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
+    found = [min(minimum, population)]
+    while found[-1] < population:
+        found.append(min(int(found[-1] * 1.6) + 1, population))
+    return np.array(found)
+
+
+def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
+    """Give log Pr[still z deviations ahead of the bound], variance falling from `now` to `then`.
+
+    The mean moves by a normal step of variance `now - then`, whatever the truth.
+    """
+    moves = np.sqrt(np.maximum(now - then, _TINY))
+    return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
 
 
 def _promising(rows: IndexArray, value: FloatArray, met: IndexArray) -> IndexArray:

@@ -11,50 +11,93 @@ import numpy as np
 from scipy.special import ndtri
 
 from pipelines.latency import compose
-from pipelines.slo import Slo
-from planner.estimates import latency_estimate
+from pipelines.plan import Plan
+from pipelines.slo import Estimate, Slo
+from planner.estimates import CONFIDENCE, latency_estimate
+from planner.latency_tail import LatencyTail
 from planner.measuring import Measured
 from planner.placement import Placements
+from planner.plans import feasible_plans
 from planner.prediction import Scene, condensed, effective_latencies, shares_of
-from planner.spread import PooledSpread
 
-CAUTION = 0.96
-"""Of the interval by default: of plans tightened to its upper end one in fifty is late."""
+CAUTION = 0.99
+"""Of the interval by default: of plans tightened to its upper end one in two hundred is late.
+They stand at the bound then, so whether the SLO is shown as met is decided here."""
 
 
-def cautious(
+_LEAST_DOUBT = 0.5
+"""Where slow runs are as likely as this the figure says no more: it rests on half a slow run."""
+
+
+def announced(  # noqa: PLR0913 - a configuration, what is known of it, and how to tighten
     scene: Scene,
     placements: Placements,
     measured: Measured,
-    spread: PooledSpread,
+    spread: LatencyTail,
     *,
+    accuracy: Estimate | None,
     population: int,
+    most: int,
     confidence: float | None,
-) -> Scene:
-    """Give the scene with bounds so much stricter that the true ones hold with the confidence.
+) -> tuple[Plan, ...]:
+    """Give the Pareto set of a configuration's plans, tightened as far as its interval allows.
 
     Args:
         scene: The query and where it runs.
         placements: All of them.
-        measured: The configuration to tighten.
+        measured: The configuration, accurate enough.
         spread: Of operators' seconds, over all configurations.
+        accuracy: What is known of its accuracy; None: what its own scores say.
         population: Number of inputs there are.
+        most: Plans.
         confidence: Of the latency interval whose upper end must meet the SLO, in (0, 1); None:
             the estimate itself must.
     """
-    if confidence is None:
-        return scene
     ratio = upper_ratio(scene, placements, measured, spread, population, confidence)
-    return replace(scene, query=replace(scene.query, slo=_stricter(scene.slo, ratio)))
+    stricter = replace(scene, query=replace(scene.query, slo=_stricter(scene.slo, ratio)))
+    plans = feasible_plans(stricter, placements, measured, population=population, most=most)
+    return tuple(
+        replace(
+            plan,
+            accuracy=accuracy or plan.accuracy,
+            latency_s=_interval(plan, scene, measured, spread, population),
+        )
+        for plan in plans
+    )
+
+
+def _interval(
+    plan: Plan, scene: Scene, measured: Measured, spread: LatencyTail, population: int
+) -> Estimate:
+    """Give the latency with the interval that its own inputs and those of all others allow.
+
+    Of few inputs the own spread says little, and the luckiest of many configurations is
+    announced. Where runs that were not seen may be slow, the interval is one of less confidence.
+    Percentiles keep their order statistics.
+    """
+    own = plan.latency_s
+    if scene.statistic.quantile is not None:
+        return own
+    names = [operator.name for operator in scene.graph.operators]
+    on = [scene.infrastructure.position(plan.deployment.placement[name]) for name in names]
+    low, high = spread.interval(scene, np.array(on), measured.work, population, CONFIDENCE)
+    slow = spread.slow_chance(measured.work, population)
+    sure = slow <= (1 - CONFIDENCE) / 2
+    return replace(
+        own,
+        low=min(own.low, own.value * low),
+        high=max(own.high, own.value * high),
+        confidence=CONFIDENCE if sure else CONFIDENCE * (1 - min(slow, _LEAST_DOUBT)),
+    )
 
 
 def upper_ratio(
     scene: Scene,
     placements: Placements,
     measured: Measured,
-    spread: PooledSpread,
+    spread: LatencyTail,
     population: int,
-    confidence: float,
+    confidence: float | None,
 ) -> float:
     """Give the upper end of the least latency's interval over the latency, `>= 1`.
 
@@ -64,8 +107,10 @@ def upper_ratio(
         measured: The configuration.
         spread: Of operators' seconds, over all configurations.
         population: Number of inputs there are.
-        confidence: Of the interval, in (0, 1).
+        confidence: Of the interval, in (0, 1); None: the latency itself, 1.
     """
+    if confidence is None:
+        return 1.0
     quick = condensed(scene, measured.work)
     full = effective_latencies(scene, placements, quick, placements.full_steps)
     best = placements.take(np.array([int(np.argmin(full))]))

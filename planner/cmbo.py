@@ -1,8 +1,8 @@
 """CMBO as published: cost-aware multi-objective Bayesian optimisation (Circinus 4.2).
 
-Two Gaussian processes on one-hot knobs, accuracy and log latency; the next
-configuration has the largest utility (see `planner.acquisition`). With earlier queries theirs vote
-first (see `planner.warm_start`), in place of a space-filling design.
+Two Gaussian processes on one-hot knobs, accuracy and log latency; the next configuration has the
+largest utility (see `planner.cmbo_acquisition`). With earlier queries theirs vote first (see
+`planner.warm_start`), in place of a space-filling design.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines import checks
 from pipelines.profile import FloatArray
-from planner.acquisition import Normals, log_at_least, log_at_most, log_chance, log_utility
+from planner.cmbo_acquisition import Normals, log_at_least, log_at_most, log_chance, log_utility
 from planner.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from planner.strategy import Observation, Proposal, Ruled, Setting
 from planner.surrogate import Posterior, Surrogate, SurrogateSettings, fit

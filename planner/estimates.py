@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from pipelines.profile import FloatArray
-from pipelines.slo import Estimate, LatencyStatistic
+from pipelines.slo import SURE, Estimate, LatencyStatistic
 
-CONFIDENCE = 0.95
+CONFIDENCE = SURE
 """Of the intervals that plans carry."""
 
 

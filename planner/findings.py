@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from math import inf
 
-from pipelines.evaluation import Verdict
 from pipelines.plan import Plan
-from planner.caution import cautious
+from pipelines.slo import Estimate
+from planner.caution import announced
+from planner.latency_tail import LatencyTail, lineage_cells
 from planner.measuring import Failed, Measured
 from planner.placement import Placements
-from planner.plans import feasible_plans, merged
+from planner.plans import merged
 from planner.prediction import Scene
-from planner.spread import PooledSpread, lineage_cells
-from planner.strategy import Observation
+from planner.strategy import Judgement, Observation
 
 _RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
 
@@ -43,7 +43,7 @@ class Findings:
         self._population = population
         self._most_plans = most_plans
         self._caution = caution
-        self.spread = PooledSpread()
+        self.spread = LatencyTail()
         """Of operators' seconds, over all configurations."""
         self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
         self.measured: dict[int, Measured] = {}
@@ -82,17 +82,18 @@ class Findings:
         others = self._without(measured)
         return measured.observation(others[0].cost_usd_per_hour if others else None)
 
-    def judge(self, measured: Measured, verdict: Verdict, *, is_new: bool) -> None:
+    def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> None:
         """Announce the plans of a configuration that was observed, if it has any.
 
         Args:
             measured: The configuration.
-            verdict: What the strategy says of it.
+            judgement: What the strategy says of it.
             is_new: Whether this was its first measurement.
         """
         before = self._cheapest
         in_time = measured.latency_s <= self._scene.slo.latency_s
-        found = self._feasible(measured) if verdict is Verdict.ABOVE and in_time else ()
+        promising = judgement.enough and in_time
+        found = self._feasible(measured, judgement.accuracy) if promising else ()
         self.newest = (*self.newest, *found)
         both = (*self._without(measured), *found)
         self.plans = merged(self._scene, both, self._most_plans)
@@ -107,7 +108,7 @@ class Findings:
         mine = measured.configuration
         return tuple(plan for plan in self.plans if plan.configuration != mine)
 
-    def _feasible(self, measured: Measured) -> tuple[Plan, ...]:
+    def _feasible(self, measured: Measured, accuracy: Estimate | None) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows.
 
         One that gave none is not tried again before it has met so many more inputs that it may.
@@ -116,20 +117,15 @@ class Findings:
         all_met = inputs >= self._population
         if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
             return ()
-        scene = cautious(
+        plans = announced(
             self._scene,
             self._placements,
             measured,
             self.spread,
-            population=self._population,
-            confidence=self._caution,
-        )
-        plans = feasible_plans(
-            scene,
-            self._placements,
-            measured,
+            accuracy=accuracy,
             population=self._population,
             most=self._most_plans,
+            confidence=self._caution,
         )
         if not plans:
             self._unable[number] = inputs

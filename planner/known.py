@@ -15,21 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.evaluation import StoppingRule, Verdict
+from pipelines.evaluation import StoppingRule
 from pipelines.graph import PipelineGraph
 from pipelines.infrastructure import Infrastructure
 from pipelines.plan import Plan
 from pipelines.profile import Profile
 from pipelines.query import Query
-from planner.caution import CAUTION, cautious
+from pipelines.slo import Estimate
+from planner.caution import CAUTION, announced
 from planner.history import ConfigurationRecord, holds
+from planner.latency_tail import LatencyTail, lineage_cells
 from planner.measuring import Bench, Failed, LatencyLooks, Measured, Wanted, measure_each
 from planner.placement import Placements, placements
-from planner.plans import feasible_plans, merged
+from planner.plans import merged
 from planner.prediction import Scene, scene_of
 from planner.result import Outcome, PlanningResult, Shortfall
 from planner.shortfall import shortfall
-from planner.spread import PooledSpread, lineage_cells
 from planner.strategy import Setting, StrategyFactory
 
 _MOST_PLANS = 24
@@ -82,6 +83,7 @@ def answer(
     known: Known,
     strategy: StrategyFactory,
     rule: StoppingRule | None,
+    caution: float | None = CAUTION,
 ) -> Answer:
     """Give the plans of a query as far as they were measured.
 
@@ -92,6 +94,7 @@ def answer(
         strategy: Makes what judges which configurations are accurate enough, as a search would
             that had measured all of them.
         rule: What it is told of scores; None: nothing.
+        caution: Of the interval that plans are tightened by, see `planner.search.SearchSettings`.
 
     Raises:
         InvalidInput: If the query does not fit pipeline and infrastructure.
@@ -111,18 +114,18 @@ def answer(
     allowed = [p for p in known.profiles if holds(space, p.configuration)]
     found = [measure_each(bench, [_all_of(p, space.number(p.configuration))])[0] for p in allowed]
     measured = tuple(one for one in found if isinstance(one, Measured))
-    spread = PooledSpread()
+    spread = LatencyTail()
     for one in measured:
         spread.add(lineage_cells(scene.graph, one.configuration), one.work)
     accurate = _accurate(bench, space, strategy, measured, known)
-    plans = _plans(bench, [one for one in measured if one.configuration in accurate], spread)
+    plans = _plans(bench, measured, accurate, spread, caution)
     evidence = f"{len(measured)} configurations measured earlier, none anew"
     return Answer(
         scene=scene,
         placements=spots,
         plans=plans,
         measured=measured,
-        accurate=accurate,
+        accurate=frozenset(accurate),
         failed=tuple(one for one in found if isinstance(one, Failed)),
         shortfall=None
         if plans
@@ -132,6 +135,7 @@ def answer(
             measured,
             population=known.population,
             spread=spread,
+            caution=caution,
             evidence=evidence,
         ),
     )
@@ -147,7 +151,7 @@ def _accurate(
     strategy: StrategyFactory,
     measured: Sequence[Measured],
     known: Known,
-) -> frozenset[Configuration]:
+) -> dict[Configuration, Estimate]:
     """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
     setting = Setting(
         space=space,
@@ -160,26 +164,36 @@ def _accurate(
     seen = {one.number: one.observation() for one in measured}
     for number, observation in seen.items():
         judge.observe(number, observation)
-    return frozenset(
-        one.configuration
-        for one in measured
-        if judge.judged(one.number, seen[one.number]) is Verdict.ABOVE
-        or bench.scene.slo.accuracy <= known.trusted.get(one.configuration, -1.0)
-    )
+    judged = [(one, judge.judged(one.number, seen[one.number])) for one in measured]
+    bound = bench.scene.slo.accuracy
+    return {
+        one.configuration: judgement.accuracy or one.accuracy
+        for one, judgement in judged
+        if judgement.enough or bound <= known.trusted.get(one.configuration, -1.0)
+    }
 
 
-def _plans(bench: Bench, accurate: Sequence[Measured], spread: PooledSpread) -> tuple[Plan, ...]:
-    scene, population = bench.scene, bench.population
+def _plans(
+    bench: Bench,
+    measured: Sequence[Measured],
+    accurate: Mapping[Configuration, Estimate],
+    spread: LatencyTail,
+    caution: float | None,
+) -> tuple[Plan, ...]:
     found: list[Plan] = []
-    for one in accurate:
-        if one.latency_s <= scene.slo.latency_s:
-            stricter = cautious(
-                scene, bench.placements, one, spread, population=population, confidence=CAUTION
+    for one in measured:
+        if one.configuration in accurate and one.latency_s <= bench.scene.slo.latency_s:
+            found += announced(
+                bench.scene,
+                bench.placements,
+                one,
+                spread,
+                accuracy=accurate[one.configuration],
+                population=bench.population,
+                most=_MOST_PLANS,
+                confidence=caution,
             )
-            found += feasible_plans(
-                stricter, bench.placements, one, population=population, most=_MOST_PLANS
-            )
-    return merged(scene, found, _MOST_PLANS)
+    return merged(bench.scene, found, _MOST_PLANS)
 
 
 def result_of(found: Answer) -> PlanningResult:

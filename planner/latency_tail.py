@@ -28,6 +28,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from pipelines.configuration import Configuration
 from pipelines.graph import PipelineGraph
@@ -46,6 +47,9 @@ _COMMON_VARIANCE, _COMMON_WEIGHT = 0.3, 16.0
 """Variance of g before anything is known, in inputs."""
 _RIDGE = 0.01  # per input: of g's variance that says no more than that beta is 1
 _STEEPEST = 1.5  # beta
+_SLOW = 20.0
+"""r from which a run is slow: nothing about the input, something about the machine. Of five
+pipelines on a quiet machine all were within 14."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,11 +73,12 @@ class _Pool:
     inputs: float
 
 
-class PooledSpread:
+class LatencyTail:
     """r of every operator, from the latest work of each cell."""
 
     def __init__(self) -> None:
         self._cells: list[dict[Hashable, FloatArray]] = []
+        self._runs: list[dict[Hashable, tuple[int, float, int]]] = []  # inputs, seconds, slow ones
         self._pools: list[_Pool] | None = None
         self._scout = np.zeros(0)
 
@@ -91,15 +96,22 @@ class PooledSpread:
         """
         if not self._cells:
             self._cells = [{} for _ in cells]
+            self._runs = [{} for _ in cells]
         total = work.operator_s.sum(axis=0)
         if len(total) >= len(self._scout):
             self._scout = total
-        for known, cell, seconds in zip(self._cells, cells, work.operator_s, strict=True):
-            before = known.get(cell)
-            if len(seconds) < _FEWEST or (before is not None and len(seconds) <= before[0]):
+        for known, runs, cell, seconds in zip(
+            self._cells, self._runs, cells, work.operator_s, strict=True
+        ):
+            n = len(seconds)
+            if cell in runs and n <= runs[cell][0]:
                 continue
-            known[cell] = _summary(seconds)
-            self._pools = None
+            r = seconds / max(float(np.median(seconds)), _SHORTEST_S)
+            slow = int((r >= _SLOW).sum()) if n >= _FEWEST else 0
+            runs[cell] = n, float(seconds.sum()), slow
+            if n >= _FEWEST:
+                known[cell] = _summary(seconds)
+                self._pools = None
 
     def means(self, work: Work, population: int) -> Means:
         """Give the mean seconds of operators over all N inputs, of which n were measured."""
@@ -116,6 +128,41 @@ class PooledSpread:
             self._pools = [_pooled(list(known.values()), start) for known in self._cells]
         return self._pools
 
+    def interval(
+        self, scene: Scene, tiers: TierArray, work: Work, population: int, confidence: float
+    ) -> tuple[float, float]:
+        """Give the ends of a mean latency's interval over the mean of what was measured.
+
+        Of what was seen: see `slow_chance`.
+
+        Args:
+            scene: Where it runs.
+            tiers: Position of each operator's tier, shape (O,).
+            work: Of n inputs of the population, without replacement.
+            population: N >= n.
+            confidence: Of the interval, in (0, 1).
+        """
+        z = float(ndtri((1 + confidence) / 2))
+        low, high = (self.upper_ratio(scene, tiers, work, population, z=side) for side in (-z, z))
+        return min(low, 1.0), max(high, 1.0)
+
+    def slow_chance(self, work: Work, population: int) -> float:
+        """Give about the chance that a run of a configuration that was not measured is slow.
+
+        No bound on a mean holds without one on what was not seen. Slow runs come at a rate, per
+        run or per second of running, whichever says more, that half a one besides those seen
+        tells of (the mean under Jeffreys' prior of a Poisson rate).
+
+        Args:
+            work: Of n inputs of the population, of a configuration that was taken in.
+            population: N >= n.
+        """
+        left = population - work.operator_s.shape[1]
+        left_s = left * float(work.operator_s.mean(axis=1).sum())
+        met, met_s, slow = np.sum([run for known in self._runs for run in known.values()], axis=0)
+        exposed = max(left * len(work.operator_s) / met, left_s / max(met_s, _SHORTEST_S))
+        return min(float((slow + 0.5) * exposed), 1.0)
+
     def upper_ratio(
         self, scene: Scene, tiers: TierArray, work: Work, population: int, z: float
     ) -> float:
@@ -128,7 +175,7 @@ class PooledSpread:
             tiers: Position of each operator's tier, shape (O,).
             work: Of n inputs of the population, without replacement.
             population: N >= n.
-            z: How many deviations above what is expected, of a log-normal.
+            z: How many deviations above what is expected, of a log-normal; below where negative.
         """
         speed = speeds_at(scene.graph, scene.infrastructure, tiers[None, :])[0]
         means = self.means(work, population)

@@ -23,10 +23,8 @@ class MultiFidelitySettings:
         first: Inputs at which a configuration is first left or kept, `>= 1`.
         step: Most inputs between two decisions, `>= 1`.
         scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
-            few quiet inputs cannot tell how slow others are, see `planner.spread`.
+            few quiet inputs cannot tell how slow others are, see `planner.latency_tail`.
         scouted_part: Part of the inputs that is enough, in (0, 1]: so much of the mean is known.
-        hearings: Part of the seconds that goes to knob values met on few inputs, in [0, 1), see
-            `planner.hearing`.
         horizon_s: How long a plan is taken to serve when the query does not say.
         refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
             observations, `> 1`.
@@ -34,12 +32,7 @@ class MultiFidelitySettings:
         structured: Whether seconds are learnt per operator; False: of whole configurations.
         unpaid: Whether only what the cache does not hold counts as cost.
         ordered: Whether neighbouring values of ordered knobs are alike.
-        staged: Whether leaving after a few inputs is reckoned with.
         paired: Whether noise is shared between configurations that met the same inputs.
-        easiness: Whether inputs count for what they tell, see `planner.easiness`; without `paired`
-            they never do.
-        heaviness: Whether means over few inputs are corrected for how long these take, see
-            `planner.heaviness`.
         history: Whether the models start from what earlier queries measured.
     """
 
@@ -51,7 +44,6 @@ class MultiFidelitySettings:
     step: int = 4
     scouted: int = 48
     scouted_part: float = 0.3
-    hearings: float = 0.1
     horizon_s: float = 3600.0
     refit_growth: float = 1.5
     fidelities: bool = True
@@ -59,9 +51,6 @@ class MultiFidelitySettings:
     unpaid: bool = True
     ordered: bool = True
     paired: bool = True
-    easiness: bool = True
-    heaviness: bool = True
-    staged: bool = True
     history: bool = True
 
     def __post_init__(self) -> None:
@@ -75,8 +64,6 @@ class MultiFidelitySettings:
             checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
         part = self.scouted_part
         checks.require(0 < part <= 1, "multi_fidelity.scouted_part", "must be in (0, 1]", part)
-        share = self.hearings
-        checks.require(0 <= share < 1, "multi_fidelity.hearings", "must be in [0, 1)", share)
         growth = self.refit_growth
         checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
         checks.positive("multi_fidelity.horizon_s", self.horizon_s)

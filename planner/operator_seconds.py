@@ -26,7 +26,6 @@ from pipelines.graph import PipelineGraph
 from pipelines.latency import TierArray, Work, compose
 from pipelines.profile import FloatArray
 from planner.composed_cells import CellComposer, CellMaps, Cells, prices
-from planner.heaviness import Heaviness
 from planner.knob_process import KnobKernel, KnobProcess, correlations
 from planner.placement import Placements
 from planner.prediction import Scene, mean_work, predict, shares_of
@@ -100,7 +99,6 @@ class SecondsModel:
         population: Number of inputs there are.
         structured: Whether an operator's seconds are known to depend on its lineage only; False
             (for studies): on all knobs.
-        heaviness: Whether means are corrected for heavy inputs; False (for studies): they are not.
     """
 
     def __init__(
@@ -111,7 +109,6 @@ class SecondsModel:
         population: int,
         *,
         structured: bool = True,
-        heaviness: bool = True,
     ) -> None:
         self._scene = scene
         self._all = placements
@@ -122,7 +119,7 @@ class SecondsModel:
                 lineage if structured else _Lineage.of(scene.graph, o, knobs, whole=True),
                 lineage.which,
                 float(typical),
-                Heaviness(population, learning=heaviness),
+                population,
             )
             for o, lineage in enumerate(lineages)
         ]
@@ -263,7 +260,7 @@ class _OperatorCells:
     """One operator: its cells, what was seen of them, and a process over the others."""
 
     def __init__(
-        self, lineage: _Lineage, paid: IndexArray, typical: float, heaviness: Heaviness
+        self, lineage: _Lineage, paid: IndexArray, typical: float, population: int
     ) -> None:
         kernel = KnobKernel(
             mean=typical,
@@ -280,7 +277,7 @@ class _OperatorCells:
         self._square = np.zeros(len(cells))
         self._bytes = np.full(len(cells), np.nan)
         self.cv2 = _PRIOR_CV2
-        self._heaviness = heaviness
+        self._population = population
         self.process = KnobProcess(cells, lineage.tables, kernel)
 
     def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:
@@ -311,7 +308,6 @@ class _OperatorCells:
         self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
         self._bytes[cell] = float(sizes.mean())
         self._pool()
-        self._heaviness.add(cell, seconds)
         if first:
             n = len(self.process)
             noise = np.zeros(n + 1)
@@ -332,7 +328,8 @@ class _OperatorCells:
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
         """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
         met = self.process.rows
-        known, relative = self._heaviness.corrected(self._mean[met], self._count[met], self.cv2)
+        known = self._mean[met]
+        left = np.maximum(1 / self._count[met] - 1 / self._population, 0.0)
         if met:
             self.process.revise(np.log(known))
         variance = self.process.variance
@@ -341,7 +338,7 @@ class _OperatorCells:
         spread = np.square(mean) * np.expm1(2 * correction)
         hoped = np.exp(self.process.mean - correction)
         mean[met] = hoped[met] = known
-        spread[met] = np.square(known) * relative
+        spread[met] = np.square(known) * self.cv2 * left
         return mean, spread, hoped
 
     def paid(self) -> IndexArray:  # (C,)

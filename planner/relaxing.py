@@ -18,12 +18,12 @@ from pipelines.latency import TierArray
 from pipelines.plan import Plan
 from pipelines.slo import Slo
 from planner.allocation import allocations
-from planner.caution import CAUTION, upper_ratio
+from planner.caution import upper_ratio
+from planner.latency_tail import LatencyTail
 from planner.measuring import Ending, Measured
 from planner.minimal_shares import MOST_ROWS
 from planner.placement import FULL_STEPS, Placements
 from planner.prediction import Scene, predict
-from planner.spread import PooledSpread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +90,8 @@ def relaxations(
     placements: Placements,
     options: Sequence[Deployable],
     population: int,
-    spread: PooledSpread,
+    spread: LatencyTail,
+    caution: float | None,
 ) -> dict[str, Relaxation]:
     """Give what would have been enough of each SLO; one is missing when relaxing it helps none.
 
@@ -100,12 +101,13 @@ def relaxations(
         options: What was measured.
         population: Number of inputs there are.
         spread: Of operators' seconds, over all configurations.
+        caution: Of the interval that plans are tightened by; None: they are not.
     """
     slo = scene.slo
     affordable = [o for o in options if in_time(slo, o) and in_cost(slo, o)]
     # With how much slower they may be, as plans are judged: what is told as sure is announced.
     enough = [
-        (o, upper_ratio(scene, placements, o.measured, spread, population, CAUTION))
+        (o, upper_ratio(scene, placements, o.measured, spread, population, caution))
         for o in options
         if accurate(slo, o)
     ]

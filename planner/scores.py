@@ -63,9 +63,8 @@ class Increment:
         start: t before.
         stop: t after.
         value: Mean score that the increment alone stands for.
-        deviation: s_c as it was thought to be, more where its inputs tell little (see
-            `planner.easiness`), `> 0`. It stays with the increment: covariances that mix old and
-            new ones are none.
+        deviation: s_c as it was thought to be, `> 0`. It stays with the increment: covariances
+            that mix old and new ones are none.
     """
 
     row: int
@@ -110,11 +109,6 @@ class NoiseModel:
     part: float = _PRIOR_PART
     shared: float = _PRIOR_SHARED
     near: float = _PRIOR_NEAR
-
-    @property
-    def common(self) -> float:
-        """How scores of one input correlate, about: of configurations two knobs apart."""
-        return self.shared + 0.5 * self.near
 
     def covariances(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:
         """Give the covariance of the last increment's noise with each, its own variance last.

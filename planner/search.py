@@ -61,8 +61,8 @@ class SearchSettings:
         most_placements: Beyond so many only those that never send data back down.
         looks: When hopeless latency ends a measurement.
         caution: Confidence of the latency interval whose upper end must meet the SLO after
-            tightening, in (0, 1); None: the estimate itself must. 96 %, so that one plan in fifty
-            is late: tightened to the estimate, every other one would be.
+            tightening, in (0, 1); None: the estimate itself must. 99 %: tightened to the estimate
+            every other plan would be late.
         forecast: What the search is expected to cost, or the probes to tell it from; None:
             nothing is.
     """
@@ -257,8 +257,8 @@ class _Search:
             self._tally.end_early(one.configuration, one.work.operator_s)
         seen = self._findings.observed(one)
         self._strategy.observe(one.number, seen)
-        verdict = self._strategy.judged(one.number, seen)
-        self._findings.judge(one, verdict, is_new=is_new)
+        judgement = self._strategy.judged(one.number, seen)
+        self._findings.judge(one, judgement, is_new=is_new)
 
     def _limit(self) -> _Stop | None:
         if self._watch.cancelled():
@@ -344,6 +344,7 @@ class _Search:
                 tuple(self._findings.measured.values()),
                 population=self._evaluator.population,
                 spread=self._findings.spread,
+                caution=self._settings.caution,
                 evidence=stop.because,
             )
         bill = self._tally.bill(self._evaluator.spent_s, self._forecast)

@@ -13,30 +13,31 @@ import numpy as np
 from pipelines.plan import Plan
 from pipelines.slo import ANY_LATENCY_S, Slo
 from planner.estimates import CONFIDENCE
+from planner.latency_tail import LatencyTail
 from planner.measuring import Measured
 from planner.placement import Placements
 from planner.plans import feasible_plans, plan_of
 from planner.prediction import Scene, condensed, effective_latency, predict
 from planner.relaxing import Deployable, Relaxation, accurate, cost_bound, in_time, relaxations
 from planner.result import Shortfall
-from planner.spread import PooledSpread
 
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
 
-def shortfall(
+def shortfall(  # noqa: PLR0913 - what was searched, what was found, and how to tell it
     scene: Scene,
     placements: Placements,
     measured: Sequence[Measured],
     *,
     population: int,
-    spread: PooledSpread,
+    spread: LatencyTail,
+    caution: float | None,
     evidence: str,
 ) -> Shortfall:
     """Give why none of the measured configurations meets the SLOs.
 
     Every configuration stands with its cheapest deployment that meets the latency SLO, or with
-    its fastest one when none does.
+    its fastest one when none does. Relaxations are as cautious as plans are tightened.
     """
     if not measured:
         return Shortfall(
@@ -49,7 +50,7 @@ def shortfall(
     options = [_deployable(scene, placements, each, population) for each in measured]
     plan = min(options, key=lambda option: _distance(scene.slo, option)).plan
     binding = _binding(scene.slo, options)
-    relaxed = relaxations(scene, placements, options, population, spread)
+    relaxed = relaxations(scene, placements, options, population, spread, caution)
     return Shortfall(
         binding=binding,
         closest=plan,

@@ -14,7 +14,7 @@ from pipelines.configuration import ConfigurationSpace
 from pipelines.evaluation import Verdict
 from pipelines.latency import Work
 from pipelines.profile import FloatArray
-from pipelines.slo import Slo
+from pipelines.slo import Estimate, Slo
 from planner.history import QueryRecord
 from planner.placement import Placements
 from planner.prediction import Scene
@@ -107,6 +107,19 @@ class Proposal:
     chance: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is thought of a configuration that was measured.
+
+    Attributes:
+        enough: Whether it is accurate enough for its plans to be announced.
+        accuracy: What its accuracy is; None: what its own scores say.
+    """
+
+    enough: bool
+    accuracy: Estimate | None = None
+
+
 class Strategy(Protocol):
     """Decides which configuration is measured next. Keeps the state of one search.
 
@@ -128,11 +141,11 @@ class Strategy(Protocol):
     def observe(self, number: int, seen: Observation | None) -> None:
         """Take in what a configuration gave; None: measuring failed, it gave nothing."""
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         """Give whether a configuration is accurate enough, by all that was observed.
 
-        ABOVE: its plans may be announced. It is the one word on that: a strategy that does not
-        decide itself gives what the search's stopping rule said.
+        It is the one word on that: a strategy that does not decide itself gives what the search's
+        stopping rule said.
 
         Args:
             number: Of a configuration that was observed and did not fail.
@@ -143,10 +156,10 @@ class Strategy(Protocol):
 class Ruled:
     """For strategies that leave the decision to the search's stopping rule."""
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         """See `Strategy.judged`."""
         _ = number
-        return seen.verdict
+        return Judgement(enough=seen.verdict is Verdict.ABOVE)
 
 
 class StrategyFactory(Protocol):

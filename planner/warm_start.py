@@ -31,7 +31,7 @@ from pipelines import checks
 from pipelines.configuration import IndexArray
 from pipelines.profile import FloatArray
 from pipelines.slo import Slo
-from planner.acquisition import Normals, log_at_least, log_at_most
+from planner.cmbo_acquisition import Normals, log_at_least, log_at_most
 from planner.history import QueryRecord
 from planner.prediction import predict
 from planner.space import encode

@@ -8,14 +8,13 @@ from api.bootstrap.planning import inputs_of
 from api.fingerprints import pipeline_fingerprint
 from api.services.knowledge import Examples, Measurements
 from api.store.engine import connect
-from api.store.history import open_history
+from api.store.history import SqlHistory, open_history
 from api.store.journal import SqlJournal, edition_of
 from deploy.planning import planner_of
 from pipelines.errors import InvalidInput
 from pipelines.pipeline import Pipeline
 from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.history import HistoryStore, QueryRecord
+from planner.history import QueryRecord
 from planner.result import PlanningResult
 from profiler.columns import profiles_of
 
@@ -57,23 +56,24 @@ class Remembered:
         fingerprint: Of the version.
     """
 
-    store: HistoryStore
+    store: SqlHistory
     fingerprint: str
 
     def earlier(self, most: int = MOST_EARLIER) -> tuple[QueryRecord, ...]:
         """Give what the newest queries measured, the newest first."""
         return tuple(self.store.earlier(self.fingerprint, most))
 
-    def remember(self, query_id: str, slo: Slo, result: PlanningResult) -> None:
-        """Keep what a query measured; nothing when it measured nothing."""
+    def remember(self, query_id: str, query: Query, result: PlanningResult) -> None:
+        """Keep what a query measured and how it was planned; nothing when it measured nothing."""
         if result.configurations:
             self.store.record(
                 QueryRecord(
                     query=query_id,
                     fingerprint=self.fingerprint,
-                    slo=slo,
+                    slo=query.slo,
                     configurations=result.configurations,
-                )
+                ),
+                query.planning,
             )
 
 

@@ -101,7 +101,7 @@ def _upkeep(settings: Settings) -> Upkeep:
     price = settings.migration_price
     terms = Terms(migration=None if price is None else Migration(price=price))
     return Upkeep(
-        policy=scheduling_policy(settings.scheduling_policy, terms),
+        policy=scheduling_policy(settings.chosen_method.scheduling, terms),
         ageing=Ageing(
             growth_s=settings.ageing_growth_s,
             limit_s=settings.ageing_limit_s,
@@ -209,7 +209,7 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
         parts.infrastructure,
         launcher,
         graph_of,
-        dispatch_policy(parts.settings.dispatch_policy),
+        dispatch_policy(parts.settings.chosen_method.dispatch),
         parts.clock,
         OrchestratorSettings(memory=memory),
     )

@@ -9,8 +9,10 @@ import typer
 
 from api.cli.command import command, leave
 from api.cli.exits import ExitCode
+from api.cli.options import MethodName
 from api.cli.screen import Screen
 from deploy.calibration import CalibrationSettings
+from deploy.methods import method_of
 from pipelines.infrastructure import Infrastructure
 from pipelines.registry import load_pipeline
 
@@ -25,11 +27,13 @@ def register(app: typer.Typer) -> None:
     command(app, "demo")(demo)
 
 
-def demo(screen: Screen) -> None:
+def demo(screen: Screen, method: MethodName = None) -> None:
     """Plan, deploy and serve queries of the built-in pipeline, from start to end."""
     from api.demo import run  # only when asked to
 
-    report = run(screen.out if not screen.as_json else screen.err, _calibrated)
+    chosen = None if method is None else method_of(method, "--method")
+    console = screen.err if screen.as_json else screen.out
+    report = run(console, _calibrated, chosen)
     if screen.as_json:
         screen.json(report.document())
     leave(ExitCode.OK if report.worked else ExitCode.INTERNAL)

@@ -21,7 +21,9 @@ from api.cli.exits import ExitCode
 from api.cli.options import DEFAULT_URL, Token, Url, connect
 from api.cli.preparing import is_prepared
 from api.cli.screen import Screen
+from api.rendering import formats
 from api.rendering.tables import table
+from api.schemas import method_view
 from pipelines.errors import CircinusError
 from pipelines.registry import Listed, listed, registered
 
@@ -138,6 +140,8 @@ def _settings() -> Iterator[Check]:
     else:
         yield Check("database", "note", "not SQLite: connected to when the service starts")
     yield _port(settings.host, settings.port)
+    chosen = method_view(settings.chosen_method)
+    yield Check("method", "ok", "; ".join(formats.method(chosen)))
 
 
 def _port(host: str, port: int) -> Check:

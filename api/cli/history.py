@@ -11,7 +11,9 @@ import typer
 
 from api.cli.command import command
 from api.cli.screen import Screen
+from api.rendering import formats
 from api.rendering.tables import table
+from api.schemas import planning_view
 from api.settings import Settings
 from api.store.history import SqlHistory, open_history
 from pipelines.errors import InvalidInput
@@ -44,14 +46,20 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(screen: Screen, database: Database = None) -> None:
-    """Show how many queries are remembered of each version of each pipeline."""
-    found = _opened(database).summaries()
-    shown = table("", "pipeline", "version", "queries", right=[2])
-    for one in found:
-        shown.add_row(one.pipeline, one.fingerprint, str(one.queries))
+    """Show how many queries are remembered of each version of each pipeline, and planned how."""
+    found = [(one, planning_view(one.planning)) for one in _opened(database).summaries()]
+    shown = table("", "pipeline", "version", "planned by", "queries", right=[3])
+    for one, planning in found:
+        told = formats.planned_by(planning)
+        shown.add_row(one.pipeline, one.fingerprint, told, str(one.queries))
     items = [
-        {"pipeline": one.pipeline, "fingerprint": one.fingerprint, "queries": one.queries}
-        for one in found
+        {
+            "pipeline": one.pipeline,
+            "fingerprint": one.fingerprint,
+            "planning": planning.model_dump(mode="json"),
+            "queries": one.queries,
+        }
+        for one, planning in found
     ]
     screen.show(shown, document={"items": items})
 

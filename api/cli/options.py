@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from api.client import Client
+from deploy.methods import METHODS
 
 DEFAULT_URL = "http://127.0.0.1:8350"
 
@@ -23,6 +24,15 @@ InfrastructureName = Annotated[
     typer.Option(
         "--infrastructure",
         help="YAML file, or a preset: local, one-tier, three-tier, four-tier.",
+    ),
+]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help=f"How to plan, schedule and dispatch: {', '.join(METHODS)}; "
+        "left out: as CIRCINUS_METHOD says.",
+        show_default=False,
     ),
 ]
 

@@ -12,8 +12,9 @@ import typer
 from rich.console import RenderableType
 
 from api.cli.command import command, leave
+from api.cli.environment import settings_with
 from api.cli.exits import ExitCode
-from api.cli.options import InfrastructureName, QueryFile
+from api.cli.options import InfrastructureName, MethodName, QueryFile
 from api.cli.references import pipeline_here
 from api.cli.screen import Screen
 from api.executor_choice import FORMS, Kind, executor_choice
@@ -25,16 +26,19 @@ from api.rendering.bills import bill_lines, forecast_words
 from api.rendering.live import Follow
 from api.rendering.tables import plans_table, progress_words, shortfall_text
 from api.schemas import (
+    PlanningRequest,
     PlanView,
     QueryRequest,
     ShortfallView,
     bill_view,
     plan_view,
+    planning_view,
     progress_view,
     shortfall_view,
     to_query,
 )
 from api.settings import Settings
+from deploy.methods import method_of
 from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput, Unavailable
 from pipelines.fitting import fitted
@@ -89,15 +93,17 @@ def validate(
         return
     request = read_query(file)
     pipeline = pipeline_here(request.pipeline)
-    query = to_query(request, pipeline=pipeline.name)
+    query = to_query(request, pipeline=pipeline.name, method=settings_with().chosen_method)
     own = fitted(query, pipeline.graph, tiers)
     inputs = len(load_data(request.data, pipeline, base=file.parent))
     size = ConfigurationSpace(own.graph).size
     held = words(query.restrictions)
+    planning = planning_view(query.planning)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {inputs} inputs",
         f"  {formats.objectives(request)}",
+        f"  planned by {formats.planned_by(planning)}",
         *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in formats.defaults(request)),
         document={
@@ -105,6 +111,7 @@ def validate(
             "query": request.model_dump(mode="json"),
             "defaults": list(formats.defaults(request)),
             "restrictions": list(held),
+            "planning": planning.model_dump(mode="json"),
             "configurations": size,
             "inputs": inputs,
         },
@@ -137,6 +144,7 @@ def plan(
     cold: Annotated[
         bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
     ] = False,
+    method: MethodName = None,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
@@ -146,21 +154,23 @@ def plan(
     from api.bootstrap.execution import opened_executor
     from api.bootstrap.planning import Kept, plan_offline
 
-    request = read_query(file)
+    request = _asked(read_query(file), method)
+    settings = settings_with()
     tiers = read_infrastructure(infrastructure)
     pipeline = pipeline_here(request.pipeline)
-    query = to_query(request, pipeline=pipeline.name)
+    query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
     dataset = load_data(request.data, pipeline, base=file.parent)
     choice = executor_choice(executor, workers=workers)
     screen.note(f"infrastructure: {tiers.name}")
     for line in formats.defaults(request):
         screen.note(line)
-    memory = None if cold or request.cold else _memory(screen, pipeline)
+    screen.note(f"planned by {formats.planned_by(planning_view(query.planning))}")
+    memory = None if cold or request.cold else _memory(screen, pipeline, settings)
     kept = Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     with (
-        opened_executor(choice, request.pipeline, pipeline, tiers, Settings().worker_logs) as runs,
+        opened_executor(choice, request.pipeline, pipeline, tiers, settings.worker_logs) as runs,
         Follow(screen.err) as lines,
         _cancelled_by_interrupt() as cancelled,
     ):
@@ -170,7 +180,7 @@ def plan(
         result = plan_offline(query, tiers, pipeline, dataset, watching, kept=kept, executor=runs)
     if memory is not None and not estimate:
         name = f"{data_fingerprint(dataset)} {query.slo}"
-        memory.remember(f"plan {content_hash(name)}", query.slo, result)
+        memory.remember(f"plan {content_hash(name)}", query, result)
     if estimate:
         _show_estimate(screen, result)
         return
@@ -178,12 +188,25 @@ def plan(
     leave(_EXIT_CODES[result.outcome])
 
 
-def _memory(screen: Screen, pipeline: Pipeline) -> Remembered | None:
+def _asked(request: QueryRequest, method: str | None) -> QueryRequest:
+    """Give the query with the method of an option in place of the file's; None: the file's.
+
+    Raises:
+        InvalidInput: If there is no such method.
+    """
+    if method is None:
+        return request
+    named = {"method": method_of(method, "--method").name}
+    planning = (request.planning or PlanningRequest()).model_copy(update=named)
+    return request.model_copy(update={"planning": planning})
+
+
+def _memory(screen: Screen, pipeline: Pipeline, settings: Settings) -> Remembered | None:
     """Give what earlier queries measured; None when the database cannot be opened."""
     from api.bootstrap.knowledge import remembered
 
     try:
-        return remembered(pipeline, Settings().database_url)
+        return remembered(pipeline, settings.database_url)
     except Unavailable as error:
         screen.note(f"planning from nothing: {error}")
         return None
@@ -251,10 +274,12 @@ def _show(
     result: PlanningResult,
 ) -> None:
     plans = [plan_view(plan, query.slo, infrastructure) for plan in result.plans]
+    planning = planning_view(query.planning)
     missed = result.shortfall
     shortfall = None if missed is None else shortfall_view(missed, query.slo, infrastructure)
     document: dict[str, object] = {
         "outcome": result.outcome.value,
+        "planning": planning.model_dump(mode="json"),
         "plans": [found.model_dump(mode="json") for found in plans],
         "measured": result.measured,
         "failed": result.failed,
@@ -266,7 +291,8 @@ def _show(
         "shortfall": None if shortfall is None else shortfall.model_dump(mode="json"),
         "defaults": list(formats.defaults(request)),
     }
-    screen.show(*_parts(request, result, plans, shortfall), document=document)
+    told = f"planned by {formats.planned_by(planning)}"
+    screen.show(told, *_parts(request, result, plans, shortfall), document=document)
 
 
 def _show_estimate(screen: Screen, result: PlanningResult) -> None:

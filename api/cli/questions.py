@@ -122,6 +122,7 @@ def _parts(found: ExplanationView) -> Iterator[RenderableType]:
         f"{plan.id}: {formats.where(plan)}, {formats.dollars(plan.cost_usd_per_hour)}, "
         f"{formats.latency(plan.latency_s)}"
     )
+    yield f"planned by {formats.planned_by(found.planning)}"
     made = table(
         "Operators",
         "operator",

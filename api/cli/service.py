@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from api.cli.command import command
+from api.cli.environment import settings_with
+from api.cli.options import MethodName
 from api.cli.screen import Screen
 from api.query_file import read_infrastructure
-from api.schemas import faults_of
-from api.settings import Settings
-from pipelines.errors import InvalidInput
+from api.rendering import formats
+from api.schemas import method_view
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +33,7 @@ def serve(
     planning_workers: Annotated[
         int | None, typer.Option("--planning-workers", help="Processes that plan.")
     ] = None,
+    method: MethodName = None,
 ) -> None:
     """Run the service until it is interrupted.
 
@@ -41,24 +42,20 @@ def serve(
     """
     from api.app import serve as run  # the whole service behind it: only when asked to
 
-    settings = _settings(
+    settings = settings_with(
         host=host,
         port=port,
         database_url=database_url,
         infrastructure=infrastructure,
         planning_workers=planning_workers,
+        method=method,
     )
+    chosen = method_view(settings.chosen_method)
     tiers = read_infrastructure(settings.infrastructure)
     address = f"http://{settings.host}:{settings.port}"
     if screen.as_json:
-        screen.json({"address": address, "infrastructure": tiers.name})
+        told = {"address": address, "infrastructure": tiers.name}
+        screen.json({**told, "method": chosen.model_dump(mode="json")})
     screen.note(f"Circinus at {address}, infrastructure {tiers.name}; its pages are at /docs")
+    screen.note(f"queries are {', '.join(formats.method(chosen))}")
     run(settings)
-
-
-def _settings(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=Settings)) from error

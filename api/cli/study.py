@@ -21,15 +21,18 @@ from pipelines.errors import InvalidInput
 from pipelines.infrastructure import Infrastructure
 from pipelines.infrastructure_file import infrastructure_from_dict
 from pipelines.presets import PRESETS
+from pipelines.slo import LatencyStatistic
 from studies import profiling as profiling_study
 from studies.planning import ONE_TIER, PlanningStudy, table
 from studies.planning import Progress as PlanningProgress
 from studies.planning import run as run_planning
 from studies.planning import summary as summary_of
+from studies.planning_calibration import Calibration, calibration
 from studies.planning_contestants import ADAPTERS
 from studies.planning_contestants import names as contestants
 from studies.planning_picture import pictures
 from studies.profiling_report import summary
+from studies.tables import markdown
 
 _TENTHS = 10
 
@@ -102,10 +105,10 @@ def planning(
     screen: Screen,
     trace: Annotated[list[Path], typer.Option("--trace", help="Folder of a trace; repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of planning.csv and pictures.")],
-    strategies: Annotated[
+    methods: Annotated[
         str,
         typer.Option(
-            "--strategies",
+            "--methods",
             help=f"Names, separated by commas: {', '.join(contestants())}; with the extra studies "
             f"{', '.join(ADAPTERS)}. NAME_tuned@30, botorch@30: on 30 inputs instead of 20.",
         ),
@@ -132,6 +135,9 @@ def planning(
     first_only: Annotated[
         bool, typer.Option("--first-only", help="End a run with its first true plan.")
     ] = False,
+    statistic: Annotated[
+        LatencyStatistic, typer.Option("--statistic", help="Of latency.")
+    ] = LatencyStatistic.MEAN,
     history: Annotated[
         int,
         typer.Option(
@@ -142,16 +148,17 @@ def planning(
         int, typer.Option("--workers", help="Measurements made at once.", min=1)
     ] = 1,
 ) -> None:
-    """Replay planning strategies on traces; write a row per run, and pictures."""
+    """Replay planning on traces; write a row per run, and pictures."""
     study = PlanningStudy(
         traces=tuple(trace),
-        strategies=tuple(strategies.split(",")),
+        methods=tuple(methods.split(",")),
         levels=tuple(slo.split(",")),
         seeds=seeds,
         first_seed=first_seed,
         infrastructure=_infrastructure(infrastructure),
         budget_s=budget,
         first_only=first_only,
+        statistic=statistic,
         history=history,
         workers=workers,
         points=points,
@@ -164,14 +171,18 @@ def planning(
                 row, done = progress.row, progress.done
                 told = f"{done} of {progress.runs} runs, the last of {row.profiling_seconds:.3g} s"
                 tenth = str(done * _TENTHS // progress.runs)
-                lines.update({f"{row.trace} {row.slo} {row.strategy}": (tenth, told)})
+                lines.update({f"{row.trace} {row.slo} {row.method}": (tenth, told)})
 
         rows = run_planning(study, out, observer=show)
     for name, svg in pictures(rows).items():
         (out / name).write_text(svg, encoding="utf-8")
     cells = summary_of(rows)
-    document: dict[str, object] = {"cells": [asdict(cell) for cell in cells]}
-    screen.show(table(cells), document=document)
+    shown = calibration(rows)
+    document: dict[str, object] = {
+        "cells": [asdict(cell) for cell in cells],
+        "calibration": [asdict(one) for one in shown],
+    }
+    screen.show(f"{table(cells)}\n\n{markdown(shown, Calibration)}", document=document)
 
 
 def _infrastructure(named: str | None) -> Infrastructure:

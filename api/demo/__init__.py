@@ -37,7 +37,8 @@ from api.rendering.tables import (
     shortfall_text,
     tiers_table,
 )
-from api.schemas import QueryView
+from api.schemas import MethodView, QueryView
+from deploy.methods import Method
 from pipelines.clock import Clock, SystemClock
 from pipelines.infrastructure import Infrastructure
 
@@ -54,12 +55,13 @@ Submitted = Mapping[str, Case]
 """Query id -> case."""
 
 
-def run(console: Console, calibrated: Calibrate) -> Report:
+def run(console: Console, calibrated: Calibrate, method: Method | None = None) -> Report:
     """Run the demo; leaves nothing behind, also when interrupted.
 
     Args:
         console: To show it on.
         calibrated: Measures how fast this computer serves.
+        method: Of the service; None: as the environment says.
     """
     clock = SystemClock()
     start = clock.now()
@@ -67,23 +69,33 @@ def run(console: Console, calibrated: Calibrate) -> Report:
         _heading(console, "How fast this computer serves")
         infrastructure = calibrated(demo_infrastructure(), PIPELINE, PLANNING_SEED)
         console.print(_speed_line(infrastructure))
-        return _run(console, infrastructure, clock, start)
-
-
-def _run(console: Console, infrastructure: Infrastructure, clock: Clock, start: float) -> Report:
-    with running_service(infrastructure, clock) as client:
-        _heading(console, "A service on this computer")
-        console.print(f"  {client.base_url}, started for this demo")
-        console.print(tiers_table(client.infrastructure()))
-        submitted = _submit(console, client)
-        queries = _wait(console, client, submitted, clock)
-        problems = list(_unexpected(queries, submitted))
-        _show_plans(console, client, queries, submitted)
-        served = _serve(console, client, queries, submitted)
-        problems += problems_of(served)
-    report = Report(served=served, problems=problems, elapsed_s=clock.now() - start)
+        with running_service(infrastructure, clock, method) as client:
+            told = client.method()
+            served, problems = _run(console, client, told, clock)
+    report = Report(served=served, problems=problems, elapsed_s=clock.now() - start, method=told)
     _conclude(console, report)
     return report
+
+
+def _run(
+    console: Console, client: Client, method: MethodView, clock: Clock
+) -> tuple[list[Served], list[str]]:
+    """Give the queries that were served, and what did not work, in words."""
+    _show_service(console, client, method)
+    submitted = _submit(console, client)
+    queries = _wait(console, client, submitted, clock)
+    problems = list(_unexpected(queries, submitted))
+    _show_plans(console, client, queries, submitted)
+    served = _serve(console, client, queries, submitted)
+    return served, [*problems, *problems_of(served)]
+
+
+def _show_service(console: Console, client: Client, method: MethodView) -> None:
+    _heading(console, "A service on this computer")
+    console.print(f"  {client.base_url}, started for this demo")
+    planned, scheduled, dispatched = formats.method(method)
+    console.print(f"  Queries are {planned},\n  {scheduled}, {dispatched}.")
+    console.print(tiers_table(client.infrastructure()))
 
 
 def _speed_line(infrastructure: Infrastructure) -> str:

@@ -12,7 +12,7 @@ from api.demo.cases import Case
 from api.demo.traffic import CONFIDENCE, Observed
 from api.rendering import formats
 from api.rendering.tables import table
-from api.schemas import PlanView, QueryView, estimate_view
+from api.schemas import MethodView, PlanView, QueryView, estimate_view
 from pipelines.slo import ANY_LATENCY_S, Estimate, SloState
 
 LEAST_REQUESTS = 200
@@ -50,11 +50,13 @@ class Report:
         served: The queries that were served.
         problems: What did not work, in words; empty when everything did.
         elapsed_s: Wall-clock seconds of the demo.
+        method: Of the service; None: it was not asked for.
     """
 
     served: Sequence[Served]
     problems: Sequence[str]
     elapsed_s: float
+    method: MethodView | None = None
 
     @property
     def worked(self) -> bool:
@@ -66,6 +68,7 @@ class Report:
         return {
             "worked": self.worked,
             "problems": list(self.problems),
+            "method": None if self.method is None else self.method.model_dump(mode="json"),
             "elapsed_s": round(self.elapsed_s, 1),
             "queries": [_document(served) for served in self.served],
         }
@@ -139,6 +142,7 @@ def _document(served: Served) -> dict[str, object]:
         "name": served.case.name,
         "query_id": served.query.id,
         "plan_id": served.plan.id,
+        "planning": served.query.planning.model_dump(mode="json"),
         "objectives": served.query.request.slo.model_dump(mode="json"),
         "predicted": {
             "accuracy": served.plan.accuracy.model_dump(mode="json"),

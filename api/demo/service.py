@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from api.client import Client
+from deploy.methods import Method
 from pipelines.clock import Clock
 from pipelines.errors import CircinusError
 from pipelines.infrastructure import Infrastructure
@@ -32,12 +33,15 @@ class ServiceFailed(CircinusError):
 
 
 @contextmanager
-def running_service(infrastructure: Infrastructure, clock: Clock) -> Iterator[Client]:
+def running_service(
+    infrastructure: Infrastructure, clock: Clock, method: Method | None = None
+) -> Iterator[Client]:
     """Give a client of a service that runs until the block is left.
 
     Args:
         infrastructure: That it plans for.
         clock: Times its start.
+        method: How it plans, schedules and dispatches; None: as the environment says.
 
     Raises:
         ServiceFailed: If it does not answer in time.
@@ -59,6 +63,8 @@ def running_service(infrastructure: Infrastructure, clock: Clock) -> Iterator[Cl
             # What was planned is compared with what it gives: nothing is replanned meanwhile.
             "CIRCINUS_DRIFT_S": "3600",
         }
+        if method is not None:
+            settings["CIRCINUS_METHOD"] = method.name
         process = _start(settings, log)
         try:
             with Client(f"http://127.0.0.1:{port}", token=token) as client:

@@ -173,6 +173,16 @@ def _status_schema() -> dict[str, Any]:
             "message": text,
             "queryId": text,
             "planId": text,
+            "planning": {
+                "type": "object",
+                "description": "How the query is planned.",
+                "properties": {
+                    "method": {**text, "description": "Left out: no method has these parts."},
+                    "strategy": text,
+                    "stopping": {**text, "description": "Left out: the strategy decides itself."},
+                    "sampling": text,
+                },
+            },
             "servedBy": {
                 "type": "string",
                 "description": "Query of an older spec that answers requests meanwhile.",

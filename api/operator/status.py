@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.phases import LIVE, Phase
-from api.schemas import PlanList, PlanView, QueryView
+from api.schemas import PlanList, PlanningView, PlanView, QueryView
 
 PLANNED = "Planned"
 READY = "Ready"
@@ -65,6 +65,7 @@ class Status:
         query_id: Of the spec's query; None: there is none.
         plan_id: That the schedule chose; None: none yet.
         served_by: Query of an older spec that answers requests meanwhile; None: none does.
+        planning: How the query is planned; None: there is none, or as it was.
         plan: The chosen plan, where it is not told already; None: as it was.
         conditions: All of them.
     """
@@ -75,6 +76,7 @@ class Status:
     query_id: str | None = None
     plan_id: str | None = None
     served_by: str | None = None
+    planning: PlanningView | None = None
     plan: PlanView | None = None
     conditions: tuple[Condition, ...] = field(default=())
 
@@ -117,6 +119,10 @@ class Status:
             "servedBy": self.served_by,
             "conditions": self._conditions(before.get("conditions") or (), at),
         }
+        if self.query_id is None:
+            told["planning"] = None
+        elif self.planning is not None:
+            told["planning"] = _planning_fields(self.planning, before.get("planning") or {})
         if self.plan is not None:
             told |= _plan_fields(self.plan)
         elif self.plan_id is None:
@@ -159,6 +165,7 @@ def status_of(
         query_id=query.id,
         plan_id=query.plan_id,
         served_by=served_by,
+        planning=query.planning,
         plan=next((plan for plan in items if plan.id == query.plan_id), None),
         conditions=(_planned(query), _ready(query, served_by)),
     )
@@ -207,6 +214,11 @@ def _plan_fields(plan: PlanView) -> dict[str, Any]:
         "slo": ", ".join(f"{name} {state}" for name, state in states.items()),
         "sloStates": states,
     }
+
+
+def _planning_fields(planning: PlanningView, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the parts there are, and None for those that are no more."""
+    return dict.fromkeys(before) | planning.model_dump(mode="json", exclude_none=True)
 
 
 def _text(value: object) -> str | None:

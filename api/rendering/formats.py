@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 
-from api.schemas import EstimateView, LimitsRequest, PlanView, QueryRequest
+from api.schemas import (
+    EstimateView,
+    LimitsRequest,
+    MethodView,
+    PlanningRequest,
+    PlanningView,
+    PlanView,
+    QueryRequest,
+)
 
 UNKNOWN = "-"
 
@@ -106,9 +114,26 @@ def objectives(request: QueryRequest) -> str:
     return text
 
 
+def planned_by(planning: PlanningView) -> str:
+    """Give the parts after the method's name, if any: `default: multi_fidelity, random order`."""
+    parts = [planning.strategy, planning.stopping, f"{planning.sampling} order"]
+    text = ", ".join(part for part in parts if part)
+    return text if planning.method is None else f"{planning.method}: {text}"
+
+
+def method(method: MethodView) -> Sequence[str]:
+    """Give how a service plans, schedules and dispatches, in three parts."""
+    return (
+        f"planned by {planned_by(method.planning)}",
+        f"scheduled by {method.scheduling}",
+        f"dispatched by {method.dispatch}",
+    )
+
+
 def defaults(request: QueryRequest) -> Sequence[str]:
     """Give every field that was left out and decides what is found, with the value it takes."""
     limits: LimitsRequest = request.limits
+    planning = request.planning or PlanningRequest()
     told = [
         (request.slo, "slo", "latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo", "cost_usd_per_hour", "any"),
@@ -117,6 +142,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
         (request, "", "weight", f"{request.weight:g}"),
         (request, "", "duration_s", "until undeployed"),
         (request, "", "seed", str(request.seed)),
+        (planning, "planning", "method", "as CIRCINUS_METHOD says"),
         (limits, "limits", "profiling_s", f"{limits.profiling_s:g}"),
         (limits, "limits", "profiling_usd", "any"),
         (limits, "limits", "response_s", "any"),

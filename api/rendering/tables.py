@@ -140,6 +140,7 @@ def query_text(query: QueryView) -> RenderableType:
     rows.add_row("phase", phase_text(query.phase))
     rows.add_row("pipeline", Text(query.request.pipeline))
     rows.add_row("objectives", formats.objectives(query.request))
+    rows.add_row("planned by", formats.planned_by(query.planning))
     rows.add_row("submitted", formats.moment(query.submitted_at))
     told = [
         ("tenant", query.request.tenant),

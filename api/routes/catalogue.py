@@ -1,4 +1,4 @@
-"""What the service offers: pipelines, infrastructure, its own health."""
+"""What the service offers: pipelines, infrastructure, its method, its own health."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from api.schemas import (
     HealthView,
     InfrastructureView,
     MachinesBody,
+    MethodView,
     PipelineList,
     infrastructure_view,
+    method_view,
     pipeline_view,
     to_links,
 )
@@ -53,6 +55,12 @@ async def emulation(service: ServiceOf) -> InfrastructureView:
 async def set_emulation(body: EmulationBody, service: ServiceOf) -> InfrastructureView:
     """Imitate thinner or thicker links, which nobody who plans hears of: to try a drift out."""
     return infrastructure_view(service.emulation.set_links(to_links(body)))
+
+
+@router.get("/v1/method")
+def method(service: ServiceOf) -> MethodView:
+    """Give how queries are planned that do not say, and what schedules and dispatches."""
+    return method_view(service.method)
 
 
 @router.get("/healthz")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from api.phases import Phase
 from api.routes.service import ServiceOf
 from api.schemas import QueryPage, QueryRequest, QueryView, to_query
+from api.service import Service
 from api.services.listing import LARGEST_PAGE, page_of
 from api.services.submission import Submission
 from api.shown_schedule import LATEST
@@ -25,7 +26,7 @@ def submit(
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> QueryView:
     """Queue a query. The same Idempotency-Key gives the same query again."""
-    record, _ = service.intake.submit(_submission(request, idempotency_key))
+    record, _ = service.intake.submit(_submission(request, service, idempotency_key))
     response.headers["Location"] = f"/v1/queries/{record.id}"
     return query_view(record, service.parts.infrastructure, service.schedule())
 
@@ -70,10 +71,12 @@ def cancel(query_id: str, service: ServiceOf) -> QueryView:
     return query_view(record, parts.infrastructure, service.schedule())
 
 
-def _submission(request: QueryRequest, idempotency_key: str | None) -> Submission:
+def _submission(
+    request: QueryRequest, service: Service, idempotency_key: str | None
+) -> Submission:
     paths = {"data.folder": request.data.folder, "data.jsonl": request.data.jsonl}
     return Submission(
-        query=to_query(request),
+        query=to_query(request, method=service.method),
         examples=request.data.examples,
         spec=request.model_dump(mode="json", exclude_none=True),
         local_paths={field: path for field, path in paths.items() if path is not None},

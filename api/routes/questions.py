@@ -12,6 +12,7 @@ from api.schemas import (
     WhatIfBody,
     WhatIfView,
     plan_view,
+    planning_view,
     shortfall_view,
     to_query,
 )
@@ -36,7 +37,8 @@ def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
     query = to_query(request_of(record))
     pipeline = offered(parts.catalogue, query.pipeline)
     found = service.knowledge.explain(plan_id, record, query, pipeline)
-    return explanation_view(found, stored_plan_view(stored, record, parts.infrastructure))
+    view = stored_plan_view(stored, record, parts.infrastructure)
+    return explanation_view(found, view, planning_view(query.planning))
 
 
 @router.post("/queries/{query_id}:whatif")

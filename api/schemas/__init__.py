@@ -26,6 +26,13 @@ from api.schemas.catalogue import (
 from api.schemas.deployments import DeploymentView, InstanceView, ObservedView
 from api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from api.schemas.faults import faults_of
+from api.schemas.planning import (
+    MethodView,
+    PlanningRequest,
+    PlanningView,
+    method_view,
+    planning_view,
+)
 from api.schemas.plans import (
     DemandView,
     EstimateView,
@@ -84,6 +91,7 @@ __all__ = [
     "LinkView",
     "MachineShare",
     "MachinesBody",
+    "MethodView",
     "ObservedView",
     "OperatorView",
     "Outcome",
@@ -91,6 +99,8 @@ __all__ = [
     "PipelineView",
     "PlanList",
     "PlanView",
+    "PlanningRequest",
+    "PlanningView",
     "PreviewBody",
     "Problem",
     "ProgressView",
@@ -115,8 +125,10 @@ __all__ = [
     "faults_of",
     "finished_view",
     "infrastructure_view",
+    "method_view",
     "pipeline_view",
     "plan_view",
+    "planning_view",
     "progress_view",
     "shortfall_view",
     "to_links",

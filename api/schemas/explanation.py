@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schemas.base import Input, View
+from api.schemas.planning import PlanningView, planned_by_default
 from api.schemas.plans import PlanView
 from api.schemas.progress import ShortfallView
 from pipelines.dataset import LARGEST_DATASET
@@ -73,6 +74,8 @@ class ExplanationView(View):
     """Each operator on each other tier."""
     ruled_out: list[RuledOutView]
     """What is no plan and why."""
+    planning: PlanningView = Field(default_factory=planned_by_default)
+    """How the query was planned."""
 
 
 class ReplanData(Input):
@@ -129,7 +132,9 @@ class WhatIfView(View):
     """Why there would be no plan; none: there would be one."""
 
 
-def explanation_view(explanation: Explanation, plan: PlanView) -> ExplanationView:
+def explanation_view(
+    explanation: Explanation, plan: PlanView, planning: PlanningView
+) -> ExplanationView:
     """Give an explanation as the service shows it."""
     return ExplanationView(
         plan=plan,
@@ -159,4 +164,5 @@ def explanation_view(explanation: Explanation, plan: PlanView) -> ExplanationVie
             RuledOutView(by=out.by, configurations=out.configurations, nearest=out.nearest)
             for out in explanation.ruled_out
         ],
+        planning=planning,
     )

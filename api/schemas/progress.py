@@ -10,6 +10,7 @@ from api.phases import Phase
 from api.schemas.base import View
 from api.schemas.bill import BillView, bill_view
 from api.schemas.deployments import DeploymentView
+from api.schemas.planning import PlanningView, planned_by_default
 from api.schemas.plans import PlanView, plan_view
 from api.schemas.query import QueryRequest
 from api.schemas.schedule import DisplacedView
@@ -104,6 +105,8 @@ class QueryView(View):
     """When it was submitted, UTC."""
     updated_at: AwareDatetime
     """When anything about it changed last, UTC."""
+    planning: PlanningView = Field(default_factory=planned_by_default)
+    """How it is planned."""
     progress: ProgressView | None = None
     """How far planning is; none before it starts."""
     outcome: Outcome | None = None

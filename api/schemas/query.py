@@ -8,12 +8,14 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from api.schemas.base import Input
+from api.schemas.planning import PlanningRequest, to_planning
 from api.schemas.restrictions import (
     DeviceRequest,
     RestrictionsRequest,
     to_device,
     to_restrictions,
 )
+from deploy.methods import DEFAULT, Method
 from pipelines import checks
 from pipelines.dataset import LARGEST_DATASET
 from pipelines.errors import Fault, InvalidInput
@@ -159,6 +161,8 @@ class QueryRequest(Input):
     """The query's own device; left out: as the infrastructure says."""
     cold: bool = False
     """Whether planning starts from nothing that earlier queries measured."""
+    planning: PlanningRequest | None = None
+    """How it is planned; left out: as the service's method says."""
 
     @model_validator(mode="after")
     def _one_rate(self) -> QueryRequest:
@@ -179,12 +183,16 @@ class QueryRequest(Input):
         return value
 
 
-def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
+def to_query(
+    request: QueryRequest, *, pipeline: str | None = None, method: Method = DEFAULT
+) -> Query:
     """Give the query that a request asks for.
 
     Args:
         request: As checked.
         pipeline: Name of the loaded pipeline, where the request names it by `module:attribute`.
+        method: Of whoever plans it: plans as far as the request does not say. Stored requests
+            say all of it, but for those from before there was a choice.
 
     Raises:
         InvalidInput: If a value breaks a rule that the schema does not state.
@@ -201,6 +209,7 @@ def to_query(request: QueryRequest, *, pipeline: str | None = None) -> Query:
         seed=request.seed,
         restrictions=to_restrictions(request.restrictions),
         device=to_device(request.device),
+        planning=to_planning(request.planning, method),
     )
 
 

@@ -12,6 +12,7 @@ from api.services.catalogue import Catalogue, offered
 from api.services.examples import ExampleSource
 from api.store.records import JsonObject, NewQuery, QueryRecord
 from api.store.store import Store
+from deploy.methods import parts_of
 from pipelines.clock import Clock
 from pipelines.errors import Fault, InvalidInput, Unavailable
 from pipelines.fitting import fitted
@@ -36,7 +37,7 @@ class Submission:
     """What a client asks for, its values checked already.
 
     Attributes:
-        query: What is asked for.
+        query: What is asked for, and how it is planned.
         examples: Number of examples to profile on; None: none were asked for.
         spec: The whole request as a document, defaults filled in.
         local_paths: Fields that name files of the client's machine; a service reads none.
@@ -86,6 +87,9 @@ class Intake:
     def submit(self, submission: Submission) -> tuple[QueryRecord, bool]:
         """Queue a query; give its record and whether it is new.
 
+        How it is planned is stored with it: a service that is told otherwise later plans it so
+        all the same.
+
         Raises:
             InvalidInput: If the pipeline is not offered, too many examples are asked for, or the
                 restrictions do not fit pipeline and infrastructure.
@@ -100,7 +104,8 @@ class Intake:
         return self.store.submit(
             NewQuery(
                 id=f"q-{secrets.token_hex(6)}",
-                spec=submission.spec,
+                spec={**submission.spec, "planning": parts_of(submission.query.planning)},
+                # As it came: sent again to a service that plans otherwise, it is the same query.
                 fingerprint=fingerprint(submission.spec),
                 idempotency_key=submission.idempotency_key,
                 at=self.clock.timestamp(),

@@ -1,14 +1,16 @@
 """What earlier queries measured, in the database: later ones on the same pipeline start from it.
 
-Bounded: of all pipelines together the newest records are kept.
+Bounded: of all pipelines together the newest records are kept. How a query was planned is told
+beside its record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -16,27 +18,33 @@ from api.documents import from_document, to_document
 from api.store.engine import READ_ONLY, connect
 from api.store.migrate import migrate
 from api.store.tables import HistoryRow
+from deploy.methods import DEFAULT, parts_of
 from pipelines import checks
 from pipelines.errors import InvalidInput, Unavailable
+from pipelines.method import PlanningMethod
 from planner.history import QueryRecord
 
 MOST_RECORDS = 1_000
 _FORM = 1
 """Of exported files: another number is another form."""
+_PLANNING = "planning"
+"""Beside the fields of a record, in its document: how its query was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySummary:
-    """What is kept of one version of a pipeline.
+    """What is kept of one version of a pipeline, planned in one way.
 
     Attributes:
         pipeline: Name.
         fingerprint: Of the version.
+        planning: How the queries were planned.
         queries: Number of records.
     """
 
     pipeline: str
     fingerprint: str
+    planning: PlanningMethod
     queries: int
 
 
@@ -53,8 +61,8 @@ class SqlHistory:
         self._engine = engine
         self._most = most
 
-    def record(self, query: QueryRecord) -> None:
-        """See `HistoryStore.record`."""
+    def record(self, query: QueryRecord, planning: PlanningMethod = DEFAULT.planning) -> None:
+        """See `HistoryStore.record`; `planning` is how the query was planned."""
         with Session(self._engine) as session, session.begin():
             session.execute(delete(HistoryRow).where(HistoryRow.query == query.query))
             session.add(
@@ -62,7 +70,7 @@ class SqlHistory:
                     query=query.query,
                     pipeline=query.fingerprint.split("@")[0],
                     fingerprint=query.fingerprint,
-                    record=to_document(query),
+                    record={**to_document(query), _PLANNING: parts_of(planning)},
                 )
             )
             session.flush()
@@ -80,17 +88,19 @@ class SqlHistory:
         return tuple(from_document(QueryRecord, row.record) for row in self._rows(wanted))
 
     def summaries(self) -> tuple[HistorySummary, ...]:
-        """Give what is kept, by pipeline and version."""
-        wanted = (
-            select(HistoryRow.pipeline, HistoryRow.fingerprint, func.count())
-            .group_by(HistoryRow.pipeline, HistoryRow.fingerprint)
-            .order_by(HistoryRow.pipeline, HistoryRow.fingerprint)
+        """Give what is kept, by pipeline, version and how it was planned, the oldest way first."""
+        wanted = select(HistoryRow).order_by(
+            HistoryRow.pipeline, HistoryRow.fingerprint, HistoryRow.serial
         )
-        with self._engine.connect().execution_options(**READ_ONLY) as connection:
-            return tuple(
-                HistorySummary(pipeline=pipeline, fingerprint=fingerprint, queries=count)
-                for pipeline, fingerprint, count in connection.execute(wanted)
+        counted = Counter(
+            (row.pipeline, row.fingerprint, _planning(row.record)) for row in self._rows(wanted)
+        )
+        return tuple(
+            HistorySummary(
+                pipeline=pipeline, fingerprint=fingerprint, planning=planning, queries=count
             )
+            for (pipeline, fingerprint, planning), count in counted.items()
+        )
 
     def exported(self) -> dict[str, object]:
         """Give everything as one document, the oldest record first; `imported` takes it."""
@@ -104,8 +114,8 @@ class SqlHistory:
             InvalidInput: If it is no such document, or a record breaks a rule.
         """
         records = _records(document)
-        for record in records:
-            self.record(record)
+        for record, planning in records:
+            self.record(record, planning)
         return len(records)
 
     def close(self) -> None:
@@ -136,10 +146,20 @@ def open_history(url: str) -> SqlHistory:
     return SqlHistory(engine)
 
 
-def _records(document: object) -> list[QueryRecord]:
+def _records(document: object) -> list[tuple[QueryRecord, PlanningMethod]]:
     form = document.get("circinus_history") if isinstance(document, dict) else None
     checks.require(form == _FORM, "history", f"must be an export of form {_FORM}", form)
     records = document.get("records") if isinstance(document, dict) else None
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise InvalidInput.of("history.records", "must be a list of records", records)
-    return [from_document(QueryRecord, one) for one in records]
+    return [(from_document(QueryRecord, one), _planning(one)) for one in records]
+
+
+def _planning(record: Mapping[str, object]) -> PlanningMethod:
+    """Give how a record's query was planned; before there was a choice: by default."""
+    told = record.get(_PLANNING)
+    if told is None:
+        return DEFAULT.planning
+    if not isinstance(told, Mapping):
+        raise InvalidInput.of("history.records.planning", "must be a mapping", told)
+    return from_document(PlanningMethod, told)

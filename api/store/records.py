@@ -24,8 +24,8 @@ class NewQuery:
 
     Attributes:
         id: Unique.
-        spec: The query as the client wrote it, defaults filled in.
-        fingerprint: Equal for equal specifications.
+        spec: The query as the client wrote it, defaults filled in, and how it is planned.
+        fingerprint: Equal for equal specifications, as they came.
         idempotency_key: Chosen by the client; None: every submission is a new query.
         at: Seconds since the epoch.
         tenant: Whose it is; empty: nobody's.

@@ -225,6 +225,73 @@ DOCUMENTS: tuple[Wrong, ...] = (
             ),
         )
     ),
+    *(
+        Wrong(f"planning {name}", query(planning=planning), field, rule, value)
+        for name, planning, field, rule, value in (
+            ("as text", "published", "planning", "must be a mapping", "published"),
+            (
+                "by an unknown method",
+                {"method": "best"},
+                "planning.method",
+                "must be among default, published",
+                "best",
+            ),
+            (
+                "by an unknown strategy",
+                {"strategy": "guess"},
+                "planning.strategy",
+                "must be among multi_fidelity, cmbo, random, exhaustive",
+                "guess",
+            ),
+            (
+                "until an unknown rule stops it",
+                {"strategy": "cmbo", "stopping": "soon"},
+                "planning.stopping",
+                "must be among betting, t_test",
+                "soon",
+            ),
+            (
+                "in an unknown order",
+                {"sampling": "worst"},
+                "planning.sampling",
+                "must be among random, stratified",
+                "worst",
+            ),
+            ("in order 7", {"sampling": 7}, "planning.sampling", "must be text", "7"),
+            (
+                "with a scheduling policy",
+                {"scheduling": "fcfs"},
+                "planning.scheduling",
+                _KNOWN,
+                "fcfs",
+            ),
+            ("with a dispatch policy", {"dispatch": "drs"}, "planning.dispatch", _KNOWN, "drs"),
+            (
+                "with a rule where the strategy decides",
+                {"stopping": "betting"},
+                "planning.stopping",
+                "must be left out with the strategy multi_fidelity",
+                "betting",
+            ),
+            (
+                "with betting on strata",
+                {"strategy": "random", "stopping": "betting", "sampling": "stratified"},
+                "planning.sampling",
+                "must be random with the stopping rule betting",
+                "stratified",
+            ),
+            (
+                "with betting in the published order",
+                {"method": "published", "stopping": "betting"},
+                "planning.sampling",
+                "must be random with the stopping rule betting",
+                "stratified",
+            ),
+        )
+    ),
+    Wrong(
+        "scheduling policy", query(scheduling_policy="fcfs"), "scheduling_policy", _KNOWN, "fcfs"
+    ),
     Wrong("slo as number", query(slo=0.9), "slo", "must be a mapping", "0.9"),
     Wrong("weight 0", query(weight=0), "weight", "must be > 0", "0"),
     Wrong("weight as list", query(weight=[1]), "weight", "finite number", "[1]"),

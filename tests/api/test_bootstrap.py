@@ -4,20 +4,27 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from api.bootstrap.planning import Kept, plan_offline
+from api.bootstrap.serving import make_parts
+from api.settings import Settings
 from deploy.prefix_files import PrefixFiles
 from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from pipelines.operators import Knob, Operator, OperatorSpec
+from pipelines.operators import Settings as KnobSettings
 from pipelines.payload import Payload
 from pipelines.pipeline import Pipeline
 from pipelines.presets import PRESETS
 from pipelines.query import PlanningLimits, Query
 from pipelines.slo import Slo
+from scheduler.greedy import Greedy
+from scheduler.priced import Priced
 
 CALLS: Counter[str] = Counter()
 
 
-def _double(inputs: Payload, knobs: Settings) -> Payload:
+def _double(inputs: Payload, knobs: KnobSettings) -> Payload:
     CALLS["double"] += 1
     time.sleep(0.002)  # dear enough to be kept on disk
     assert isinstance(inputs, float)
@@ -50,3 +57,20 @@ def test_a_second_query_takes_outputs_from_the_folder_of_the_first(tmp_path: Pat
     assert CALLS["double"] == calls
     assert second.spent_s == 0
     assert second.outcome is first.outcome
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({}, Priced),
+        ({"method": "published"}, Greedy),
+        ({"method": "published", "scheduling_policy": "priced"}, Priced),
+    ],
+)
+def test_a_service_schedules_by_the_policy_of_its_method_unless_one_is_set(
+    settings: dict[str, str], policy: type, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'service.sqlite3'}"
+    made = make_parts(Settings(database_url=url, **settings))  # type: ignore[arg-type]  # texts
+    assert isinstance(made.upkeep.policy, policy)
+    made.store.close()

@@ -36,7 +36,10 @@ from api.schemas import (
     ShortfallView,
     TierUse,
     WaitingView,
+    planning_view,
 )
+from deploy.methods import PUBLISHED
+from pipelines.method import PlanningMethod
 from pipelines.slo import SloState
 from tests.api.malformed import query
 
@@ -133,6 +136,7 @@ def test_only_fields_that_were_left_out_are_defaults() -> None:
         },
         request_rate_per_s=None,
         device=None,
+        planning={"method": None},
         weight=1,
         duration_s=None,
         seed=0,
@@ -144,6 +148,16 @@ def test_only_fields_that_were_left_out_are_defaults() -> None:
         },
     )
     assert formats.defaults(query_of(full)) == []
+
+
+def test_a_method_is_told_by_its_name_if_any_and_its_parts() -> None:
+    assert formats.planned_by(planning_view(PUBLISHED.planning)) == (
+        "published: cmbo, t_test, stratified order"
+    )
+    unnamed = planning_view(PlanningMethod(sampling="stratified"))
+    assert formats.planned_by(unnamed) == "multi_fidelity, stratified order"
+    text = " ".join(printed(query_text(view(planning=unnamed))).split())
+    assert "planned by multi_fidelity, stratified order" in text
 
 
 def test_plans_say_what_is_emulated_and_which_was_chosen() -> None:

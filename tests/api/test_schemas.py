@@ -25,6 +25,7 @@ from api.schemas import (
     to_query,
 )
 from api.schemas.faults import MOST_FAULTS
+from deploy.methods import PUBLISHED
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput
 from pipelines.graph import PipelineGraph
@@ -37,13 +38,16 @@ from pipelines.slo import Estimate, Slo, SloState
 from tests.api.fakes import PIPELINE
 from tests.api.malformed import DOCUMENTS, Wrong, query
 
-SEMANTIC = {  # what only pipeline and infrastructure can tell
+SEMANTIC = {  # what only pipeline, infrastructure and the service's method can tell
     "unknown pipeline",
     "restriction of an unknown operator",
     "restriction to an unknown tier",
     "restriction away from the device with everything on it",
     "restriction of an unknown knob",
     "restriction to an unknown value",
+    "planning with a rule where the strategy decides",
+    "planning with betting on strata",
+    "planning with betting in the published order",
 }
 
 
@@ -124,6 +128,25 @@ def test_a_request_with_defaults_is_the_query_with_defaults() -> None:
 def test_a_query_takes_the_name_of_an_imported_pipeline() -> None:
     request = query_of(query(pipeline="my.module:pipeline"))
     assert to_query(request, pipeline="mine").pipeline == "mine"
+
+
+@pytest.mark.parametrize(
+    ("planning", "parts"),
+    [
+        (None, ("cmbo", "t_test", "stratified")),
+        ({}, ("cmbo", "t_test", "stratified")),
+        ({"method": "default"}, ("multi_fidelity", None, "random")),
+        ({"method": "published"}, ("cmbo", "t_test", "stratified")),
+        ({"method": "default", "strategy": "random"}, ("random", "betting", "random")),
+        ({"strategy": "exhaustive"}, ("exhaustive", "t_test", "stratified")),
+        ({"stopping": "betting", "sampling": "random"}, ("cmbo", "betting", "random")),
+    ],
+)
+def test_what_a_query_says_of_its_planning_goes_before_the_method_of_who_plans(
+    planning: object, parts: tuple[str, str | None, str]
+) -> None:
+    found = to_query(query_of(query(planning=planning)), method=PUBLISHED).planning
+    assert (found.strategy, found.stopping, found.sampling) == parts
 
 
 @given(

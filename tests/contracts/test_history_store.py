@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from api.documents import to_document
 from api.store.history import SqlHistory, open_history
+from deploy.methods import DEFAULT, PUBLISHED
 from pipelines.configuration import Configuration
 from pipelines.errors import InvalidInput, Unavailable
 from pipelines.slo import Slo
@@ -107,6 +109,29 @@ def test_an_export_is_imported_elsewhere(tmp_path: Path) -> None:
     assert (summary.pipeline, summary.fingerprint, summary.queries) == ("digits", "digits@1", 2)
 
 
+def test_how_queries_were_planned_is_kept_and_exported(tmp_path: Path) -> None:
+    here, there = (open_history(f"sqlite:///{tmp_path / n}") for n in ("a", "b"))
+    here.record(_record("a"))
+    for name in "bc":
+        here.record(_record(name), PUBLISHED.planning)
+    there.imported(json.loads(json.dumps(here.exported())))
+    for history in (here, there):
+        found = [(one.planning, one.queries) for one in history.summaries()]
+        assert found == [(DEFAULT.planning, 1), (PUBLISHED.planning, 2)]
+
+
+def test_records_from_before_there_was_a_choice_were_planned_by_default(tmp_path: Path) -> None:
+    history = open_history(f"sqlite:///{tmp_path / 'h'}")
+    old = {"circinus_history": 1, "records": [to_document(_record("a"))]}
+    assert history.imported(json.loads(json.dumps(old))) == 1
+    assert [one.planning for one in history.summaries()] == [DEFAULT.planning]
+
+
+def _planned(planning: object) -> object:
+    record = {**to_document(_record("a")), "planning": planning}
+    return {"circinus_history": 1, "records": [record]}
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -114,6 +139,8 @@ def test_an_export_is_imported_elsewhere(tmp_path: Path) -> None:
         ({"circinus_history": 2, "records": []}, "must be an export of form 1, got 2"),
         ({"circinus_history": 1}, r"history\.records must be a list of records, got None"),
         ({"circinus_history": 1, "records": [{"query": "a"}]}, "QueryRecord"),
+        (_planned("magic"), r"history\.records\.planning must be a mapping, got 'magic'"),
+        (_planned({"strategy": "magic"}), r"planning\.strategy must be among"),
     ],
 )
 def test_what_is_no_export_is_refused_and_nothing_is_kept(

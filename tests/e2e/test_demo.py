@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.methods import PUBLISHED, parts_of
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,6 +35,7 @@ def test_the_demo_plans_deploys_and_serves_and_leaves_nothing() -> None:
     assert demo.returncode == 0, shown
     report = json.loads(output)
     assert report["worked"]
+    assert report["method"]["name"] == "default"
     assert sum(query["observed"]["requests"] for query in report["queries"]) >= 200
     assert len({str(query["objectives"]) for query in report["queries"]}) >= 2
     for heading in ("Plans", "Schedule", "Requests", "Predicted and observed", "Binding: latency"):
@@ -40,6 +43,27 @@ def test_the_demo_plans_deploys_and_serves_and_leaves_nothing() -> None:
     assert "Closest measured plan" in shown
     assert "\x1b" not in shown
     assert all(len(line) <= 100 for line in shown.splitlines()), max(shown.splitlines(), key=len)
+    assert leftovers() == []
+
+
+@pytest.mark.slow
+def test_the_demo_runs_with_the_published_method_and_says_so() -> None:
+    demo = start("--json", "--method", "published")
+    output, shown = demo.communicate(timeout=400)
+    assert demo.returncode == 0, shown
+    report = json.loads(output)
+    method = report["method"]
+    assert (method["name"], method["scheduling"], method["dispatch"]) == (
+        "published",
+        "greedy",
+        "kairos",
+    )
+    assert report["worked"]
+    assert report["queries"]
+    for query in report["queries"]:
+        assert query["planning"] == parts_of(PUBLISHED.planning)
+    assert "planned by published: cmbo, t_test, stratified order" in shown
+    assert "scheduled by greedy, dispatched by kairos" in shown
     assert leftovers() == []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.methods import PUBLISHED, parts_of
 from tests.e2e.service_process import ServiceProcess, query
 
 
@@ -98,12 +99,47 @@ def test_the_interactive_description_is_there(service: ServiceProcess) -> None:
 
 
 @pytest.mark.slow
-def test_published_policies_can_be_chosen(tmp_path: Path) -> None:
+def test_a_query_is_planned_scheduled_and_served_as_published(tmp_path: Path) -> None:
+    service = ServiceProcess(tmp_path, extra={"CIRCINUS_METHOD": "published"})
+    service.start()
+    method = service.ask("GET", "/v1/method").json()
+    assert (method["name"], method["scheduling"], method["dispatch"]) == (
+        "published",
+        "greedy",
+        "kairos",
+    )
+    query_id = service.submit()
+    served = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
+    assert served["phase"] == "serving", served
+    assert served["planning"] == parts_of(PUBLISHED.planning)
+    assert served["request"]["planning"] == parts_of(PUBLISHED.planning)
+    plan = service.ask("GET", f"/v1/plans/{served['plan_id']}").json()
+    assert plan["accuracy"]["inputs"] >= 50  # the t-test judges no fewer
+    own = service.ask("POST", f"/v1/queries/{query_id}/requests", json={"input": {"value": 7}})
+    assert own.status_code == 200, own.text
+    assert own.json()["plan_id"] == served["plan_id"]
+    told = service.ask("GET", f"/v1/plans/{served['plan_id']}/explanation").json()
+    assert told["planning"] == parts_of(PUBLISHED.planning)
+    assert told["ruled_out"]
+    assert service.stop() == 0
+
+
+@pytest.mark.slow
+def test_policies_can_be_chosen_beside_a_method_and_a_method_by_a_body(tmp_path: Path) -> None:
     chosen = {"CIRCINUS_SCHEDULING_POLICY": "greedy", "CIRCINUS_DISPATCH_POLICY": "kairos"}
     service = ServiceProcess(tmp_path, extra=chosen)
     service.start()
-    query_id = service.submit()
-    assert service.wait_for_phase(query_id, "serving", "failed")["phase"] == "serving"
-    own = service.ask("POST", f"/v1/queries/{query_id}/requests", json={"input": {"value": 7}})
-    assert own.status_code == 200, own.text
+    method = service.ask("GET", "/v1/method").json()
+    assert (method["name"], method["scheduling"], method["dispatch"]) == (
+        "default",
+        "greedy",
+        "kairos",
+    )
+    by_default = service.submit()
+    as_published = service.submit(planning={"method": "published"})
+    for query_id, name in ((by_default, "default"), (as_published, "published")):
+        served = service.wait_for_phase(query_id, "serving", "failed")
+        assert (served["phase"], served["planning"]["method"]) == ("serving", name), served
+        own = service.ask("POST", f"/v1/queries/{query_id}/requests", json={"input": {"value": 7}})
+        assert own.status_code == 200, own.text
     assert service.stop() == 0

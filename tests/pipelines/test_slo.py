@@ -81,6 +81,21 @@ def test_an_estimate_says_what_is_known_of_at_most(
     assert _estimate(*interval).at_most(0.5) is state
 
 
+@pytest.mark.parametrize(
+    ("confidence", "states"),
+    [
+        (0.949, (SloState.LIKELY, SloState.UNPROVEN)),
+        (0.95, (SloState.MET, SloState.VIOLATED)),
+    ],
+)
+def test_an_interval_of_less_than_95_percent_says_nothing_for_certain(
+    confidence: float, states: tuple[SloState, SloState]
+) -> None:
+    estimate = Estimate(value=0.4, low=0.3, high=0.5, confidence=confidence, inputs=9)
+    assert (estimate.at_least(0.2), estimate.at_least(0.6)) == states
+    assert (estimate.at_most(0.6), estimate.at_most(0.2)) == states
+
+
 def test_an_estimate_outside_its_own_interval_is_refused() -> None:
     with pytest.raises(InvalidInput, match="must lie within its interval"):
         _estimate(0.5, 0.4, 0.6)

@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.stats import norm
 
-from planner.acquisition import Normals, log_at_least, log_chance, log_utility
+from planner.cmbo_acquisition import Normals, log_at_least, log_chance, log_utility
 
 _ACCURACY = Normals(mean=np.array([0.7, 0.9]), deviation=np.array([0.1, 0.05]))
 _LATENCY = Normals(mean=np.log([0.5, 2.0]), deviation=np.array([0.3, 0.2]))

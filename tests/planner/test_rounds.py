@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.configuration import ConfigurationSpace
-from pipelines.evaluation import Verdict
 from pipelines.infrastructure import Infrastructure, Tier
 from pipelines.query import PlanningLimits, Query
 from pipelines.slo import Slo
@@ -24,7 +23,7 @@ from planner.prediction import scene_of
 from planner.result import Outcome, PlanningResult
 from planner.rounds import measured, proposed
 from planner.search import SearchSettings, search
-from planner.strategy import Observation, Proposal, Setting, Strategy, StrategyFactory
+from planner.strategy import Judgement, Observation, Proposal, Setting, Strategy, StrategyFactory
 from profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -49,7 +48,7 @@ class Script:
     def observe(self, number: int, seen: Observation | None) -> None:
         raise AssertionError((number, seen))
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         raise AssertionError((number, seen))
 
 
@@ -224,7 +223,7 @@ class Noting:
         self._log.append(("told", number))
         self._inner.observe(number, seen)
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         return self._inner.judged(number, seen)
 
 

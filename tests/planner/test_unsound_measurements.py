@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipelines.clock import ManualClock
 from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.evaluation import Verdict
 from pipelines.graph import PipelineGraph
 from pipelines.latency import Work, request_seconds
 from pipelines.plan import cost_usd_per_hour
@@ -24,7 +23,7 @@ from planner.cmbo import CmboFactory
 from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import PlanningResult
 from planner.search import SearchSettings, search
-from planner.strategy import Observation, Proposal, Setting, Strategy, StrategyFactory
+from planner.strategy import Judgement, Observation, Proposal, Setting, Strategy, StrategyFactory
 from profiler.stopping import TTest
 from tests.oracles.synthetic import chain
 
@@ -96,7 +95,7 @@ class Spy:
         self._told.append((number, seen))
         self._inner.observe(number, seen)
 
-    def judged(self, number: int, seen: Observation) -> Verdict:
+    def judged(self, number: int, seen: Observation) -> Judgement:
         return self._inner.judged(number, seen)
 
 

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.api.cli.commands import adder_query, files, invoke
+import pytest
+
+from tests.api.cli.commands import adder_query, assert_refused, files, invoke
+from tests.api.malformed import Wrong
 
 
 def test_a_pipeline_and_data_of_ones_own_are_planned_in_this_process(folder: Path) -> None:
@@ -78,3 +81,82 @@ def test_piped_output_is_plain_text(folder: Path) -> None:
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     assert "limits.profiling_s: 30 (default)" in done.stderr
     assert "spent" in done.stderr  # progress, a line per change
+
+
+@pytest.mark.parametrize(
+    ("planning", "field", "rule", "value"),
+    [
+        ({"method": "best"}, "planning.method", "must be among default, published", "best"),
+        ({"stopping": "betting"}, "planning.stopping", "must be left out with", "betting"),
+        ({"dispatch": "fcfs"}, "planning.dispatch", "must be one of the known fields", "fcfs"),
+    ],
+)
+def test_a_file_that_asks_for_no_way_to_plan_ends_in_2(
+    folder: Path, planning: dict[str, str], field: str, rule: str, value: str
+) -> None:
+    adder_query(folder, planning=planning)
+    result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier")
+    assert_refused(result, Wrong("", None, field, rule, value))
+
+
+def test_an_unknown_method_of_an_option_or_the_environment_ends_in_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adder_query(folder)
+    names = "must be among default, published"
+    result = invoke("plan", "adder.yaml", "--method", "best")
+    assert_refused(result, Wrong("", None, "--method", names, "best"))
+    monkeypatch.setenv("CIRCINUS_METHOD", "worst")
+    assert_refused(invoke("plan", "adder.yaml"), Wrong("", None, "method", names, "worst"))
+
+
+def test_parts_of_a_file_that_do_not_fit_the_method_of_the_option_are_refused(
+    folder: Path,
+) -> None:
+    adder_query(folder, planning={"method": "published", "stopping": "t_test"})
+    result = invoke("plan", "adder.yaml", "--method", "default")
+    assert_refused(result, Wrong("", None, "planning.stopping", "must be left out", "t_test"))
+
+
+RANDOM = {"strategy": "random"}
+"""Beside any method: others take seconds to load."""
+PARTS = ("method", "strategy", "stopping", "sampling")
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "environment", "parts"),
+    [
+        (None, {}, None, ("random", "betting", "random")),
+        (None, {}, "published", ("random", "t_test", "stratified")),
+        (None, {"method": "default"}, "published", ("random", "betting", "random")),
+        ("published", {"method": "default"}, None, ("random", "t_test", "stratified")),
+        ("default", {"method": "published"}, "published", ("random", "betting", "random")),
+        ("default", {}, "published", ("random", "betting", "random")),
+    ],
+)
+def test_the_option_goes_before_the_file_and_the_file_before_the_environment(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str | None,
+    file: dict[str, str],
+    environment: str | None,
+    parts: tuple[str, str, str],
+) -> None:
+    adder_query(folder, planning={**RANDOM, **file})
+    if environment is not None:
+        monkeypatch.setenv("CIRCINUS_METHOD", environment)
+    chosen = () if option is None else ("--method", option)
+    told = invoke("plan", "adder.yaml", "--infrastructure", "one-tier", "--json", *chosen)
+    assert told.exit_code == 0, told.output
+    planning = json.loads(told.stdout)["planning"]
+    assert planning == dict(zip(PARTS, (None, *parts), strict=True))
+    kept = json.loads(invoke("history", "list", "--json").stdout)["items"]
+    assert [(each["planning"], each["queries"]) for each in kept] == [(planning, 1)]
+
+
+def test_a_plan_says_what_it_was_planned_by(folder: Path) -> None:
+    adder_query(folder)
+    told = invoke("plan", "adder.yaml", "--infrastructure", "one-tier").stdout
+    assert "planned by default: multi_fidelity, random order\n" in told
+    history = " ".join(invoke("history", "list").stdout.split())
+    assert "default: multi_fidelity, random order 1" in history

@@ -16,6 +16,12 @@ def test_a_malformed_file_is_not_submitted(folder: Path) -> None:
     assert_refused(result, Wrong("", None, "weight", "must be > 0", "0"))
 
 
+@pytest.mark.parametrize(("command", "field"), [("serve", "method"), ("demo", "--method")])
+def test_an_unknown_method_starts_no_service(command: str, field: str) -> None:
+    result = invoke(command, "--method", "best")
+    assert_refused(result, Wrong("", None, field, "must be among default, published", "best"))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

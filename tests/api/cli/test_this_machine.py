@@ -22,6 +22,23 @@ def test_doctor_tells_what_it_found() -> None:
     assert result.exit_code == (0 if found["ready"] else 1)
 
 
+def test_doctor_tells_the_method_and_refuses_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CIRCINUS_METHOD", "best")
+    result = invoke("doctor", "--json", "--url", NOWHERE)
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert result.exit_code == 1
+    assert "must be among default, published" in checks["settings"]["detail"]
+    monkeypatch.setenv("CIRCINUS_METHOD", "published")
+    result = invoke("doctor", "--json", "--url", NOWHERE)
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["method"]["detail"] == (
+        "planned by published: cmbo, t_test, stratified order; "
+        "scheduled by greedy; dispatched by kairos"
+    )
+
+
 def test_preparing_an_unknown_pipeline_ends_in_2() -> None:
     result = invoke("prepare", "cats")
     assert_refused(result, Wrong("", None, "pipeline", "must be registered", "cats"))

@@ -109,6 +109,8 @@ def test_validate_prints_every_default_that_decides_something() -> None:
     ):
         assert line in result.stdout
     assert "data.seed" not in result.stdout  # given, so no default
+    assert "planning.method: as CIRCINUS_METHOD says (default)" in result.stdout
+    assert "  planned by default: multi_fidelity, random order\n" in result.stdout
 
 
 def test_validate_takes_an_infrastructure_alone(folder: Path) -> None:

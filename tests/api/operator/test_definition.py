@@ -11,6 +11,7 @@ import yaml
 
 from api.operator.definition import definition, structural
 from api.query_file import query_schema
+from deploy.methods import METHODS
 
 CHART = Path("deploy/chart/crds/pipelinequery.yaml")
 
@@ -53,6 +54,13 @@ def test_every_field_of_a_query_but_files_can_be_set() -> None:
     offered = schema()["properties"]["spec"]["properties"]
     assert offered.keys() == asked.keys()
     assert set(offered["data"]["properties"]) == {"examples", "seed"}
+
+
+def test_a_spec_names_the_ways_to_plan_and_a_status_has_as_many_parts() -> None:
+    spec, status = (schema()["properties"][part]["properties"] for part in ("spec", "status"))
+    asked, told = spec["planning"]["properties"], status["planning"]["properties"]
+    assert asked["method"]["enum"] == list(METHODS)
+    assert asked.keys() == told.keys()
 
 
 def test_a_reference_beside_a_default_keeps_the_default() -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from api.operator.following import Seen, follow, release
 from api.operator.status import Event, Status, transition
 from api.phases import LIVE, UNFINISHED, Phase
+from api.schemas import planning_view
+from deploy.methods import DEFAULT, parts_of
 from pipelines.errors import Unavailable
+from pipelines.method import PlanningMethod
 from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
@@ -94,6 +97,23 @@ def test_a_serving_query_is_told_with_plan_cost_and_objectives() -> None:
     assert (seen.status["planId"], seen.status["costUsdPerHour"]) == ("p-1", 0.3)
     assert seen.status["slo"] == "accuracy met, latency likely"
     assert condition(seen, "Ready")["status"] == "True"
+
+
+def test_a_query_is_told_with_how_it_is_planned() -> None:
+    service = FakeService()
+    seen, _ = looked(NEW, service)
+    assert seen.status["planning"] == parts_of(DEFAULT.planning)
+    service.queries["q-1"] = service.queries["q-1"].model_copy(
+        update={"planning": planning_view(PlanningMethod(sampling="stratified"))}
+    )
+    told = follow(seen, service).status.document(seen.status, at=0.0)["planning"]
+    # None takes a field out of an object of the cluster.
+    assert told == {"method": None, "strategy": "multi_fidelity", "sampling": "stratified"}
+
+
+def test_a_refused_spec_is_planned_in_no_way() -> None:
+    seen, _ = looked(NEW, FakeService(refuses="must be registered"))
+    assert "planning" not in seen.status
 
 
 def test_an_unchanged_query_gives_the_same_status_and_asks_little() -> None:

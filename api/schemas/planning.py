@@ -1,0 +1,110 @@
+"""How a query is to be planned, as files and bodies write it, and how it is, as answers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from api.schemas.base import Input, View
+from deploy.methods import DEFAULT, METHODS, Method, method_of, parts_of
+from pipelines import checks
+from pipelines.method import SAMPLING, STOPPING, STRATEGIES, PlanningMethod
+
+
+def _among(names: Iterable[str]) -> Callable[[str], str]:
+    told = ", ".join(names)
+
+    def known(value: str) -> str:
+        checks.require(value in names, "", f"must be among {told}", value)
+        return value
+
+    return known
+
+
+def _schema(names: Iterable[str]) -> dict[str, Any]:
+    return {"type": "string", "enum": list(names)}
+
+
+MethodName = Annotated[str, AfterValidator(_among(METHODS)), WithJsonSchema(_schema(METHODS))]
+Strategy = Annotated[str, AfterValidator(_among(STRATEGIES)), WithJsonSchema(_schema(STRATEGIES))]
+Stopping = Annotated[str, AfterValidator(_among(STOPPING)), WithJsonSchema(_schema(STOPPING))]
+Sampling = Annotated[str, AfterValidator(_among(SAMPLING)), WithJsonSchema(_schema(SAMPLING))]
+
+
+class PlanningRequest(Input):
+    """How the query is planned; the parts that are given take the place of the method's."""
+
+    method: MethodName | None = None
+    """Whose parts plan it; left out: those of the service's method."""
+    strategy: Strategy | None = None
+    """Proposes what to measure."""
+    stopping: Stopping | None = None
+    """Says when a configuration was measured enough; not with `multi_fidelity`, which decides
+    that itself."""
+    sampling: Sampling | None = None
+    """The order in which inputs are drawn."""
+
+
+class PlanningView(View):
+    """How a query is planned."""
+
+    method: str | None = None
+    """Name of the method with these parts; none: no method has them."""
+    strategy: str
+    """Proposes what to measure."""
+    stopping: str | None = None
+    """Says when a configuration was measured enough; none: the strategy does."""
+    sampling: str
+    """The order in which inputs are drawn."""
+
+
+class MethodView(View):
+    """How a service plans, schedules and dispatches."""
+
+    name: str
+    """Of the method; the policies below may be others than its own."""
+    planning: PlanningView
+    """How it plans the queries that do not say."""
+    scheduling: str
+    """Chooses the plans of live queries."""
+    dispatch: str
+    """Chooses the instance of a request."""
+
+
+def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMethod:
+    """Give how a query is planned.
+
+    Args:
+        request: What the query says of it; None: nothing.
+        method: Of whoever plans: plans as far as the query does not say.
+
+    Raises:
+        InvalidInput: If the parts do not go together.
+    """
+    if request is None:
+        return method.planning
+    if request.method is not None:
+        method = method_of(request.method, "planning.method")
+    return method.planning.changed(**request.model_dump(exclude={"method"}))
+
+
+def planning_view(planning: PlanningMethod) -> PlanningView:
+    """Give how a query is planned, as the service tells it."""
+    return PlanningView.model_validate(parts_of(planning))
+
+
+def planned_by_default() -> PlanningView:
+    """Give how services plan that do not tell how."""
+    return planning_view(DEFAULT.planning)
+
+
+def method_view(method: Method) -> MethodView:
+    """Give what a service does by itself."""
+    return MethodView(
+        name=method.name,
+        planning=planning_view(method.planning),
+        scheduling=method.scheduling,
+        dispatch=method.dispatch,
+    )
