@@ -46,6 +46,9 @@ _ORDER_STREAM = 1
 
 _SAMPLING: Mapping[str, Sampling] = {"random": random_drawing, "stratified": stratified_drawing}
 
+Features = Callable[[], FloatArray | None]
+"""Gives features of every input, shape (n, F); None when there are none."""
+
 RuleFactory = Callable[[Drawing], StoppingRule]
 
 _STOPPING: Mapping[str, RuleFactory] = {
@@ -73,17 +76,17 @@ class Planner:
     hopeless: float = 1e-3
     looks: LatencyLooks = field(default_factory=LatencyLooks)
 
-    def drawing(self, features: FloatArray | None, count: int, seed: int) -> Drawing:
+    def drawing(self, features: Features, count: int, seed: int) -> Drawing:
         """Give the order in which a query's inputs are drawn: equal seeds, equal orders.
 
         Args:
-            features: Of every input, shape (n, F); None when there are none.
+            features: Of every input, asked for where strata or the stopping rule need them.
             count: n.
             seed: The query's.
         """
-        return self.sampling(
-            features, count, np.random.Generator(np.random.PCG64([seed, _ORDER_STREAM]))
-        )
+        rng = np.random.Generator(np.random.PCG64([seed, _ORDER_STREAM]))
+        needed = self.stopping is not None or self.sampling is not random_drawing
+        return self.sampling(features() if needed else None, count, rng)
 
     def rule(self, drawing: Drawing) -> StoppingRule | None:
         """Give what ends measurements of inputs drawn so."""

@@ -60,7 +60,7 @@ def _planned(query: Query, trace: Trace, infrastructure: Infrastructure) -> Plan
 
 def drawn(planner: Planner, trace: Trace, seed: int) -> Drawing:
     """Give the order in which a planner draws the inputs of a trace."""
-    return planner.drawing(trace.features.astype(float), len(trace.input_bytes), seed)
+    return planner.drawing(lambda: trace.features.astype(float), len(trace.input_bytes), seed)
 
 
 def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:

@@ -36,7 +36,7 @@ class JournalledMeasurements:
             raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
         dataset = pipeline.examples(examples.count, examples.seed)
         planner = planner_of(query.planning)
-        drawing = planner.drawing(inputs_of(pipeline, dataset), len(dataset), query.seed)
+        drawing = planner.drawing(lambda: inputs_of(pipeline, dataset), len(dataset), query.seed)
         journal = SqlJournal(connect(self.database_url), query_id, edition_of(pipeline))
         operators = len(pipeline.graph.operators)
         return Measurements(

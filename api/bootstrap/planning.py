@@ -68,7 +68,7 @@ def plan_offline(  # noqa: PLR0913 - a query's four parts, and two that have a d
     kept = kept or Kept()
     clock = SystemClock()
     planner = planner_of(query.planning)
-    drawing = planner.drawing(inputs_of(pipeline, dataset), len(dataset), query.seed)
+    drawing = planner.drawing(lambda: inputs_of(pipeline, dataset), len(dataset), query.seed)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,

@@ -3,11 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deploy.planning import sampling_of, stopping_rule
+from deploy.methods import DEFAULT, PUBLISHED
+from deploy.planning import planner_of, sampling_of, stopping_rule
+from pipelines.configuration import ConfigurationSpace
 from pipelines.errors import InvalidInput
-from pipelines.method import SAMPLING, STOPPING
+from pipelines.graph import PipelineGraph
+from pipelines.method import SAMPLING, STOPPING, STRATEGIES
+from pipelines.plan import Plan
+from pipelines.presets import PRESETS
+from pipelines.query import PlanningLimits, Query
+from pipelines.slo import Slo
+from planner.result import Outcome
 from profiler.betting import Betting
 from profiler.drawing import Drawing
+from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 DRAWING = Drawing(order=np.arange(3), groups=np.array([0, 1, 1]))
 
@@ -31,3 +40,50 @@ def test_betting_is_told_the_groups_of_the_drawing() -> None:
     rule = stopping_rule("betting", DRAWING)
     assert isinstance(rule, Betting)
     assert rule.groups is DRAWING.groups
+
+
+def _refused() -> None:
+    raise AssertionError("nobody needs features")
+
+
+def test_features_are_asked_for_only_where_strata_or_the_rule_need_them() -> None:
+    planner_of(DEFAULT.planning).drawing(_refused, 20, seed=0)
+    asked: list[str] = []
+
+    def features() -> np.ndarray:
+        asked.append("asked")
+        return np.arange(20.0)[:, None]
+
+    betting = DEFAULT.planning.changed(strategy="random")
+    grouped = planner_of(betting).drawing(features, 20, seed=0)
+    strata = planner_of(PUBLISHED.planning).drawing(features, 20, seed=0)
+    assert asked == ["asked", "asked"]
+    assert grouped.groups is not None
+    assert sorted(strata.order) == list(range(20))
+
+
+def test_equal_seeds_draw_equal_orders_and_unlike_seeds_unlike_ones() -> None:
+    planner = planner_of(DEFAULT.planning)
+    first, again, other = (planner.drawing(_refused, 50, seed).order for seed in (3, 3, 4))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_plans(strategy: str) -> None:
+    graph = chain(3, 3)
+    seconds = additive([[0.01, 0.02, 0.03], [0.0, 0.01, 0.02]])
+    accuracy = additive([[0.3, 0.4, 0.5], [0.1, 0.2, 0.4]])
+    evaluator = SyntheticEvaluator(graph, accuracy, seconds)
+    planner = planner_of(DEFAULT.planning.changed(strategy=strategy))
+    drawing = planner.drawing(lambda: None, evaluator.population, seed=0)
+    slo = Slo(accuracy=0.6, latency_s=0.2)
+    query = Query(pipeline=graph.name, slo=slo, limits=PlanningLimits(profiling_s=60.0))
+    result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)
+    assert result.outcome is Outcome.FEASIBLE
+    truly = accuracy(ConfigurationSpace(graph).indices([_number(graph, result.plans[0])])[0])
+    assert truly >= slo.accuracy
+
+
+def _number(graph: PipelineGraph, plan: Plan) -> int:
+    return ConfigurationSpace(graph).number(plan.configuration)

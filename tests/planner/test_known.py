@@ -14,6 +14,7 @@ from pipelines.slo import Slo
 from planner.baselines.exhaustive import ExhaustiveFactory
 from planner.explaining import explained
 from planner.known import Answer, Known, answer
+from planner.multi_fidelity import MultiFidelityFactory
 from planner.result import PlanningResult
 from planner.search import SearchSettings, search
 from profiler.stopping import TTest
@@ -151,3 +152,18 @@ def test_an_explanation_names_what_rules_an_alternative_out() -> None:
     told = explained(found.plans[0], found, _known())
     assert {a.possible for a in told.alternatives} == {False}
     assert all(a.because.startswith("ruled out by latency") for a in told.alternatives)
+
+
+def test_what_is_accurate_is_judged_by_the_strategy_that_saw_all_of_it() -> None:
+    # 16 inputs of each of 11 configurations: the rule alone says nothing before 50.
+    evaluator, space = _evaluator(), ConfigurationSpace(GRAPH)
+    numbers = [number for number in range(space.size) if number != 7]
+    profiles = [evaluator.measure(space.configuration(number), 20) for number in numbers]
+    known = Known(graph=GRAPH, profiles=profiles, population=60, trusted={})
+    assert answer(QUERY, TWO, known, ExhaustiveFactory(), TTest()).plans == ()
+    found = answer(QUERY, TWO, known, MultiFidelityFactory(), None)
+    assert found.plans
+    truly = additive([[0.3, 0.5, 0.6], [0.0, 0.1, 0.2, 0.3]])
+    for plan in found.plans:
+        row = space.indices([space.number(plan.configuration)])[0]
+        assert truly(row) >= QUERY.slo.accuracy

@@ -1,0 +1,92 @@
+"""How often what is shown of plans is so, counted over searches and traces."""
+
+from dataclasses import replace
+from math import isnan
+
+import pytest
+
+from studies.planning import Row
+from studies.planning_calibration import Calibration, calibration
+
+ROW = Row(
+    trace="a",
+    method="default",
+    slo="easy",
+    seed=0,
+    accuracy_slo=0.5,
+    latency_slo_s=0.1,
+    history=0,
+    profiling_seconds=1.0,
+    found=True,
+    first_answer_true=True,
+    steps=1,
+    oracle_seconds=0.5,
+    cost_ratio_5s=None,
+    cost_ratio_20s=None,
+    cost_ratio_60s=None,
+    proposal_seconds_p50=0.0,
+    proposal_seconds_p95=0.0,
+    workers=1,
+    response_seconds=1.0,
+    shown=10,
+    met=4,
+    met_wrongly=1,
+    accuracy_covered=9,
+    latency_covered=8,
+    latency_sure=5,
+    latency_sure_covered=4,
+)
+
+
+def _of(lines: list[Calibration], trace: str) -> Calibration:
+    (line,) = (one for one in lines if one.trace == trace)
+    return line
+
+
+def test_searches_that_showed_nothing_say_nothing() -> None:
+    nothing = replace(
+        ROW,
+        shown=0,
+        met=0,
+        met_wrongly=0,
+        accuracy_covered=0,
+        latency_covered=0,
+        latency_sure=0,
+        latency_sure_covered=0,
+    )
+    assert calibration([nothing]) == []
+    assert _of(calibration([ROW, nothing]), "a").searches == 1
+
+
+def test_where_nothing_was_met_or_sure_no_part_of_it_is_told() -> None:
+    cautious = replace(ROW, met=0, met_wrongly=0, latency_sure=0, latency_sure_covered=0)
+    line = _of(calibration([cautious]), "a")
+    assert line.met == line.sure == 0.0
+    assert isnan(line.met_wrongly)
+    assert isnan(line.latency_sure)
+
+
+def test_plans_of_a_trace_count_alike_whichever_search_showed_them() -> None:
+    line = _of(calibration([ROW, replace(ROW, shown=30, accuracy_covered=30)]), "a")
+    assert line.plans == 40
+    assert line.accuracy == pytest.approx(39 / 40)
+    assert line.met_wrongly == pytest.approx(2 / 8)
+
+
+def test_traces_count_alike_however_many_plans_they_have() -> None:
+    many = replace(ROW, trace="b", shown=1_000, accuracy_covered=1_000)
+    whole = _of(calibration([ROW, many]), "all")
+    assert whole.accuracy == pytest.approx((0.9 + 1.0) / 2)
+    # Two figures, 0.9 and 1.0: Student's t with one degree of freedom, cut off at 1.
+    assert whole.accuracy_interval == "0.315 to 1.000"
+    assert _of(calibration([ROW, many]), "b").accuracy_interval == ""
+
+
+def test_methods_are_told_apart() -> None:
+    lines = calibration([ROW, replace(ROW, method="published", accuracy_covered=5)])
+    assert [(line.method, line.trace, line.accuracy) for line in lines] == [
+        ("default", "a", 0.9),
+        ("default", "all", 0.9),
+        ("published", "a", 0.5),
+        ("published", "all", 0.5),
+    ]
