@@ -17,9 +17,9 @@ everywhere. Each counts by its precision: where nothing is slow now and then the
 | g | total seconds of the scout over their mean: the configuration that met most inputs |
 
 Some slowness is the input's or the moment's and meets all configurations alike: then the
-cells of a few quiet inputs are many and know nothing. A scout, a cheap configuration on
-more inputs, tells (double sampling, the regression estimator): a mean moves by beta times
-what the scout's own moved, beta learnt from the common inputs, drawn towards 1.
+cells of a few quiet inputs are many and know nothing. The configuration that met most
+inputs, the scout, tells (double sampling, the regression estimator): a mean moves by beta
+times what the scout's own moved, beta learnt from the common inputs, drawn towards 1.
 """
 
 from __future__ import annotations
@@ -81,11 +81,6 @@ class LatencyTail:
         self._runs: list[dict[Hashable, tuple[int, float, int]]] = []  # inputs, seconds, slow ones
         self._pools: list[_Pool] | None = None
         self._scout = np.zeros(0)
-
-    @property
-    def scouted(self) -> int:
-        """Inputs that the scout has met."""
-        return len(self._scout)
 
     def add(self, cells: Sequence[Hashable], work: Work) -> None:
         """Take in work, replacing what was known of a cell when it is of more inputs.

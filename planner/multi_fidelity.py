@@ -77,7 +77,6 @@ class MultiFidelity:
             self._seconds.recall(rows, earlier)
         self._refit_at = 2
         self._predictions: Predictions | None = None
-        self._waiting: int | None = None  # would be announced if the scout had met enough
         self._best_cost: float | None = None
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
@@ -91,8 +90,6 @@ class MultiFidelity:
             return None
         if not self._accuracy.observations and not len(pool.recalled):
             return Proposal(number=pool.numbers[pool.first(left)], inputs=1)
-        if self._waiting is not None and pool.unknown[self._waiting]:
-            return None if under_way else self._scouting(self._waiting)
         predictions = self._predicted(under_way)
         weight = self._log_affordable(predictions) + self._log_saving(predictions)
         utility, inputs = self._acquisition.valued(predictions, np.flatnonzero(left), weight)
@@ -141,9 +138,6 @@ class MultiFidelity:
         sure = known.sure_of(row, seen.scores, population, self._acquisition.z)
         # Where all inputs are met the mean is known.
         if (seen.accuracy if seen.inputs >= population else sure) < slo.accuracy:
-            return False
-        if self._tail.scouted < settings.to_scout(population):
-            self._waiting = row
             return False
         return seen.latency_s * self._upper_ratio(seen.work) <= slo.latency_s
 
@@ -206,19 +200,6 @@ class MultiFidelity:
             return max(wanted, met + 1)
         step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
         return max(min(wanted, met + step), met + 1)
-
-    def _scouting(self, waiting: int) -> Proposal:
-        """Give the cheapest way to meet enough inputs; `waiting` itself once they are met."""
-        pool = self._pool
-        scouted = self._settings.to_scout(self._setting.population)
-        if self._tail.scouted >= scouted:
-            self._waiting = None
-            return Proposal(number=pool.numbers[waiting], inputs=int(pool.met[waiting]) + 1)
-        seconds = self._predicted().seconds
-        rows = np.union1d(np.flatnonzero(pool.met), pool.recalled)
-        left = np.maximum(scouted - seconds.paid[rows], 0)
-        best = rows[np.argmin((seconds.operator_s[rows] * left).sum(axis=1))]
-        return Proposal(number=pool.numbers[int(best)], inputs=scouted)
 
     def _is_over(self, predictions: Predictions) -> bool:
         """Give whether the last configurations that may be measured are hardly worth it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from pipelines import checks
 
@@ -22,9 +21,6 @@ class MultiFidelitySettings:
             and an oracle that confirms a known answer is granted 20.
         first: Inputs at which a configuration is first left or kept, `>= 1`.
         step: Most inputs between two decisions, `>= 1`.
-        scouted: Inputs that some configuration must have met before anything is announced, `>= 1`:
-            few quiet inputs cannot tell how slow others are, see `planner.latency_tail`.
-        scouted_part: Part of the inputs that is enough, in (0, 1]: so much of the mean is known.
         horizon_s: How long a plan is taken to serve when the query does not say.
         refit_growth: Hyper-parameters are chosen anew each time there are so many times as many
             observations, `> 1`.
@@ -42,8 +38,6 @@ class MultiFidelitySettings:
     minimum: int = 16
     first: int = 1
     step: int = 4
-    scouted: int = 48
-    scouted_part: float = 0.3
     horizon_s: float = 3600.0
     refit_growth: float = 1.5
     fidelities: bool = True
@@ -54,7 +48,7 @@ class MultiFidelitySettings:
     history: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "first", "step", "scouted"):
+        for name in ("candidates", "first", "step"):
             value = getattr(self, name)
             checks.require(value >= 1, f"multi_fidelity.{name}", "must be >= 1", value)
         checks.require(self.minimum >= 2, "multi_fidelity.minimum", "must be >= 2", self.minimum)
@@ -62,12 +56,6 @@ class MultiFidelitySettings:
             value = getattr(self, name)
             rule = "must be in (0.5, 1)"
             checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
-        part = self.scouted_part
-        checks.require(0 < part <= 1, "multi_fidelity.scouted_part", "must be in (0, 1]", part)
         growth = self.refit_growth
         checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
         checks.positive("multi_fidelity.horizon_s", self.horizon_s)
-
-    def to_scout(self, population: int) -> int:
-        """Give how many of so many inputs some configuration must have met."""
-        return min(self.scouted, ceil(self.scouted_part * population))

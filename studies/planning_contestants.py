@@ -143,7 +143,6 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_structure": MultiFidelitySettings(structured=False),
     "without_unpaid": MultiFidelitySettings(unpaid=False),
     "without_order": MultiFidelitySettings(ordered=False),
-    "without_scout": MultiFidelitySettings(scouted=1),
     "without_pairing": MultiFidelitySettings(paired=False),
 }
 
