@@ -162,7 +162,7 @@ class Settings(BaseSettings):
             ("scheduling_policy", chosen.scheduling, SCHEDULING_POLICIES),
             ("dispatch_policy", chosen.dispatch, DISPATCH_POLICIES),
         ):
-            checks.require(policy in names, field, f"must be among {', '.join(names)}", policy)
+            checks.among(field, policy, names)
         return self
 
     @property

@@ -6,7 +6,7 @@ One rule: whoever plans or serves, in the product or in a study, starts from a v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines import checks
@@ -52,13 +52,18 @@ def method_of(name: str, field: str = "method") -> Method:
     Raises:
         InvalidInput: If there is none of that name; it is said of `field`.
     """
-    checks.require(name in METHODS, field, f"must be among {', '.join(METHODS)}", name)
+    checks.among(field, name, METHODS)
     return METHODS[name]
+
+
+def method_where(fits: Callable[[Method], bool]) -> str | None:
+    """Give the name of the first method that fits; None: none does."""
+    return next((method.name for method in METHODS.values() if fits(method)), None)
 
 
 def name_of(planning: PlanningMethod) -> str | None:
     """Give the name of the method that plans so; None: none does."""
-    return next((m.name for m in METHODS.values() if m.planning == planning), None)
+    return method_where(lambda method: method.planning == planning)
 
 
 def parts_of(planning: PlanningMethod) -> dict[str, str]:

@@ -169,8 +169,7 @@ def stopping_rule(name: str, drawing: Drawing) -> StoppingRule:
     Raises:
         InvalidInput: If there is none of that name.
     """
-    rule = f"must be among {', '.join(_STOPPING)}"
-    checks.require(name in _STOPPING, "planning.stopping", rule, name)
+    checks.among("planning.stopping", name, _STOPPING)
     return _STOPPING[name](drawing)
 
 
@@ -180,8 +179,7 @@ def sampling_of(name: str) -> Sampling:
     Raises:
         InvalidInput: If there is none of that name.
     """
-    rule = f"must be among {', '.join(_SAMPLING)}"
-    checks.require(name in _SAMPLING, "planning.sampling", rule, name)
+    checks.among("planning.sampling", name, _SAMPLING)
     return _SAMPLING[name]
 
 

@@ -6,7 +6,7 @@ Every comparison is written so that NaN fails it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 
 from pipelines.errors import InvalidInput
@@ -50,6 +50,11 @@ def name(field: str, value: str) -> None:
         "must start with a letter and have at most 63 letters, digits, '_', '.', '-'",
         value,
     )
+
+
+def among(field: str, value: object, names: Collection[str]) -> None:
+    """Raise InvalidInput, which lists the names in their order, unless `value` is one of them."""
+    require(value in names, field, f"must be among {', '.join(names)}", value)
 
 
 def unique(field: str, values: Sequence[object]) -> None:

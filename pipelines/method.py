@@ -35,13 +35,13 @@ class PlanningMethod:
     sampling: str = "random"
 
     def __post_init__(self) -> None:
-        _among("strategy", self.strategy, STRATEGIES)
-        _among("sampling", self.sampling, SAMPLING)
+        checks.among("planning.strategy", self.strategy, STRATEGIES)
+        checks.among("planning.sampling", self.sampling, SAMPLING)
         if self.strategy == DECIDES_ITSELF:
             rule = f"must be left out with the strategy {self.strategy}, which decides by itself"
             checks.require(self.stopping is None, "planning.stopping", rule, self.stopping)
             return
-        _among("stopping", self.stopping, STOPPING)
+        checks.among("planning.stopping", self.stopping, STOPPING)
         proven = self.stopping != "betting" or self.sampling == "random"
         rule = "must be random with the stopping rule betting, which is proven for no other order"
         checks.require(proven, "planning.sampling", rule, self.sampling)
@@ -67,8 +67,3 @@ class PlanningMethod:
         if stopping is None and chosen != DECIDES_ITSELF:
             rule = self.stopping or ("betting" if order == "random" else "t_test")
         return PlanningMethod(strategy=chosen, stopping=rule, sampling=order)
-
-
-def _among(field: str, value: object, names: tuple[str, ...]) -> None:
-    rule = f"must be among {', '.join(names)}"
-    checks.require(value in names, f"planning.{field}", rule, value)

@@ -24,7 +24,6 @@ CAUTION = 0.99
 """Of the interval by default: of plans tightened to its upper end one in two hundred is late.
 They stand at the bound then, so whether the SLO is shown as met is decided here."""
 
-
 _LEAST_DOUBT = 0.5
 """Where slow runs are as likely as this the figure says no more: it rests on half a slow run."""
 

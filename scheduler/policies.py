@@ -15,7 +15,7 @@ from scheduler.baselines.fcfs import Fcfs
 from scheduler.baselines.local_best import LocalBest
 from scheduler.greedy import Greedy, Ranking
 from scheduler.ilp import Ilp, Objective
-from scheduler.policy import SCHEDULING_POLICIES, SchedulingPolicy
+from scheduler.policy import SchedulingPolicy
 from scheduler.priced import Migration, Priced
 from scheduler.rental import Rental
 
@@ -43,8 +43,7 @@ def scheduling_policy(name: str, terms: Terms) -> SchedulingPolicy:
     Raises:
         InvalidInput: If there is none of that name.
     """
-    rule = f"must be among {', '.join(SCHEDULING_POLICIES)}"
-    checks.require(name in _MADE, "scheduling_policy", rule, name)
+    checks.among("scheduling_policy", name, _MADE)
     return _MADE[name](terms)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploy.methods import DEFAULT, PUBLISHED
+from deploy.methods import DEFAULT, PUBLISHED, method_where
 from pipelines import checks
 from pipelines.clock import Clock
 from scheduler.dispatch.drs import SizeThreshold
@@ -32,7 +32,7 @@ from scheduler.simulation.snapshots import state_at
 from studies.dispatch_draws import Draws, Pool, allowable_rate, draw
 from studies.dispatch_load import Load, load_of
 from studies.dispatch_pools import best_pool
-from studies.tables import method_where, written
+from studies.tables import written
 
 ORACLE = "oracle"
 _METHODS = (PUBLISHED.dispatch, DEFAULT.dispatch)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, nan
 from pathlib import Path
 
-from deploy.methods import DEFAULT, PUBLISHED
+from deploy.methods import DEFAULT, PUBLISHED, method_where
 from pipelines import checks
 from pipelines.infrastructure import Tier
 from scheduler.compiled import Compiled, benefits
@@ -29,7 +29,7 @@ from scheduler.problem_form import schedule_to_dict
 from scheduler.rental import rented_usd_per_hour
 from studies import ilp_gap_report
 from studies.stopwatch import Reading, Stopwatch
-from studies.tables import method_where, written
+from studies.tables import written
 
 ILP = "ilp"
 POLICIES = (PUBLISHED.scheduling, DEFAULT.scheduling, "fcfs", "local_best", ILP)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deploy.methods import method_where
 from pipelines import checks
 from pipelines.method import SAMPLING
 from pipelines.trace import Trace, load_trace
@@ -29,7 +30,7 @@ from studies.simulated_profiles import (
     prefix_cache_ratio,
     synthetic,
 )
-from studies.tables import method_where, written
+from studies.tables import written
 
 PROFILES_PER_SEED = 2_000
 

@@ -2,21 +2,19 @@
 
 One rule: a CSV file of a study is written here, so that each of its rows says which version of
 the source made it. Which method a row's parts are of, if of any, is a field of the row, from
-`method_where`.
+`deploy.methods.method_where`.
 """
 
 from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-from deploy.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -87,11 +85,6 @@ def text(value: object, digits: int | None = _DIGITS) -> str:
     if isinstance(value, float) and digits is not None:
         return f"{value:.{digits}g}"
     return str(value)
-
-
-def method_where(fits: Callable[[Method], bool]) -> str | None:
-    """Give the name of the first method that fits, for a row of a part of it; None: none does."""
-    return next((method.name for method in METHODS.values() if fits(method)), None)
 
 
 @cache

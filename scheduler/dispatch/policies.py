@@ -15,7 +15,6 @@ from scheduler.dispatch.fcfs import Fcfs
 from scheduler.dispatch.kernel import CompiledPolicy
 from scheduler.dispatch.matching import MinCostMatching
 from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import DISPATCH_POLICIES
 
 DRS_LARGEST_SMALL = 500.0
 """Of `drs` where nobody swept for the best: half of the largest size of the published models."""
@@ -37,6 +36,5 @@ def dispatch_policy(name: str) -> CompiledPolicy:
     Raises:
         InvalidInput: If there is none of that name.
     """
-    rule = f"must be among {', '.join(DISPATCH_POLICIES)}"
-    checks.require(name in _MADE, "dispatch_policy", rule, name)
+    checks.among("dispatch_policy", name, _MADE)
     return _MADE[name]

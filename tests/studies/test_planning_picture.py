@@ -1,39 +1,23 @@
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from studies.planning import Row
 from studies.planning_picture import pictures
+from tests.studies.planning_rows import ROW
 
 
 def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) -> Row:
-    return Row(
+    return replace(
+        ROW,
         trace="t",
         method=strategy,
         slo=slo,
-        seed=0,
-        accuracy_slo=0.5,
-        latency_slo_s=0.1,
         history=history,
         profiling_seconds=seconds,
-        found=True,
         first_answer_true=seconds < 2,
-        steps=1,
-        oracle_seconds=0.5,
-        cost_ratio_5s=None,
-        cost_ratio_20s=None,
-        cost_ratio_60s=None,
-        proposal_seconds_p50=0.0,
-        proposal_seconds_p95=0.0,
-        workers=1,
         response_seconds=seconds,
-        shown=1,
-        met=1,
-        met_wrongly=0,
-        accuracy_covered=1,
-        latency_covered=1,
-        latency_sure=1,
-        latency_sure_covered=1,
     )
 
 

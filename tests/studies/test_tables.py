@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.methods import method_where
 from studies.planning import Row as PlanningRow
 from studies.planning_drift import DriftRow
-from studies.tables import markdown, method_where, text, version, version_of, written
+from studies.tables import markdown, text, version, version_of, written
 
 PACKAGE = metadata.version("circinus")
 
