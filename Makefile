@@ -11,7 +11,7 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PROTO := deploy/workers/proto/worker.proto
+PROTO := circinus/deploy/workers/proto/worker.proto
 
 # One numeric thread per process: operators are timed, and worker processes share the cores.
 export OMP_NUM_THREADS := 1
@@ -50,7 +50,7 @@ NEW_TRACE = $(BIN)/circinus study trace --seed 0 --out $(@D)
 traces: $(patsubst %,$(TRACES)/%/trace.npz,digits retrieval ocr tracking speech digits-stalled)
 
 $(TRACES)/digits/trace.npz: | $(STAMP)
-	$(NEW_TRACE) --inputs 120 pipelines.catalog.digits:small_pipeline
+	$(NEW_TRACE) --inputs 120 circinus.pipelines.catalog.digits:small_pipeline
 
 $(TRACES)/digits-stalled/trace.npz: $(TRACES)/digits/trace.npz
 	$(BIN)/circinus study stall --trace $(<D) --out $(@D)

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, RootModel, ValidationError
 
-from api.schemas import (
+from circinus.api.schemas.base import HealthView, ProblemDetails
+from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
+from circinus.api.schemas.planning import MethodView
+from circinus.api.schemas.plans import PlanList, PlanView
+from circinus.api.schemas.progress import QueryPage, QueryView
+from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.schedule import ScheduleView
+from circinus.api.schemas.service import (
     DeploymentView,
     EmulationBody,
-    ExplanationView,
-    HealthView,
     InfrastructureView,
-    MethodView,
     PipelineList,
-    PlanList,
-    PlanView,
-    Problem,
-    QueryPage,
-    QueryRequest,
-    QueryView,
-    ReplanBody,
     RequestBody,
     RequestReply,
-    ScheduleView,
-    WhatIfBody,
-    WhatIfView,
 )
-from pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
+from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
 
 TIMEOUT_S = 30.0
 PAGE_SIZE = 100
@@ -41,7 +34,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class _Document(RootModel[dict[str, object]]):
-    """An answer without a schema of its own."""
+    """A body or an answer without a schema of its own."""
 
 
 class Refused(CircinusError):
@@ -51,7 +44,7 @@ class Refused(CircinusError):
         problem: Its document.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ProblemDetails) -> None:
         self.problem = problem
         super().__init__(problem.detail or problem.title)
 
@@ -87,12 +80,7 @@ class Client:
         """Give the client itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the connections."""
         self.close()
 
@@ -107,32 +95,11 @@ class Client:
     def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
         """Give the accepted query; the same key gives the same query again."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        body = request.model_dump(mode="json", exclude_unset=True)
-        return self._ask(QueryView, "POST", "/v1/queries", json=body, headers=headers)
+        return self._ask(QueryView, "POST", "/v1/queries", request, headers=headers)
 
     def query(self, query_id: str) -> QueryView:
         """Give one query."""
-        return self._get(QueryView, f"/v1/queries/{_part(query_id)}")
-
-    def queries(
-        self,
-        *,
-        limit: int = PAGE_SIZE,
-        cursor: str | None = None,
-        phase: str | None = None,
-        tenant: str | None = None,
-        key_prefix: str | None = None,
-    ) -> QueryPage:
-        """Give a page of queries, newest first."""
-        chosen = {
-            "limit": str(limit),
-            "cursor": cursor,
-            "phase": phase,
-            "tenant": tenant,
-            "key_prefix": key_prefix,
-        }
-        parameters = {name: value for name, value in chosen.items() if value is not None}
-        return self._ask(QueryPage, "GET", "/v1/queries", params=parameters)
+        return self._get(QueryView, _query(query_id))
 
     def all_queries(
         self,
@@ -144,7 +111,15 @@ class Client:
         """Give every query, newest first, page after page."""
         cursor: str | None = None
         while True:
-            page = self.queries(cursor=cursor, phase=phase, tenant=tenant, key_prefix=key_prefix)
+            chosen = {
+                "limit": str(PAGE_SIZE),
+                "cursor": cursor,
+                "phase": phase,
+                "tenant": tenant,
+                "key_prefix": key_prefix,
+            }
+            params = {name: value for name, value in chosen.items() if value is not None}
+            page = self._ask(QueryPage, "GET", "/v1/queries", params=params)
             yield from page.items
             cursor = page.next_cursor
             if cursor is None:
@@ -152,11 +127,11 @@ class Client:
 
     def cancel(self, query_id: str) -> QueryView:
         """Give the query after asking to stop planning it."""
-        return self._ask(QueryView, "POST", f"/v1/queries/{_part(query_id)}:cancel")
+        return self._ask(QueryView, "POST", _query(query_id, ":cancel"))
 
     def plans(self, query_id: str) -> PlanList:
         """Give the Pareto set of a query."""
-        return self._get(PlanList, f"/v1/queries/{_part(query_id)}/plans")
+        return self._get(PlanList, _query(query_id, "/plans"))
 
     def plan(self, plan_id: str) -> PlanView:
         """Give one plan."""
@@ -168,15 +143,11 @@ class Client:
 
     def what_if(self, query_id: str, body: WhatIfBody) -> WhatIfView:
         """Give what other circumstances would do to a query."""
-        path = f"/v1/queries/{_part(query_id)}:whatif"
-        document = body.model_dump(mode="json", exclude_unset=True)
-        return self._ask(WhatIfView, "POST", path, json=document)
+        return self._ask(WhatIfView, "POST", _query(query_id, ":whatif"), body)
 
     def replan(self, query_id: str, body: ReplanBody) -> QueryView:
         """Give the query after planning it again for other objectives or data."""
-        path = f"/v1/queries/{_part(query_id)}:replan"
-        document = body.model_dump(mode="json", exclude_unset=True)
-        return self._ask(QueryView, "POST", path, json=document)
+        return self._ask(QueryView, "POST", _query(query_id, ":replan"), body)
 
     def schedule(self) -> ScheduleView:
         """Give the schedule."""
@@ -188,17 +159,15 @@ class Client:
 
     def deployment(self, query_id: str) -> DeploymentView:
         """Give the deployment of a query."""
-        return self._get(DeploymentView, f"/v1/queries/{_part(query_id)}/deployment")
+        return self._get(DeploymentView, _query(query_id, "/deployment"))
 
     def undeploy(self, query_id: str) -> QueryView:
         """Give the query after retiring it and freeing its capacity."""
-        return self._ask(QueryView, "DELETE", f"/v1/queries/{_part(query_id)}/deployment")
+        return self._ask(QueryView, "DELETE", _query(query_id, "/deployment"))
 
     def request(self, query_id: str, body: RequestBody) -> RequestReply:
         """Give the answer of the deployed plan."""
-        path = f"/v1/queries/{_part(query_id)}/requests"
-        document = body.model_dump(mode="json", exclude_unset=True)
-        return self._ask(RequestReply, "POST", path, json=document)
+        return self._ask(RequestReply, "POST", _query(query_id, "/requests"), body)
 
     def pipelines(self) -> PipelineList:
         """Give the registered pipelines."""
@@ -214,8 +183,8 @@ class Client:
 
     def set_machines(self, machines: Mapping[str, int | None]) -> InfrastructureView:
         """Give the infrastructure after machines of tiers came or went; None: as stated."""
-        body = {"machines": dict(machines)}
-        return self._ask(InfrastructureView, "PATCH", "/v1/infrastructure", json=body)
+        body = _Document({"machines": dict(machines)})
+        return self._ask(InfrastructureView, "PATCH", "/v1/infrastructure", body)
 
     def emulation(self) -> InfrastructureView:
         """Give the infrastructure with the links that are imitated."""
@@ -223,8 +192,7 @@ class Client:
 
     def set_emulation(self, body: EmulationBody) -> InfrastructureView:
         """Give the infrastructure with the links that are imitated from now on."""
-        asked = body.model_dump(mode="json")
-        return self._ask(InfrastructureView, "PATCH", "/v1/emulation", json=asked)
+        return self._ask(InfrastructureView, "PATCH", "/v1/emulation", body)
 
     def _get(self, answer: type[Answer], path: str) -> Answer:
         return self._ask(answer, "GET", path)
@@ -234,11 +202,13 @@ class Client:
         answer: type[Answer],
         method: str,
         path: str,
+        body: BaseModel | None = None,
         *,
-        json: object = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
+        # What the caller left out takes the defaults of the service.
+        json = None if body is None else body.model_dump(mode="json", exclude_unset=True)
         try:
             response = self._http.request(method, path, json=json, params=params, headers=headers)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -257,6 +227,10 @@ class Client:
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
 
 
+def _query(query_id: str, rest: str = "") -> str:
+    return f"/v1/queries/{_part(query_id)}{rest}"
+
+
 def _part(identifier: str) -> str:
     """Give an id as one part of a path: it cannot reach another route."""
     if not identifier or not identifier.isascii() or not set(identifier).isdisjoint("/:?#%. "):
@@ -273,12 +247,12 @@ def _error(response: httpx.Response) -> CircinusError:
     return Refused(problem)
 
 
-def _problem(response: httpx.Response) -> Problem:
+def _problem(response: httpx.Response) -> ProblemDetails:
     try:
-        return Problem.model_validate_json(response.content)
+        return ProblemDetails.model_validate_json(response.content)
     except ValidationError:  # a proxy in between, or no service of ours
         detail = f"HTTP {response.status_code} {response.reason_phrase}"
-        return Problem(title=detail, status=response.status_code, detail=detail)
+        return ProblemDetails(title=detail, status=response.status_code, detail=detail)
 
 
 def _retry_after_s(response: httpx.Response) -> float:

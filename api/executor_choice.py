@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 
 
-class Kind(StrEnum):
+class ExecutorKind(StrEnum):
     """What runs operators."""
 
     IN_PROCESS = "in-process"
@@ -37,7 +37,7 @@ class ExecutorChoice:
         memory_bytes: Most memory of a worker beyond the loaded pipeline, `> 0`.
     """
 
-    kind: Kind = Kind.IN_PROCESS
+    kind: ExecutorKind = ExecutorKind.IN_PROCESS
     detail: str = ""
     workers: int = 1
     timeout_s: float = 60.0
@@ -47,10 +47,10 @@ class ExecutorChoice:
         checks.require(self.workers >= 1, "executor.workers", "must be >= 1", self.workers)
         checks.positive("executor.timeout_s", self.timeout_s)
         checks.positive("executor.memory_bytes", self.memory_bytes)
-        alone = self.kind is Kind.IN_PROCESS and self.workers > 1
+        alone = self.kind is ExecutorKind.IN_PROCESS and self.workers > 1
         checks.require(not alone, "executor.workers", "must be 1 in-process", self.workers)
-        needed = self.kind is Kind.WORKER
-        takes = needed or self.kind is Kind.RAY
+        needed = self.kind is ExecutorKind.WORKER
+        takes = needed or self.kind is ExecutorKind.RAY
         fits = (takes or not self.detail) and (bool(self.detail) or not needed)
         checks.require(fits, "executor", f"must be {FORMS}", f"{self.kind}:{self.detail}")
 
@@ -66,6 +66,6 @@ def executor_choice(text: str, **how: int | float) -> ExecutorChoice:
         InvalidInput: If it names none.
     """
     kind, _, detail = text.partition(":")
-    if kind not in set(Kind):
+    if kind not in set(ExecutorKind):
         raise InvalidInput.of("executor", f"must be {FORMS}", text)
-    return ExecutorChoice(kind=Kind(kind), detail=detail, **how)  # type: ignore[arg-type]  # checked there
+    return ExecutorChoice(kind=ExecutorKind(kind), detail=detail, **how)  # type: ignore[arg-type]  # checked there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class QueryPhase(StrEnum):
     """Where a query is. Every change is stored before anybody is told of it."""
 
     QUEUED = "queued"
@@ -24,13 +24,13 @@ class Phase(StrEnum):
     """Was undeployed, or served as long as it was asked to."""
 
 
-CANCELLABLE = frozenset({Phase.QUEUED, Phase.PLANNING})
+CANCELLABLE = frozenset({QueryPhase.QUEUED, QueryPhase.PLANNING})
 """Phases in which planning can still be stopped."""
 
-LIVE = frozenset({Phase.WAITING, Phase.DEPLOYING, Phase.SERVING})
+LIVE = frozenset({QueryPhase.WAITING, QueryPhase.DEPLOYING, QueryPhase.SERVING})
 """Phases in which a query competes for capacity."""
 
-REPLANNABLE = LIVE | {Phase.INFEASIBLE, Phase.EXHAUSTED}
+REPLANNABLE = LIVE | {QueryPhase.INFEASIBLE, QueryPhase.EXHAUSTED}
 """Phases in which a query was planned and may be planned anew."""
 
 UNFINISHED = CANCELLABLE | LIVE

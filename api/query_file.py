@@ -1,4 +1,4 @@
-"""Query and infrastructure files: YAML, read strictly.
+"""Query and infrastructure files (YAML, read strictly), and the inputs that a query names.
 
 What YAML lets pass silently is refused here: keys that repeat, aliases (a few lines can stand for
 gigabytes), tags that build objects, keys that are no text. Scalars are read as YAML 1.2 reads
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
-from api.schemas import QueryRequest, faults_of
-from pipelines.errors import Fault, InvalidInput
-from pipelines.infrastructure import Infrastructure
-from pipelines.infrastructure_file import infrastructure_from_dict
-from pipelines.presets import PRESETS
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.query import DataSource, QueryRequest
+from circinus.pipelines.dataset import Dataset, load_folder, load_json_lines
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.presets import PRESETS
 
 LARGEST_FILE_BYTES = 2**20
 DEEPEST = 32
@@ -41,10 +43,7 @@ def query_of(document: object) -> QueryRequest:
     Raises:
         InvalidInput: With every broken rule that was found.
     """
-    try:
-        return QueryRequest.model_validate(document)
-    except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=QueryRequest)) from error
+    return checked(QueryRequest, document)
 
 
 def query_schema() -> dict[str, object]:
@@ -66,6 +65,27 @@ def read_infrastructure(reference: str) -> Infrastructure:
         rule = f"must be a file or one of {', '.join(PRESETS)}"
         raise InvalidInput.of("infrastructure", rule, reference)
     return infrastructure_from_dict(read_document(path))
+
+
+def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
+    """Give the inputs to profile on.
+
+    Args:
+        source: What the query says.
+        pipeline: Makes the examples, when they are asked for.
+        base: Folder that relative paths start from: the query file's.
+
+    Raises:
+        InvalidInput: If the pipeline brings no examples, or a file is missing or malformed.
+    """
+    if source.folder is not None:
+        return load_folder(base / source.folder)
+    if source.jsonl is not None:
+        return load_json_lines(base / source.jsonl)
+    if pipeline.examples is None:
+        rule = f"must be left out: pipeline {pipeline.name} brings no data of its own"
+        raise InvalidInput.of("data.examples", rule, source.examples)
+    return pipeline.examples(source.examples or 0, source.seed)
 
 
 def read_document(path: Path) -> dict[str, object]:

@@ -15,11 +15,11 @@ from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from api.executor_choice import ExecutorChoice, executor_choice
-from deploy.methods import DEFAULT, Method, method_of
-from pipelines import checks
-from scheduler.dispatch.policy import DISPATCH_POLICIES
-from scheduler.policy import SCHEDULING_POLICIES
+from circinus.api.executor_choice import ExecutorChoice, executor_choice
+from circinus.deploy.methods import DEFAULT, Method, method_of
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.problem import SCHEDULING_POLICIES
 
 DEFAULT_PORT = 8350
 

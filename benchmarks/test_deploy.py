@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from deploy.orchestrator import Orchestrator
-from deploy.workers.client import WorkerClient
-from deploy.workers.execution import INPUT
-from pipelines.payload import encode
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.execution import INPUT
+from circinus.pipelines.payload import encode
 from tests.deploy.serving import desired, serving
 
 
@@ -25,7 +25,8 @@ class Served:
         self.stack = AsyncExitStack()
         self.orchestrator: Orchestrator = self.runner.run(self._start(logs))
         (instance,) = self.orchestrator.status("q").instances
-        self.client: WorkerClient = self.runner.run(self._connect(instance.address or ""))
+        assert instance.running is not None
+        self.client: WorkerClient = self.runner.run(self._connect(instance.running.address))
 
     async def _start(self, logs: Path) -> Orchestrator:
         context = serving(logs, {"q": desired("nap", sample=0.0)})

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pipelines.graph import PipelineGraph
-from pipelines.latency import Work, compose
-from pipelines.operators import OperatorSpec
-from pipelines.presets import PRESETS
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.latency import Work, compose
+from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.presets import PRESETS
 
 OPERATORS = 6
 INPUTS = 160

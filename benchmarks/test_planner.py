@@ -6,21 +6,22 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.latency import Work
-from pipelines.presets import PRESETS
-from pipelines.profile import FloatArray
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.allocation import tightened
-from planner.cmbo import CmboFactory
-from planner.history import ConfigurationRecord, QueryRecord
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.placement import placements
-from planner.prediction import Scene, condensed
-from planner.strategy import Observation, Proposal, Setting, Strategy
-from planner.surrogate import fit
-from studies.adapters import adapter
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.latency import Work
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.prediction import condensed
+from circinus.planner.deployment.shares import tightened
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord
+from circinus.planner.strategy.cmbo import CmboFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import Observation, Proposal, SearchSetting, Strategy
+from circinus.planner.strategy.surrogate import fit
+from circinus.studies.planning.adapters import adapter
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(5, 7, 10, 20)  # 7,000 configurations
@@ -28,16 +29,9 @@ SPACE = ConfigurationSpace(GRAPH)
 SLO = Slo(accuracy=0.8, latency_s=0.5)
 
 
-def _setting(infrastructure: str, history: tuple[QueryRecord, ...] = ()) -> Setting:
-    tiers = PRESETS[infrastructure]
-    scene = Scene(graph=GRAPH, infrastructure=tiers, query=Query(pipeline=GRAPH.name, slo=SLO))
-    return Setting(
-        space=SPACE,
-        scene=scene,
-        placements=placements(GRAPH, tiers),
-        population=160,
-        history=history,
-    )
+def _setting(infrastructure: str, history: tuple[QueryRecord, ...] = ()) -> SearchSetting:
+    query = Query(pipeline=GRAPH.name, slo=SLO)
+    return SearchSetting.of(query, GRAPH, PRESETS[infrastructure], 160, history=history)
 
 
 def _earlier(configurations: int) -> tuple[QueryRecord, ...]:
@@ -167,11 +161,11 @@ def test_tightening_a_chain_of_four_on_three_tiers(benchmark: BenchmarkFixture) 
     rng = np.random.default_rng(0)
     infrastructure = PRESETS["three-tier"]
     query = Query(pipeline=GRAPH.name, slo=SLO)
-    scene = Scene(graph=GRAPH, infrastructure=infrastructure, query=query)
+    context = PlanningContext(graph=GRAPH, infrastructure=infrastructure, query=query)
     work = Work(
         operator_s=rng.uniform(0.005, 0.02, (4, 100)),
         output_bytes=rng.uniform(0, 1e5, (4, 100)),
         input_bytes=rng.uniform(0, 1e5, 100),
     )
     spots = placements(GRAPH, infrastructure)
-    assert len(benchmark(tightened, scene, spots, condensed(scene, work))) > 0
+    assert len(benchmark(tightened, context, spots, condensed(context, work))) > 0

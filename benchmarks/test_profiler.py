@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pipelines.clock import SystemClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from profiler.betting import Betting
-from profiler.execution import InProcess
-from profiler.journal import MemoryJournal
-from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
-from profiler.stopping import TTest
-from profiler.strata import IntArray, profiling_order
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import IntArray
+from circinus.profiler.betting import Betting
+from circinus.profiler.drawing import stratified_drawing
+from circinus.profiler.execution import InProcess
+from circinus.profiler.journal import MemoryJournal
+from circinus.profiler.measure import Profiler
+from circinus.profiler.prefix_cache import PrefixCache
+from circinus.profiler.stopping import TTest
 
 INPUTS = 200
 OPERATORS = 3
@@ -140,4 +141,4 @@ def test_a_verdict_by_betting(benchmark: BenchmarkFixture, groups: IntArray | No
 
 def test_the_order_of_1000_inputs(benchmark: BenchmarkFixture) -> None:
     features = np.random.default_rng(0).random((1000, 16))
-    benchmark(lambda: profiling_order(features, 1000, np.random.default_rng(0)))
+    benchmark(lambda: stratified_drawing(features, 1000, np.random.default_rng(0)).order)

@@ -7,14 +7,14 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy.optimize import linear_sum_assignment
 
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
-from scheduler.dispatch.latency_model import LatencyModel
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
-from scheduler.greedy import Greedy
-from scheduler.problem import Candidate, PlanOption, Problem, validate
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.problem import Candidate, PlanOption, Problem, validate
 
 TIERS = (
     Tier(name="device", machines=1, dedicated=True),
@@ -95,8 +95,10 @@ def test_naive_full_matching(benchmark: BenchmarkFixture, size: int) -> None:
 
 
 def test_predictions(benchmark: BenchmarkFixture) -> None:
-    model = LatencyModel.of({f"i{j}": 0.1 for j in range(20)})
-    for j in range(20):
-        model.observe(f"i{j}", 0.2, 10.0)
-    predicted = benchmark(model.predict, [float(i) for i in range(20)], list(model.lines))
-    assert predicted.shape == (20, 20)
+    """Of 20 sizes on 20 instances."""
+    known = [LearntLatency(LatencyLine(prior_s=0.1)) for _ in range(20)]
+    for one in known:
+        one.observe(0.2, 10.0)
+    sizes = [float(i) for i in range(20)]
+    predicted = benchmark(lambda: [[one.predict(size) for one in known] for size in sizes])
+    assert len(predicted) == 20

@@ -9,15 +9,15 @@ from itertools import count
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pipelines.infrastructure import Tier
-from scheduler.arrays import PlanArrays
-from scheduler.generator import Recipe, arrays_of, problem_of
-from scheduler.ilp import Ilp
-from scheduler.improvement import Effort
-from scheduler.live import LiveSchedule
-from scheduler.placement import Placement
-from scheduler.priced import Priced
-from scheduler.problem import validate
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.scheduler.compiled.placement import Placement
+from circinus.scheduler.ilp.policy import Ilp
+from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.problem import validate
+from circinus.scheduler.rolling.live import LiveSchedule
+from circinus.studies.scheduling.generator import Recipe, arrays_of, problem_of
 
 TIERS = (
     Tier(name="device", machines=1, dedicated=True),

@@ -1,20 +1,29 @@
 """Circinus plans compound AI pipelines: what users import, re-exported from one place.
 
-Nothing inside the project imports this package, so the packages below it may move without
-breaking anyone who uses it.
+The packages below it are links to the folders of the same names at the top of the repository.
+Nothing in them imports a name from here, so they may move without breaking anyone who uses it.
 """
 
-from pipelines.configuration import Configuration
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from pipelines.operators import Knob, Operator, OperatorSpec, Scaling
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.plan import Plan
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
+from typing import TYPE_CHECKING
+
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
+
+if TYPE_CHECKING:
+    from circinus.pipelines.langchain import (
+        Reading,
+        configured,
+        pipeline_from_runnable,
+        runnable_of,
+    )
 
 __version__ = "0.1.0"
 
@@ -48,3 +57,14 @@ __all__ = [
     "pipeline_from_runnable",
     "runnable_of",
 ]
+
+_OF_LANGCHAIN = {"Reading", "configured", "pipeline_from_runnable", "runnable_of"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what reads LangChain when it is asked for: every process loads this module."""
+    if name in _OF_LANGCHAIN:
+        from circinus.pipelines import langchain
+
+        return getattr(langchain, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Methods: which parts plan, schedule and dispatch, as one value with a name.
 
 One rule: whoever plans or serves, in the product or in a study, starts from a value of this page;
-`deploy.planning`, `scheduler.policies` and `scheduler.dispatch.policies` make the parts.
+`deploy.planning`, `scheduler.policies.registry` and `scheduler.dispatch.policies` make the parts.
 """
 
 from __future__ import annotations
@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipelines import checks
-from pipelines.method import PlanningMethod
-from scheduler.dispatch.policy import DISPATCH_POLICIES
-from scheduler.policy import SCHEDULING_POLICIES
+from circinus.pipelines import checks
+from circinus.pipelines.query import PlanningMethod
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.problem import SCHEDULING_POLICIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """Everything that decides, from a query to the instance of a request.
 
-    Attributes:
-        name: What it is called.
-        planning: How queries are planned that do not say.
-        scheduling: Chooses the plans of live queries, of `SCHEDULING_POLICIES`.
-        dispatch: Chooses the instance of a request, of `DISPATCH_POLICIES`.
+    `planning` is of queries that do not say; `scheduling`, of `SCHEDULING_POLICIES`, chooses the
+    plans of live queries; `dispatch`, of `DISPATCH_POLICIES`, the instance of a request.
     """
 
     name: str

@@ -8,36 +8,33 @@ from `planner_of`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from pipelines import checks
-from pipelines.clock import Clock
-from pipelines.evaluation import Evaluator, StoppingRule
-from pipelines.infrastructure import Infrastructure
-from pipelines.method import PlanningMethod
-from pipelines.profile import FloatArray
-from pipelines.query import Query
-from planner.bill import Forecast
-from planner.caution import CAUTION
-from planner.forecasting import Probes
-from planner.history import QueryRecord
-from planner.known import Answer, Known, answer
-from planner.measuring import LatencyLooks
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import Observer, PlanningResult
-from planner.search import SearchSettings, search
-from planner.strategy import StrategyFactory
-from profiler.betting import Betting
-from profiler.drawing import Drawing, Sampling, random_drawing, stratified_drawing
-from profiler.stopping import TTest
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
+from circinus.pipelines.query import PlanningMethod, Query
+from circinus.planner.answers.known import Answer, Known, answer
+from circinus.planner.models.history import QueryRecord
+from circinus.planner.search.bill import Forecast
+from circinus.planner.search.forecasting import Probes
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import Observer, PlanningResult
+from circinus.planner.strategy.in_order import ExhaustiveFactory, RandomFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import StrategyFactory
+from circinus.profiler.betting import Betting
+from circinus.profiler.drawing import Drawing, Sampling, random_drawing, stratified_drawing
+from circinus.profiler.stopping import TTest
 
 PATIENCE = 25
 """Configurations without a cheaper plan: few inputs of each are measured, but planning takes time,
 too."""
-PUBLISHED_CAUTION = 0.9
+PUBLISHED_MARGIN_CONFIDENCE = 0.9
 """The papers tighten to the estimate itself, and every other plan is late. The interval is a
 deviation in their favour."""
 
@@ -59,22 +56,12 @@ _STOPPING: Mapping[str, RuleFactory] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """What plans queries, of whatever parts.
+    """What plans queries, of whatever parts."""
 
-    Attributes:
-        strategy: Proposes.
-        stopping: Makes the stopping rule for a drawing; None: the strategy decides.
-        sampling: Draws the order of inputs.
-        caution: See `SearchSettings`, as the others.
-    """
-
-    strategy: StrategyFactory
+    settings: SearchSettings = field(default_factory=lambda: SearchSettings(patience=PATIENCE))
+    # Makes the stopping rule for a drawing; None: the strategy decides.
     stopping: RuleFactory | None = None
-    sampling: Sampling = random_drawing
-    caution: float | None = CAUTION
-    patience: int = PATIENCE
-    hopeless: float = 1e-3
-    looks: LatencyLooks = field(default_factory=LatencyLooks)
+    sampling: Sampling = random_drawing  # draws the order of inputs
 
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
         """Give the order in which a query's inputs are drawn: equal seeds, equal orders.
@@ -92,7 +79,7 @@ class Planner:
         """Give what ends measurements of inputs drawn so."""
         return None if self.stopping is None else self.stopping(drawing)
 
-    def search(  # noqa: PLR0913 - the arguments of `planner.search.search`
+    def search(  # noqa: PLR0913 - the arguments of `planner.search.loop.search`
         self,
         query: Query,
         infrastructure: Infrastructure,
@@ -104,34 +91,19 @@ class Planner:
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
     ) -> PlanningResult:
-        """Give the plans of a query, or why there are none.
+        """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        Args:
-            query: What to plan.
-            infrastructure: Where it may run.
-            evaluator: Measures in the order of the drawing.
-            drawing: Of the inputs.
-            forecast: See `SearchSettings`.
-            observer: Is told of progress and may cancel.
-            clock: Measures the response time.
-            history: What earlier queries measured, the newest first.
+        The evaluator measures in the order of the drawing; `forecast` as in `SearchSettings`.
 
         Raises:
-            InvalidInput: As `planner.search.search` does.
+            InvalidInput: As `planner.search.loop.search` does.
         """
         return search(
             query,
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=SearchSettings(
-                strategy=self.strategy,
-                patience=self.patience,
-                hopeless=self.hopeless,
-                caution=self.caution,
-                looks=self.looks,
-                forecast=forecast,
-            ),
+            settings=replace(self.settings, forecast=forecast),
             observer=observer,
             clock=clock,
             history=history,
@@ -143,23 +115,23 @@ class Planner:
         """Give the plans of a query as far as they were measured, in the order of the drawing.
 
         Raises:
-            InvalidInput: As `planner.known.answer` does.
+            InvalidInput: As `planner.answers.known.answer` does.
         """
+        strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
-        return answer(query, infrastructure, known, self.strategy, rule, self.caution)
+        return answer(query, infrastructure, known, strategy, rule, confidence)
 
 
 def planner_of(method: PlanningMethod) -> Planner:
     """Give the planner of a method's parts."""
-    strategy = _STRATEGIES[method.strategy]()
+    settings = SearchSettings(strategy=_STRATEGIES[method.strategy](), patience=PATIENCE)
     sampling = sampling_of(method.sampling)
     if method.stopping is None:
-        return Planner(strategy=strategy, sampling=sampling)
+        return Planner(settings=settings, sampling=sampling)
     return Planner(
-        strategy=strategy,
+        settings=replace(settings, margin_confidence=PUBLISHED_MARGIN_CONFIDENCE),
         stopping=partial(stopping_rule, method.stopping),
         sampling=sampling,
-        caution=PUBLISHED_CAUTION,
     )
 
 
@@ -183,30 +155,16 @@ def sampling_of(name: str) -> Sampling:
     return _SAMPLING[name]
 
 
-# Imported when asked for: what CMBO fits its models with takes seconds to load.
-
-
 def _cmbo() -> StrategyFactory:
-    from planner.cmbo import CmboFactory
+    # Imported when asked for: what it fits its models with takes seconds to load.
+    from circinus.planner.strategy.cmbo import CmboFactory
 
     return CmboFactory()
-
-
-def _random() -> StrategyFactory:
-    from planner.baselines.random import RandomFactory
-
-    return RandomFactory()
-
-
-def _exhaustive() -> StrategyFactory:
-    from planner.baselines.exhaustive import ExhaustiveFactory
-
-    return ExhaustiveFactory()
 
 
 _STRATEGIES: Mapping[str, Callable[[], StrategyFactory]] = {
     "multi_fidelity": MultiFidelityFactory,
     "cmbo": _cmbo,
-    "random": _random,
-    "exhaustive": _exhaustive,
+    "random": RandomFactory,
+    "exhaustive": ExhaustiveFactory,
 }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from math import inf
 
-from pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput
 
 # Names end up in file names, Kubernetes labels and metric labels after mapping;
 # this is what a person may type.
@@ -22,19 +22,29 @@ def require(ok: bool, field: str, rule: str, value: object) -> None:
         raise InvalidInput.of(field, rule, value)
 
 
-def positive(field: str, value: float) -> None:
-    """Raise InvalidInput unless `0 < value < inf`."""
-    require(0 < value < inf, field, "must be finite and > 0", value)
+def positive(field: str, value: float | None) -> None:
+    """Raise InvalidInput unless `0 < value < inf`; None, a value left out, is good."""
+    require(value is None or 0 < value < inf, field, "must be finite and > 0", value)
 
 
-def non_negative(field: str, value: float) -> None:
-    """Raise InvalidInput unless `0 <= value < inf`."""
-    require(0 <= value < inf, field, "must be finite and >= 0", value)
+def non_negative(field: str, value: float | None) -> None:
+    """Raise InvalidInput unless `0 <= value < inf`; None, a value left out, is good."""
+    require(value is None or 0 <= value < inf, field, "must be finite and >= 0", value)
+
+
+def at_least(field: str, value: int | None, least: int) -> None:
+    """Raise InvalidInput unless `value >= least`; None, a value left out, is good."""
+    require(value is None or value >= least, field, f"must be >= {least}", value)
 
 
 def probability(field: str, value: float) -> None:
     """Raise InvalidInput unless `0 <= value <= 1`."""
     require(0 <= value <= 1, field, "must be in [0, 1]", value)
+
+
+def open_probability(field: str, value: float) -> None:
+    """Raise InvalidInput unless `0 < value < 1`."""
+    require(0 < value < 1, field, "must be in (0, 1)", value)
 
 
 def share(field: str, value: float) -> None:
@@ -54,7 +64,8 @@ def name(field: str, value: str) -> None:
 
 def among(field: str, value: object, names: Collection[str]) -> None:
     """Raise InvalidInput, which lists the names in their order, unless `value` is one of them."""
-    require(value in names, field, f"must be among {', '.join(names)}", value)
+    if value not in names:  # asked on hot paths: no words before they are needed
+        raise InvalidInput.of(field, f"must be among {', '.join(names) or '(none)'}", value)
 
 
 def unique(field: str, values: Sequence[object]) -> None:

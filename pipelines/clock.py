@@ -39,20 +39,12 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorClock:
+class ProcessorClock(SystemClock):
     """Processor time of this process: what work costs, however busy the machine is."""
 
     def now(self) -> float:
-        """Give the seconds that this process has computed, in all its threads."""
+        """Give the seconds that this process has computed, in all its threads; none asleep."""
         return time.process_time()
-
-    def timestamp(self) -> float:
-        """Give seconds since the Unix epoch, UTC."""
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        """Block this thread for `seconds` of the machine's time, in which it computes nothing."""
-        SystemClock().sleep(seconds)
 
 
 @dataclass(slots=True)

@@ -14,22 +14,19 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import checks
-from pipelines.errors import Fault, InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import KnobValue
+from circinus.pipelines import checks
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import KnobValue
 
 IndexArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One value for every knob of a pipeline.
+    """One value for every knob of a pipeline."""
 
-    Attributes:
-        values: (operator, knob, value) in the order of the graph's slots.
-    """
-
+    # (operator, knob, value) in the order of the graph's slots
     values: tuple[tuple[str, str, KnobValue], ...]
 
     def of(self, operator: str) -> dict[str, KnobValue]:
@@ -49,28 +46,15 @@ class Configuration:
 
 
 class ConfigurationSpace:
-    """All configurations of a pipeline, by number.
-
-    Attributes:
-        graph: The pipeline.
-        radices: Number of values of each knob, in slot order.
-        size: Number of configurations; exact however large.
-    """
+    """All configurations of a pipeline, by number."""
 
     def __init__(self, graph: PipelineGraph) -> None:
         self.graph = graph
-        self.radices = tuple(len(slot.knob.values) for slot in graph.slots)
-        self.size = prod(self.radices)
+        self.radices = tuple(len(slot.knob.values) for slot in graph.slots)  # values of each knob
+        self.size = prod(self.radices)  # number of configurations; exact however large
 
     def indices(self, numbers: IndexArray | list[int]) -> IndexArray:
-        """Give the index of each knob's value.
-
-        Args:
-            numbers: Configuration numbers, shape (n,), each in [0, size).
-
-        Returns:
-            Shape (n, knobs).
-        """
+        """Give the index of each knob's value, numbers of shape (n,) -> (n, knobs)."""
         rest = np.asarray(numbers, dtype=np.int64)
         columns = []
         for radix in reversed(self.radices):
@@ -86,14 +70,9 @@ class ConfigurationSpace:
         return total
 
     def configuration(self, number: int) -> Configuration:
-        """Give the configuration of a number.
-
-        Raises:
-            InvalidInput: If it is outside [0, size).
-        """
-        checks.require(
-            0 <= number < self.size, "configuration number", f"must be in [0, {self.size})", number
-        )
+        """Give the configuration of a number; InvalidInput if it is outside [0, size)."""
+        rule = f"must be in [0, {self.size})"
+        checks.require(0 <= number < self.size, "configuration number", rule, number)
         values = []
         for slot in reversed(self.graph.slots):
             number, index = divmod(number, len(slot.knob.values))
@@ -101,11 +80,7 @@ class ConfigurationSpace:
         return Configuration(tuple(values[::-1]))
 
     def number(self, configuration: Configuration) -> int:
-        """Give the number of a configuration.
-
-        Raises:
-            InvalidInput: If a value is none of its knob's.
-        """
+        """Give the number of a configuration; InvalidInput if a value is none of its knob's."""
         total = 0
         for slot, (_, _, value) in zip(self.graph.slots, configuration.values, strict=True):
             total = total * len(slot.knob.values) + slot.knob.position(value)
@@ -138,16 +113,13 @@ class ConfigurationSpace:
 
 
 def _unknown(graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]]) -> list[Fault]:
-    known = {operator.name: {knob.name for knob in operator.knobs} for operator in graph.operators}
+    known = {operator.name: sorted(k.name for k in operator.knobs) for operator in graph.operators}
     faults = []
     for operator, settings in nested.items():
         if operator not in known:
             faults.append(Fault.of("operator", f"must be among {', '.join(known)}", operator))
             continue
-        knobs = ", ".join(sorted(known[operator])) or "(no knobs)"
-        extra = [knob for knob in settings if knob not in known[operator]]
-        faults += [
-            Fault.of(f"operator {operator}, knob", f"must be among {knobs}", knob)
-            for knob in extra
-        ]
+        where = f"operator {operator}, knob"
+        rule = f"must be among {', '.join(known[operator]) or '(no knobs)'}"
+        faults += [Fault.of(where, rule, k) for k in settings if k not in known[operator]]
     return faults

@@ -18,17 +18,11 @@ _LONGEST_VALUE = 120
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One broken rule: which field, what it must be, what it was.
+    """One broken rule: which field, what it must be, what it was."""
 
-    Attributes:
-        field: Dotted path of the field, such as `slo.accuracy`.
-        rule: What holds for a good value, such as `must be in [0, 1]`.
-        value: The offending value as text, shortened.
-    """
-
-    field: str
-    rule: str
-    value: str
+    field: str  # dotted path of the field, such as `slo.accuracy`
+    rule: str  # what holds for a good value, such as `must be in [0, 1]`
+    value: str  # the offending value as text, shortened
 
     def __str__(self) -> str:
         """Give `field rule, got value.`."""
@@ -48,11 +42,7 @@ class CircinusError(Exception):
 
 
 class InvalidInput(CircinusError, ValueError):
-    """What the caller handed over breaks rules; nothing was changed.
-
-    Attributes:
-        faults: Every broken rule that was found, at least one.
-    """
+    """What the caller handed over breaks rules, `faults`, at least one; nothing was changed."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
@@ -65,12 +55,7 @@ class InvalidInput(CircinusError, ValueError):
 
 
 class OperatorFailed(CircinusError):
-    """An operator raised, timed out or gave something that is no payload.
-
-    Attributes:
-        operator: Name of the operator.
-        cause: What happened, in words.
-    """
+    """An operator raised, timed out or gave something that is no payload: `cause`, in words."""
 
     def __init__(self, operator: str, cause: str) -> None:
         self.operator = operator
@@ -79,11 +64,7 @@ class OperatorFailed(CircinusError):
 
 
 class Unavailable(CircinusError):
-    """Nothing is wrong with the request, but it cannot be served now.
-
-    Attributes:
-        retry_after_s: Seconds after which trying again makes sense, `>= 0`.
-    """
+    """Nothing is wrong, but it cannot be served now; try again after `retry_after_s`, `>= 0`."""
 
     def __init__(self, reason: str, *, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from pipelines.device import with_device
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.query import Query
-from pipelines.restrictions import allowed_tiers, restricted_graph
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, with_device
+from circinus.pipelines.query import Query
+from circinus.pipelines.restrictions import allowed_tiers, restricted_graph
+from circinus.pipelines.slo import LatencyStatistic, Slo
 
 
-class Fitted(NamedTuple):
-    """A pipeline and an infrastructure as a query may use them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningContext:
+    """A query with pipeline and infrastructure as it may use them: fixed while it is planned."""
 
     graph: PipelineGraph
     infrastructure: Infrastructure
+    query: Query
+
+    @property
+    def slo(self) -> Slo:
+        """The query's objectives."""
+        return self.query.slo
+
+    @property
+    def statistic(self) -> LatencyStatistic:
+        """Which figure of the latencies the SLO bounds."""
+        return self.query.slo.latency_statistic
 
 
-def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> Fitted:
+def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
     """Give the graph without knob values that are ruled out, and the query's own device.
 
     Raises:
@@ -27,4 +39,5 @@ def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -
     """
     own = with_device(infrastructure, query.device)
     allowed_tiers(graph, own, query.restrictions)
-    return Fitted(graph=restricted_graph(graph, query.restrictions), infrastructure=own)
+    restricted = restricted_graph(graph, query.restrictions)
+    return PlanningContext(graph=restricted, infrastructure=own, query=query)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Knob, OperatorSpec
 
 
 class Slot(NamedTuple):
@@ -28,22 +28,17 @@ class Slot(NamedTuple):
 class PipelineGraph:
     """A pipeline without its code: what planner, traces and schedulers need.
 
-    Attributes:
-        name: Name of the pipeline.
-        metric: What the score of an output means, in words; scores are in [0, 1].
-        unit: Unit of the score.
-        operators: In topological order once built, whatever order they came in (the given
-            order is kept among operators that do not depend on each other).
-
     Raises:
         InvalidInput: If there is no operator, a name repeats, a parent is unknown, or there is a
             cycle.
     """
 
-    name: str
+    name: str  # name of the pipeline
+    # in topological order once built, whatever order they came in (the given order is kept among
+    # operators that do not depend on each other)
     operators: tuple[OperatorSpec, ...]
-    metric: str = "score"
-    unit: str = "1"
+    metric: str = "score"  # what the score of an output means, in words; scores are in [0, 1]
+    unit: str = "1"  # unit of the score
     _position: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -54,34 +49,18 @@ class PipelineGraph:
         checks.unique(where, names)
         for operator in self.operators:
             for parent in operator.after:
-                checks.require(
-                    parent in names,
-                    f"operator {operator.name}.after",
-                    f"must be among {', '.join(names)}",
-                    parent,
-                )
+                checks.among(f"operator {operator.name}.after", parent, names)
         object.__setattr__(self, "operators", _topological(where, self.operators))
         positions = {operator.name: i for i, operator in enumerate(self.operators)}
         object.__setattr__(self, "_position", positions)
 
     def position(self, operator: str) -> int:
-        """Give the index of an operator in `operators`.
-
-        Raises:
-            InvalidInput: If the pipeline has no such operator.
-        """
-        if operator not in self._position:
-            raise InvalidInput.of(
-                "operator", f"must be among {', '.join(self._position)}", operator
-            )
+        """Give the index of an operator in `operators`; InvalidInput if there is none such."""
+        checks.among("operator", operator, self._position)
         return self._position[operator]
 
     def operator(self, name: str) -> OperatorSpec:
-        """Give the operator of that name.
-
-        Raises:
-            InvalidInput: If the pipeline has no such operator.
-        """
+        """Give the operator of that name; raises as `position` does."""
         return self.operators[self.position(name)]
 
     @cached_property
@@ -101,6 +80,12 @@ class PipelineGraph:
         return tuple(tuple(sorted(line)) for line in lines)
 
     @cached_property
+    def upstream_knobs(self) -> tuple[tuple[int, ...], ...]:
+        """Positions in `slots` of the knobs of each operator's lineage."""
+        at = [self.position(slot.operator) for slot in self.slots]
+        return tuple(tuple(k for k, i in enumerate(at) if i in line) for line in self.lineages)
+
+    @cached_property
     def classes(self) -> tuple[str, ...]:
         """Class of each operator; one without is `pipeline.operator`."""
         return tuple(op.operator_class or f"{self.name}.{op.name}" for op in self.operators)
@@ -117,13 +102,10 @@ class PipelineGraph:
         return tuple(Slot(op.name, knob) for op in self.operators for knob in op.knobs)
 
     def width(self, operators: Sequence[int]) -> int:
-        """Give the largest number of the given operators that can run at the same time.
+        """Give the largest number of the operators at some positions that can run at once.
 
         It is the largest antichain (Dilworth: operators minus the maximum matching of the
         comparability relation).
-
-        Args:
-            operators: Positions of operators.
         """
         below = {b: [a for a in operators if a != b and a in self.lineages[b]] for b in operators}
         matched: dict[int, int] = {}

@@ -1,53 +1,98 @@
-"""Tiers of machines and the links between them."""
+"""Tiers of machines and the links between them.
+
+The infrastructure says what a device is like; of the tier where requests start every user has
+their own, and no two are alike: `with_device` gives what one query sees.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from itertools import pairwise
 
-from pipelines import checks
-from pipelines.calibration import Calibration
-from pipelines.errors import InvalidInput
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 
 SHARE_STEP = 0.05
 """Shares of a machine come in these steps, 0.05 to 1 (science page, section 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassSpeed:
+    """The speed factor of a tier for one class of operators, as `circinus calibrate` found it."""
+
+    factor: float  # how many times as fast as profiled on the reference machine, `> 0`
+    low: float  # the least that parts of the repetitions gave, `> 0`
+    high: float  # the largest of those
+    repetitions: int  # how often it was measured, `>= 1`
+
+    def __post_init__(self) -> None:
+        checks.positive("speed.low", self.low)
+        ordered = self.low <= self.factor <= self.high
+        spread = (self.low, self.factor, self.high)
+        checks.require(ordered, "speed", "must have low <= factor <= high", spread)
+        checks.at_least("speed.repetitions", self.repetitions, 1)
+
+    def times(self, ratio: float) -> ClassSpeed:
+        """Give the speed of the same operators on a machine `ratio` times as fast."""
+        return replace(
+            self, factor=self.factor * ratio, low=self.low * ratio, high=self.high * ratio
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Speed factors of a tier, measured on its workers."""
+
+    date: str  # when, as `YYYY-MM-DD`
+    share: float  # of a machine that the workers had, in (0, 1]
+    # the tier's own speed factor then, `> 0`: a tier that is set to be twice as fast afterwards
+    # is so for every class
+    tier_factor: float
+    speeds: Mapping[str, ClassSpeed]  # class of operators -> its speed factor
+
+    def __post_init__(self) -> None:
+        try:
+            date.fromisoformat(self.date)
+        except ValueError as error:
+            raise InvalidInput.of("calibration.date", "must be YYYY-MM-DD", self.date) from error
+        checks.share("calibration.share", self.share)
+        checks.positive("calibration.tier_factor", self.tier_factor)
+
+    def at(self, tier_factor: float) -> Calibration:
+        """Give what would have been measured of a tier with another factor of its own."""
+        ratio = tier_factor / self.tier_factor
+        speeds = {name: speed.times(ratio) for name, speed in self.speeds.items()}
+        return replace(self, tier_factor=tier_factor, speeds=speeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A pool of like machines.
+    """A pool of like machines."""
 
-    Attributes:
-        name: Unique within the infrastructure.
-        machines: How many there are, `>= 0`; for a dedicated tier, how many each query has.
-        price_usd_per_hour: Of one whole machine, `>= 0`.
-        speed_factor: How many times as fast as the reference machine, `> 0`: operator seconds
-            are divided by it.
-        dedicated: Whether every query has machines of its own here (the user's device) instead
-            of sharing them with all others.
-        emulated: Whether the speed is put on by waiting instead of being the machine's own.
-        call_s: Seconds that calling an instance here costs it besides its operators, on the
-            reference machine with all of it, `>= 0`: receiving, decoding, answering.
-        call_s_per_byte: The same for each byte that a call hands over: copying, `>= 0`.
-        calibration: Speed factors measured per class of operators; None: not measured.
-    """
-
-    name: str
-    machines: int = 1
-    price_usd_per_hour: float = 0.0
+    name: str  # unique within the infrastructure
+    machines: int = 1  # how many there are, `>= 0`; for a dedicated tier, how many each query has
+    price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
+    # how many times as fast as the reference machine, `> 0`: operator seconds are divided by it
     speed_factor: float = 1.0
+    # whether every query has machines of its own here (the user's device) instead of sharing
+    # them with all others
     dedicated: bool = False
+    # whether the speed is put on by waiting instead of being the machine's own
     emulated: bool = False
+    # seconds that calling an instance here costs it besides its operators, on the reference
+    # machine with all of it, `>= 0`: receiving, decoding, answering
     call_s: float = 0.0
-    call_s_per_byte: float = 0.0
+    call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
+    # speed factors measured per class of operators; None: not measured
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
         where = f"tier {self.name}"
-        checks.require(self.machines >= 0, f"{where}.machines", "must be >= 0", self.machines)
+        checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
@@ -55,11 +100,9 @@ class Tier:
 
     def speed_of(self, operator_class: str) -> float:
         """Give the speed factor for a class of operators: measured, or the tier's own."""
-        known = None
-        if self.calibration is not None:
-            known = self.calibration.speeds.get(operator_class)
-        if self.calibration is None or known is None:
+        if self.calibration is None or operator_class not in self.calibration.speeds:
             return self.speed_factor
+        known = self.calibration.speeds[operator_class]
         return known.factor * self.speed_factor / self.calibration.tier_factor
 
     def calibrated(self, found: Calibration) -> Tier:
@@ -71,18 +114,12 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A connection between two tiers, alike in both directions.
+    """A connection between two tiers, alike in both directions."""
 
-    Attributes:
-        between: The two tiers.
-        bandwidth_bytes_per_s: `> 0`.
-        delay_s: Seconds until the first byte arrives, `>= 0`.
-        emulated: Whether the time is put on by waiting instead of being the network's own.
-    """
-
-    between: tuple[str, str]
-    bandwidth_bytes_per_s: float
-    delay_s: float = 0.0
+    between: tuple[str, str]  # the two tiers
+    bandwidth_bytes_per_s: float  # `> 0`
+    delay_s: float = 0.0  # seconds until the first byte arrives, `>= 0`
+    # whether the time is put on by waiting instead of being the network's own
     emulated: bool = False
 
     def __post_init__(self) -> None:
@@ -91,10 +128,6 @@ class Link:
         checks.require(a != b, f"{where}.between", "must name two tiers", list(self.between))
         checks.positive(f"{where}.bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
         checks.non_negative(f"{where}.delay_s", self.delay_s)
-
-    def transfer_s(self, size_bytes: float) -> float:
-        """Give the seconds that `size_bytes` take."""
-        return self.delay_s + size_bytes / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,56 +144,37 @@ class Infrastructure:
 
     Data between tiers without a link of their own takes the route with the fewest links,
     stored and forwarded at each tier: delays and seconds per byte add up.
-
-    Attributes:
-        name: For people.
-        tiers: At least one; by convention from the user's device towards the cloud.
-        links: Every tier must be reachable from every other.
-        origin: Tier where a request's input is when it arrives; None means the first tier.
     """
 
-    name: str
-    tiers: tuple[Tier, ...]
-    links: tuple[Link, ...] = ()
+    name: str  # for people
+    tiers: tuple[Tier, ...]  # at least one; by convention from the user's device towards the cloud
+    links: tuple[Link, ...] = ()  # every tier must be reachable from every other
+    # tier where a request's input is when it arrives; None means the first tier
     origin: str | None = None
     _positions: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.name("infrastructure.name", self.name)
         names = [tier.name for tier in self.tiers]
-        checks.require(
-            len(names) > 0, "infrastructure.tiers", "must have at least one tier", names
-        )
+        checks.require(bool(names), "infrastructure.tiers", "must have at least one tier", names)
         checks.unique("infrastructure.tiers", names)
         for link in self.links:
             for end in link.between:
-                checks.require(
-                    end in names, "link.between", f"must be among {', '.join(names)}", end
-                )
+                checks.among("link.between", end, names)
         checks.unique("infrastructure.links", [frozenset(link.between) for link in self.links])
         if self.origin is None:
             object.__setattr__(self, "origin", names[0])
-        rule = f"must be among {', '.join(names)}"
-        checks.require(self.origin in names, "infrastructure.origin", rule, self.origin)
+        checks.among("infrastructure.origin", self.origin, names)
         object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
         _ = self.routes  # every pair must be connected
 
     def position(self, tier: str) -> int:
-        """Give the index of a tier in `tiers`.
-
-        Raises:
-            InvalidInput: If there is no such tier.
-        """
-        if tier not in self._positions:
-            raise InvalidInput.of("tier", f"must be among {', '.join(self._positions)}", tier)
+        """Give the index of a tier in `tiers`; InvalidInput if there is no such tier."""
+        checks.among("tier", tier, self._positions)
         return self._positions[tier]
 
     def tier(self, name: str) -> Tier:
-        """Give the tier of that name.
-
-        Raises:
-            InvalidInput: If there is none.
-        """
+        """Give the tier of that name; raises as `position` does."""
         return self.tiers[self.position(name)]
 
     def route(self, a: str, b: str) -> Route:
@@ -169,33 +183,21 @@ class Infrastructure:
 
     @cached_property
     def routes(self) -> tuple[tuple[Route, ...], ...]:
-        """The route between every two tiers, by position.
-
-        Raises:
-            InvalidInput: If two tiers are not connected.
-        """
+        """The route between every two tiers, by position; InvalidInput if there is none."""
         return tuple(tuple(self._route(a.name, b.name) for b in self.tiers) for a in self.tiers)
 
     def _route(self, a: str, b: str) -> Route:
-        hops = [self._link(*pair) for pair in pairwise(self.path(a, b))]
+        ends = [set(pair) for pair in pairwise(self.path(a, b))]
+        hops = [next(link for link in self.links if set(link.between) == pair) for pair in ends]
         return Route(
             delay_s=sum(hop.delay_s for hop in hops),
             s_per_byte=sum(1 / hop.bandwidth_bytes_per_s for hop in hops),
         )
 
-    def _link(self, a: str, b: str) -> Link:
-        return next(link for link in self.links if set(link.between) == {a, b})
-
     def path(self, a: str, b: str) -> list[str]:
-        """Give the tiers on the way from `a` to `b` with the fewest links, both included.
-
-        Raises:
-            InvalidInput: If there is no way.
-        """
-        paths = [[a]]
-        seen = {a}
-        while paths:
-            path = paths.pop(0)
+        """Give the tiers from `a` to `b` by the fewest links; InvalidInput if there is no way."""
+        paths, seen = [[a]], {a}
+        for path in paths:  # longer ones come behind it
             if path[-1] == b:
                 return path
             for link in self.links:
@@ -204,3 +206,36 @@ class Infrastructure:
                         seen.add(there)
                         paths.append([*path, there])
         raise InvalidInput.of("infrastructure.links", "must connect every two tiers", f"{a}, {b}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfile:
+    """What a query's device is like; what is None is as the infrastructure says."""
+
+    speed_factor: float | None = None  # how many times as fast as the reference machine, `> 0`
+    bandwidth_bytes_per_s: float | None = None  # of its links, `> 0`
+    delay_s: float | None = None  # of its links, `>= 0`
+
+    def __post_init__(self) -> None:
+        checks.positive("device.speed_factor", self.speed_factor)
+        checks.positive("device.bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
+        checks.non_negative("device.delay_s", self.delay_s)
+
+
+def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) -> Infrastructure:
+    """Give it as a query with that device sees it; InvalidInput if its tier is not dedicated."""
+    if device is None:
+        return infrastructure
+    origin = infrastructure.tier(infrastructure.origin or "")
+    rule = "must be left out: the tier where requests start is shared by all queries"
+    checks.require(origin.dedicated, "device", rule, origin.name)
+    given = {name: value for name, value in asdict(device).items() if value is not None}
+    speed = {"speed_factor": given.pop("speed_factor")} if "speed_factor" in given else {}
+    return replace(
+        infrastructure,
+        tiers=tuple(replace(t, **speed) if t is origin else t for t in infrastructure.tiers),
+        links=tuple(
+            replace(link, **given) if origin.name in link.between else link
+            for link in infrastructure.links
+        ),
+    )

@@ -12,32 +12,63 @@ links:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated
 
-from pipelines.calibration import Calibration, ClassSpeed
-from pipelines.errors import Fault, InvalidInput
-from pipelines.infrastructure import Infrastructure, Link, Tier
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, to_json
+
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Link, Tier
 
 _BYTES_PER_MBIT = 1e6 / 8
-_TOP = {"name": str, "origin": str, "tiers": list, "links": list}
-_TIER = {
-    "name": str,
-    "machines": int,
-    "price_usd_per_hour": float,
-    "speed_factor": float,
-    "dedicated": bool,
-    "emulated": bool,
-    "call_s": float,
-    "call_s_per_byte": float,
-    "calibration": dict,
-}
-_CALIBRATION = {"date": str, "share": float, "tier_factor": float, "speeds": dict}
-_SPEED = {"factor": float, "low": float, "high": float, "repetitions": int}
-_LINK = {"between": list, "bandwidth_mbit_per_s": float, "delay_s": float, "emulated": bool}
 
-Built = TypeVar("Built")
+
+@dataclass(frozen=True, kw_only=True)
+class _LinkDocument:
+    between: Annotated[list[str], Field(min_length=2, max_length=2)]
+    bandwidth_mbit_per_s: float
+    delay_s: float = 0.0
+    emulated: bool = False
+
+
+def _link(document: _LinkDocument) -> Link:
+    a, b = document.between
+    return Link(
+        between=(a, b),
+        bandwidth_bytes_per_s=document.bandwidth_mbit_per_s * _BYTES_PER_MBIT,
+        delay_s=document.delay_s,
+        emulated=document.emulated,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    name: str
+    origin: str | None = None
+    tiers: list[Tier]
+    links: list[Annotated[_LinkDocument, AfterValidator(_link)]] = field(default_factory=list)
+
+
+_READER = TypeAdapter[list[_Document]](
+    list[_Document],  # of one: a list takes settings, and hands them to all that is in it
+    config=ConfigDict(extra="forbid", strict=True),
+)
+_KINDS = {1: _Document, 3: Tier, 4: Calibration, 6: ClassSpeed}
+"""By how deep a field of it lies; at 3 there are links, too."""
+
+_RULES = {
+    "missing": "must be given",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "dataclass_type": "must be a mapping",
+    "too_short": "must name two tiers",
+    "too_long": "must name two tiers",
+}
 
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
@@ -46,18 +77,15 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     Raises:
         InvalidInput: With every broken rule, fields named as paths such as `tiers[1].machines`.
     """
-    faults: list[Fault] = []
-    top = _fields("infrastructure", document, _TOP, ("name", "tiers"), faults)
-    tiers = [_tier(f"tiers[{i}]", item, faults) for i, item in enumerate(_items(top, "tiers"))]
-    links = [_link(f"links[{i}]", item, faults) for i, item in enumerate(_items(top, "links"))]
-    if faults:
-        raise InvalidInput(faults)
-    origin = top.get("origin")
+    try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
+        (top,) = _READER.validate_json(to_json([document], fallback=repr))
+    except ValidationError as error:
+        raise InvalidInput([f for found in error.errors() for f in _faults(found)]) from error
     return Infrastructure(
-        name=str(top["name"]),
-        tiers=tuple(tier for tier in tiers if tier),
-        links=tuple(link for link in links if link),
-        origin=None if origin is None else str(origin),
+        name=top.name,
+        tiers=tuple(top.tiers),
+        links=tuple(top.links),  # type: ignore[arg-type]  # `_link` made links of them
+        origin=top.origin,
     )
 
 
@@ -67,12 +95,7 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
         "name": infrastructure.name,
         "origin": infrastructure.origin,
         "tiers": [
-            {
-                field: getattr(tier, field)
-                for field in _TIER
-                if field != "calibration" or tier.calibration is not None
-            }
-            | _calibration_to_dict(tier.calibration)
+            {name: value for name, value in asdict(tier).items() if value is not None}
             for tier in infrastructure.tiers
         ],
         "links": [
@@ -87,96 +110,20 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     }
 
 
-def _items(top: Mapping[str, object], field: str) -> Sequence[object]:
-    items = top.get(field)
-    return items if isinstance(items, list) else []
+def _faults(error: ErrorDetails) -> list[Fault]:
+    _, *place = error["loc"]
+    broken = error.get("ctx", {}).get("error")
+    if isinstance(broken, InvalidInput):
+        return [Fault(f"{_path(place)}: {f.field}", f.rule, f.value) for f in broken.faults]
+    if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        kind = _LinkDocument if place[0] == "links" and len(place) > 1 else _KINDS[len(place)]
+        rule = f"must have only the fields {', '.join(each.name for each in fields(kind))}"
+        return [Fault.of(_path(place[:-1]), rule, place[-1])]
+    rule = _RULES.get(error["type"], error["msg"])
+    return [Fault.of(_path(place), rule, None if rule == "must be given" else error["input"])]
 
 
-def _tier(path: str, document: object, faults: list[Fault]) -> Tier | None:
-    fields = _fields(path, document, _TIER, ("name",), faults)
-    if "calibration" in fields:
-        where = f"{path}.calibration"
-        fields["calibration"] = _calibration(where, fields["calibration"], faults)
-    return _built(path, lambda: Tier(**fields), faults)  # type: ignore[arg-type]  # types checked by _fields
-
-
-def _calibration(path: str, document: object, faults: list[Fault]) -> Calibration | None:
-    fields = _fields(path, document, _CALIBRATION, tuple(_CALIBRATION), faults)
-    given = fields.get("speeds")
-    speeds = {}
-    for name, item in (given if isinstance(given, dict) else {}).items():
-        where = f"{path}.speeds.{name}"
-        parts = _fields(where, item, _SPEED, tuple(_SPEED), faults)
-        speeds[str(name)] = _built(where, lambda parts=parts: ClassSpeed(**parts), faults)  # type: ignore[misc]  # types checked by _fields
-    fields["speeds"] = speeds
-    return _built(path, lambda: Calibration(**fields), faults)  # type: ignore[arg-type]  # types checked by _fields
-
-
-def _calibration_to_dict(calibration: Calibration | None) -> dict[str, object]:
-    return {} if calibration is None else {"calibration": asdict(calibration)}
-
-
-def _link(path: str, document: object, faults: list[Fault]) -> Link | None:
-    fields = _fields(path, document, _LINK, ("between", "bandwidth_mbit_per_s"), faults)
-    ends = fields.pop("between", None)
-    if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(e, str) for e in ends)):
-        faults.append(Fault.of(f"{path}.between", "must name two tiers", ends))
-        return None
-    rate = fields.pop("bandwidth_mbit_per_s", None)
-    if not isinstance(rate, int | float):
-        return None
-    fields |= {"between": (ends[0], ends[1]), "bandwidth_bytes_per_s": rate * _BYTES_PER_MBIT}
-    return _built(path, lambda: Link(**fields), faults)  # type: ignore[arg-type]  # types checked by _fields
-
-
-def _built(path: str, build: Callable[[], Built], faults: list[Fault]) -> Built | None:
-    if any(fault.field.startswith(path) for fault in faults):
-        return None  # said already; building would only say it again
-    try:
-        return build()
-    except InvalidInput as error:
-        faults += [Fault(f"{path}: {f.field}", f.rule, f.value) for f in error.faults]
-        return None
-
-
-def _fields(
-    path: str,
-    document: object,
-    types: Mapping[str, type],
-    required: Sequence[str],
-    faults: list[Fault],
-) -> dict[str, object]:
-    if not isinstance(document, dict):
-        faults.append(Fault.of(path, "must be a mapping", document))
-        return {}
-    missing = [field for field in required if field not in document]
-    faults += [Fault.of(f"{path}.{field}", "must be given", None) for field in missing]
-    known = {}
-    for field, value in document.items():
-        if field not in types:
-            rule = f"must have only the fields {', '.join(types)}"
-            faults.append(Fault.of(path, rule, field))
-        elif not _is(value, types[field]):
-            rule = f"must be {_WORDS[types[field]]}"
-            faults.append(Fault.of(f"{path}.{field}", rule, value))
-        else:
-            known[field] = value
-    return known
-
-
-_WORDS = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
-}
-
-
-def _is(value: object, wanted: type) -> bool:
-    if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, wanted)
+def _path(place: list[int | str]) -> str:
+    if len(place) < 2:
+        return ".".join(["infrastructure", *map(str, place)])
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]

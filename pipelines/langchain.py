@@ -14,12 +14,12 @@ LangChain's bookkeeping costs about 0.1 ms a step and would be measured as laten
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from inspect import iscoroutinefunction, signature
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.runnables import (
     Runnable,
@@ -33,14 +33,21 @@ from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.runnables.passthrough import RunnableAssign
 from langchain_core.runnables.utils import ConfigurableFieldSpec
 
-from pipelines import checks
-from pipelines.configuration import Configuration
-from pipelines.dataset import Dataset
-from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, KnobValue, Operator, OperatorFunction, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline, Score
-from pipelines.profile import FloatArray
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import (
+    Knob,
+    KnobValue,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, Score
+from circinus.pipelines.profile import FloatArray
 
 Step: TypeAlias = Runnable[Any, Any]  # LangChain's steps hand on whatever they like
 
@@ -49,40 +56,25 @@ _RESOLVED_STEPS = 256  # settings of one step kept ready to run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a chain does not say of itself.
+    """What a chain does not say of itself."""
 
-    Attributes:
-        name: Name of the pipeline.
-        score: The metric.
-        metric: What the score means, in words.
-        features: Map of an input to cheap features; None when there is none.
-        examples: `examples(count, seed)` gives data; None when the pipeline brings none.
-        choices: Values to try for configurable fields without options, by id.
-        version: Change it when a step's code changes: cached outputs are keyed by it.
-    """
-
-    name: str
-    score: Score
-    metric: str = "score"
+    name: str  # name of the pipeline
+    score: Score  # the metric
+    metric: str = "score"  # what the score means, in words
+    # map of an input to cheap features; None when there is none
     features: Callable[[Payload], FloatArray] | None = None
+    # `examples(count, seed)` gives data; None when the pipeline brings none
     examples: Callable[[int, int], Dataset] | None = None
+    # values to try for configurable fields without options, by id
     choices: Mapping[str, Sequence[KnobValue]] = field(default_factory=dict)
-    version: str = "1"
+    version: str = "1"  # change it when a step's code changes: cached outputs are keyed by it
 
 
 def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
-    """Give the pipeline that a chain is.
-
-    Args:
-        chain: Any Runnable.
-        reading: Name, metric, data and what else the chain does not hold.
-
-    Raises:
-        InvalidInput: If an id configures two steps, or `choices` names an unknown id.
-    """
+    """Give the pipeline that a Runnable is; InvalidInput for unknown ids and ids of two steps."""
     reader = _Reader(reading)
-    end = reader.walk(chain, _Input(), "")
-    if not isinstance(end, _Output) or not reader.is_sink(end.operator):
+    end = reader.walk(chain, _INPUT, "")
+    if not reader.is_whole(end):
         reader.add("output", RunnablePassthrough(), end)
     reader.check_choices()
     return Pipeline(
@@ -96,12 +88,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
 
 
 def configured(chain: Step, configuration: Configuration) -> Step:
-    """Give the user's own chain with a planned configuration chosen.
-
-    Args:
-        chain: The chain that the pipeline was read off.
-        configuration: Of that pipeline.
-    """
+    """Give the chain that a pipeline was read off, with a planned configuration of it chosen."""
     chosen = {knob: value for _, knob, value in configuration.values}
     return chain.with_config(configurable=chosen)
 
@@ -122,52 +109,33 @@ def _step_of(operator: Operator, configuration: Configuration) -> Step:
     return RunnableLambda(lambda item: operator.run(item, settings), name=operator.name)
 
 
-# Where a step's input comes from --------------------------------------------------------
+class _Source(NamedTuple):
+    """Where a step's input comes from."""
+
+    after: tuple[str, ...]  # the operators whose outputs it is made of
+    # gives it from these outputs and the pipeline's input
+    made: Callable[[Mapping[str, Payload], Payload], Payload]
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """The pipeline's input."""
+_INPUT = _Source((), lambda outputs, given: given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """The output of an operator."""
-
-    operator: str
+def _output(operator: str) -> _Source:
+    return _Source((operator,), lambda outputs, given: outputs[operator])
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """A dict with a source for each key, laid over a base when there is one."""
+def _keys(items: Mapping[str, _Source], base: _Source | None = None) -> _Source:
+    """Give a dict with a source for each key, laid over a base when there is one."""
 
-    items: Mapping[str, _Source]
-    base: _Source | None = None
+    def made(outputs: Mapping[str, Payload], given: Payload) -> Payload:
+        parts = {key: part.made(outputs, given) for key, part in items.items()}
+        under: Payload = {} if base is None else base.made(outputs, given)
+        if not isinstance(under, dict):
+            raise InvalidInput.of("assign", "must be given a dict", type(under).__name__)
+        return {**under, **parts}
 
-
-_Source: TypeAlias = _Input | _Output | _Keys
-
-
-def _operators_of(source: _Source) -> Iterable[str]:
-    if isinstance(source, _Output):
-        yield source.operator
-    elif isinstance(source, _Keys):
-        for part in ([source.base] if source.base else []) + list(source.items.values()):
-            yield from _operators_of(part)
-
-
-def _assemble(source: _Source, outputs: Mapping[str, Payload], pipeline_input: Payload) -> Payload:
-    if isinstance(source, _Input):
-        return pipeline_input
-    if isinstance(source, _Output):
-        return outputs[source.operator]
-    made = {key: _assemble(part, outputs, pipeline_input) for key, part in source.items.items()}
-    if source.base is None:
-        return made
-    base = _assemble(source.base, outputs, pipeline_input)
-    if not isinstance(base, dict):
-        raise InvalidInput.of("assign", "must be given a dict", type(base).__name__)
-    return {**base, **made}
+    sources = [*([base] if base else []), *items.values()]
+    return _Source(tuple(dict.fromkeys(name for s in sources for name in s.after)), made)
 
 
 class _Reader:
@@ -176,6 +144,7 @@ class _Reader:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self.operators: list[Operator] = []
+        self._outputs: dict[str, _Source] = {}
         self._ids: dict[str, str] = {}  # configurable id -> operator
 
     def walk(self, step: Step, source: _Source, label: str) -> _Source:
@@ -185,26 +154,27 @@ class _Reader:
                 source = self.walk(inner, source, label if len(step.steps) == 1 else "")
             return source
         if isinstance(step, RunnableParallel):
-            return _Keys({key: self.walk(s, source, key) for key, s in step.steps__.items()})
+            return _keys({key: self.walk(s, source, key) for key, s in step.steps__.items()})
         if isinstance(step, RunnableAssign):
             source = self._held(source)
             added = {key: self.walk(s, source, key) for key, s in step.mapper.steps__.items()}
-            return _Keys(added, base=source)
+            return _keys(added, base=source)
         return self.add(label or step.get_name(), step, source)
 
-    def add(self, label: str, step: Step, source: _Source) -> _Output:
+    def add(self, label: str, step: Step, source: _Source) -> _Source:
         """Give where the output of a new operator for one step is found."""
-        after = tuple(dict.fromkeys(_operators_of(source)))
         name = self._free_name(label)
-        spec = OperatorSpec(name=name, after=after, knobs=self._knobs(name, step))
-        run = _operator_function(step, source, after)
+        spec = OperatorSpec(name=name, after=source.after, knobs=self._knobs(name, step))
+        run = _operator_function(step, source)
         self.operators.append(Operator(spec=spec, run=run, version=self._reading.version))
-        return _Output(name)
+        self._outputs[name] = _output(name)
+        return self._outputs[name]
 
-    def is_sink(self, operator: str) -> bool:
-        """Say whether it is the only operator that nothing comes after."""
+    def is_whole(self, source: _Source) -> bool:
+        """Say whether it is the output of the only operator that nothing comes after."""
         inner = {parent for op in self.operators for parent in op.spec.after}
-        return [op.name for op in self.operators if op.name not in inner] == [operator]
+        sinks = [op.name for op in self.operators if op.name not in inner]
+        return len(sinks) == 1 and source is self._outputs[sinks[0]]
 
     def check_choices(self) -> None:
         """Raise InvalidInput when `choices` names an id that no step has."""
@@ -214,9 +184,7 @@ class _Reader:
 
     def _held(self, source: _Source) -> _Source:
         """Give a source that later steps can reach, an operator's output instead of the input."""
-        if isinstance(source, _Input):
-            return self.add("input", RunnablePassthrough(), source)
-        return source
+        return self.add("input", RunnablePassthrough(), source) if source is _INPUT else source
 
     def _free_name(self, label: str) -> str:
         taken = {operator.name for operator in self.operators}
@@ -245,15 +213,15 @@ def _values(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
     return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
 
 
-def _operator_function(step: Step, source: _Source, after: tuple[str, ...]) -> OperatorFunction:
+def _operator_function(step: Step, source: _Source) -> OperatorFunction:
     resolve = lru_cache(maxsize=_RESOLVED_STEPS)(lambda items: _resolved(step, dict(items)))
 
     def run(inputs: Payload, knobs: Settings) -> Payload:
-        if len(after) == 1:
-            outputs: Mapping[str, Payload] = {after[0]: inputs}
+        if len(source.after) == 1:
+            outputs: Mapping[str, Payload] = {source.after[0]: inputs}
         else:
             outputs = inputs if isinstance(inputs, dict) else {}
-        return resolve(tuple(knobs.items()))(_assemble(source, outputs, inputs))
+        return resolve(tuple(knobs.items()))(source.made(outputs, inputs))
 
     return run
 

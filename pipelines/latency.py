@@ -28,29 +28,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import checks
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.operators import OperatorSpec, Scaling
-from pipelines.plan import Deployment
-from pipelines.profile import FloatArray, Profile
+from circinus.pipelines import checks
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.plan import Deployment
+from circinus.pipelines.profile import FloatArray, Profile
 
 TierArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Work:
-    """What one configuration does to each input, wherever it runs.
+    """What one configuration does to each input, wherever it runs."""
 
-    Attributes:
-        operator_s: t, shape (O, n).
-        output_bytes: b of operators, shape (O, n).
-        input_bytes: b of the inputs, shape (n,).
-    """
-
-    operator_s: FloatArray
-    output_bytes: FloatArray
-    input_bytes: FloatArray
+    operator_s: FloatArray  # t, shape (O, n)
+    output_bytes: FloatArray  # b of operators, shape (O, n)
+    input_bytes: FloatArray  # b of the inputs, shape (n,)
 
     @classmethod
     def of(cls, profile: Profile) -> Work:
@@ -72,14 +66,10 @@ def compose(
 ) -> FloatArray:  # (P, n)
     """Give the seconds of every input under every plan.
 
-    Args:
-        graph: The pipeline.
-        infrastructure: Its tiers and routes.
-        work: Of one configuration.
-        placement: Position of each operator's tier.
-        shares: Share of a machine of each operator, in (0, 1].
+    Placements are positions of operators' tiers, shares in (0, 1].
     """
-    delay, s_per_byte = _route_arrays(infrastructure)
+    routes = np.array([[(r.delay_s, r.s_per_byte) for r in row] for row in infrastructure.routes])
+    delay, s_per_byte = routes[..., 0], routes[..., 1]
     origin = infrastructure.position(infrastructure.origin or "")
     busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
     finish = np.zeros_like(busy)
@@ -171,20 +161,10 @@ def request_seconds(
 def deployment_arrays(
     graph: PipelineGraph, infrastructure: Infrastructure, deployment: Deployment
 ) -> tuple[TierArray, FloatArray]:  # (1, O), (1, O)
-    """Give a deployment as arrays for `compose`.
-
-    Raises:
-        InvalidInput: If an operator is not placed, or on an unknown tier.
-    """
+    """Give it as arrays for `compose`; InvalidInput if an operator is not on a known tier."""
     for operator in graph.operators:
         placed = operator.name in deployment.placement
         checks.require(placed, "placement", "must place every operator, missing is", operator.name)
     tiers = [infrastructure.position(deployment.placement[op.name]) for op in graph.operators]
     shares = [deployment.allocation[op.name] for op in graph.operators]
     return np.array([tiers], dtype=np.int64), np.array([shares], dtype=np.float64)
-
-
-def _route_arrays(infrastructure: Infrastructure) -> tuple[FloatArray, FloatArray]:
-    delay = np.array([[route.delay_s for route in row] for row in infrastructure.routes])
-    s_per_byte = np.array([[route.s_per_byte for route in row] for row in infrastructure.routes])
-    return delay, s_per_byte

@@ -12,20 +12,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from circinus.pipelines.errors import InvalidInput
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Something that operators use and the base install does not bring.
+    """Something that operators use and the base install does not bring."""
 
-    Attributes:
-        name: What it is called, such as `tesserocr` or `gocr`.
-        install: How to get it, a command or a sentence; empty when there is no way to.
-        is_there: Says whether this machine has it; imports and starts nothing.
-    """
-
-    name: str
-    install: str
-    is_there: Callable[[], bool]
+    name: str  # what it is called, such as `tesserocr` or `gocr`
+    install: str  # how to get it, a command or a sentence; empty when there is no way to
+    is_there: Callable[[], bool]  # says whether this machine has it; imports and starts nothing
 
     def __str__(self) -> str:
         """Give name and remedy, for people."""
@@ -43,22 +39,23 @@ def package(module: str, *, extra: str) -> Need:
 
 def program(name: str, *, debian: str) -> Need:
     """Give the need of a program on the search path, with the Debian package that has it."""
-    return Need(
-        name=name,
-        install=f"apt-get install {debian}",
-        is_there=lambda: shutil.which(name) is not None,
-    )
+    install = f"apt-get install {debian}"
+    return Need(name=name, install=install, is_there=lambda: shutil.which(name) is not None)
 
 
 def file(name: str, places: Sequence[Path], *, debian: str) -> Need:
     """Give the need of a file in one of some places, with the Debian package that has it."""
-    return Need(
-        name=name,
-        install=f"apt-get install {debian}",
-        is_there=lambda: any(place.exists() for place in places),
-    )
+    install = f"apt-get install {debian}"
+    return Need(name=name, install=install, is_there=lambda: any(p.exists() for p in places))
 
 
 def missing(needs: Sequence[Need]) -> tuple[Need, ...]:
     """Give the needs that this machine does not meet."""
     return tuple(need for need in needs if not need.is_there())
+
+
+def require(field: str, value: object, needs: Sequence[Need]) -> None:
+    """Raise InvalidInput unless needs are met: with what is missing, and how to install it."""
+    if lacking := missing(needs):
+        rule = f"must be available here (missing: {', '.join(map(str, lacking))})"
+        raise InvalidInput.of(field, rule, value)

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from hashlib import blake2b
 from math import prod
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput
 
 Payload: TypeAlias = Union[
     bool,
@@ -35,6 +34,8 @@ Payload: TypeAlias = Union[
     "dict[str, Payload]",
     None,
 ]
+
+_Part = bytes | npt.NDArray[np.generic]
 
 _HEADER = struct.Struct(">I")
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
@@ -55,38 +56,26 @@ def payload_bytes(payload: Payload) -> int:
     if isinstance(payload, np.ndarray):  # asked after every run of an operator: no text for it
         _check_kind(payload)
         return payload.nbytes
-    parts: list[bytes | npt.NDArray[np.generic]] = []
-    text = _to_text(_to_json(payload, parts, 0))
-    binary = sum(part.nbytes if isinstance(part, np.ndarray) else len(part) for part in parts)
-    return binary + len(text)
+    header, parts = _split(payload)
+    return len(header) + sum(memoryview(part).nbytes for part in map(_buffer, parts))
 
 
 def encode(payload: Payload) -> bytes:
-    """Give the bytes of a payload.
-
-    Raises:
-        InvalidInput: If the value is no payload.
-    """
-    parts: list[bytes | npt.NDArray[np.generic]] = []
-    header = _to_text(_to_json(payload, parts, 0))
+    """Give the bytes of a payload; InvalidInput if the value is none."""
+    header, parts = _split(payload)
     return b"".join([_HEADER.pack(len(header)), header, *map(_buffer, parts)])
 
 
 def decode(data: bytes) -> Payload:
-    """Give the payload of what `encode` made; arrays own their memory and can be written.
-
-    Raises:
-        InvalidInput: If the bytes are torn, too long, or never were a payload.
-    """
+    """Give the payload, arrays writable; InvalidInput if bytes are torn, too long or none."""
     try:
         (length,) = _HEADER.unpack_from(data)
-        tree = json.loads(data[_HEADER.size : _HEADER.size + length])
         reader = _Reader(data, _HEADER.size + length)
-        payload = _from_json(tree, reader)
+        header = data[_HEADER.size : reader.position]
+        payload: Payload = json.loads(header, object_hook=reader.restored)
     except (struct.error, ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput.of(
-            "payload", f"must be an encoded payload ({error})", data[:32]
-        ) from error
+        rule = f"must be an encoded payload ({error})"
+        raise InvalidInput.of("payload", rule, data[:32]) from error
     if reader.position != len(data):
         raise InvalidInput.of("payload", "must end with its last part", f"{len(data)} bytes")
     return payload
@@ -97,23 +86,25 @@ def content_hash(payload: Payload) -> str:
     return blake2b(encode(payload), digest_size=16).hexdigest()
 
 
-def _buffer(part: bytes | npt.NDArray[np.generic]) -> bytes | memoryview:
+def _split(payload: Payload) -> tuple[bytes, list[_Part]]:
+    """Give the header and the binary parts."""
+    parts: list[_Part] = []
+    tree = _to_json(payload, parts, 0)
+    # NaN and infinities are numbers here, as in Python's JSON; keys keep their order.
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode(), parts
+
+
+def _buffer(part: _Part) -> bytes | memoryview:
     """Give what `join` copies from: a clip of megabytes is copied once."""
     if isinstance(part, bytes):
         return part
     return part.reshape(-1).view(np.uint8).data if part.nbytes else b""
 
 
-def _to_text(tree: object) -> bytes:
-    # NaN and infinities are numbers here, as in Python's JSON; keys keep their order.
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _to_json(payload: object, parts: list[bytes | npt.NDArray[np.generic]], depth: int) -> object:
+def _to_json(payload: object, parts: list[_Part], depth: int) -> object:
     if depth > _DEEPEST:
-        raise InvalidInput.of(
-            "payload", f"must nest at most {_DEEPEST} deep", type(payload).__name__
-        )
+        rule = f"must nest at most {_DEEPEST} deep"
+        raise InvalidInput.of("payload", rule, type(payload).__name__)
     if payload is None or isinstance(payload, bool | int | float | str):
         return payload
     if isinstance(payload, np.generic):  # a number out of an array
@@ -122,7 +113,9 @@ def _to_json(payload: object, parts: list[bytes | npt.NDArray[np.generic]], dept
         parts.append(payload)
         return {"$bytes": len(payload)}
     if isinstance(payload, np.ndarray):
-        return _array_to_json(payload, parts)
+        _check_kind(payload)
+        parts.append(np.ascontiguousarray(payload))
+        return {"$array": [payload.dtype.str, list(payload.shape)]}
     if isinstance(payload, list):
         return [_to_json(item, parts, depth + 1) for item in payload]
     if isinstance(payload, dict):
@@ -131,31 +124,19 @@ def _to_json(payload: object, parts: list[bytes | npt.NDArray[np.generic]], dept
     raise InvalidInput.of("payload", rule, type(payload).__name__)
 
 
-def _array_to_json(
-    array: npt.NDArray[np.generic], parts: list[bytes | npt.NDArray[np.generic]]
-) -> object:
-    _check_kind(array)
-    parts.append(np.ascontiguousarray(array))
-    return {"$array": [array.dtype.str, list(array.shape)]}
+def _dict_to_json(payload: dict[object, object], parts: list[_Part], depth: int) -> object:
+    for key in payload:
+        if not isinstance(key, str):
+            raise InvalidInput.of("payload", "must have text as keys", key)
+    items = {str(key): _to_json(value, parts, depth + 1) for key, value in payload.items()}
+    marked = any(key.startswith("$") for key in items)
+    return {"$dict": [[key, value] for key, value in items.items()]} if marked else items
 
 
 def _check_kind(array: npt.NDArray[np.generic]) -> None:
     if array.dtype.kind not in _PLAIN_KINDS:
-        raise InvalidInput.of(
-            "payload", "must have arrays of numbers, truth values or text", str(array.dtype)
-        )
-
-
-def _dict_to_json(
-    payload: dict[object, object], parts: list[bytes | npt.NDArray[np.generic]], depth: int
-) -> object:
-    for key in payload:
-        if not isinstance(key, str):
-            raise InvalidInput.of("payload", "must have text as keys", key)
-    items = [(key, _to_json(value, parts, depth + 1)) for key, value in payload.items()]
-    if any(str(key).startswith("$") for key, _ in items):
-        return {"$dict": [[key, value] for key, value in items]}
-    return {str(key): value for key, value in items}
+        rule = "must have arrays of numbers, truth values or text"
+        raise InvalidInput.of("payload", rule, str(array.dtype))
 
 
 class _Reader:
@@ -165,39 +146,28 @@ class _Reader:
         self.data = data
         self.position = position
 
-    def take(self, size: int) -> memoryview:
+    def restored(self, fields: dict[str, Any]) -> Payload:
+        """Give what a JSON object stands for; its own values are restored already."""
+        if "$bytes" in fields:
+            return bytes(self._take(fields["$bytes"]))
+        if "$array" in fields:
+            return self._array(*fields["$array"])
+        if "$dict" in fields:
+            return {str(key): value for key, value in fields["$dict"]}
+        return fields
+
+    def _array(self, kind: str, shape: list[int]) -> Payload:
+        dtype = np.dtype(str(kind))
+        if dtype.kind not in _PLAIN_KINDS or not isinstance(shape, list):
+            raise ValueError(f"arrays of {kind} are refused")
+        # Owned, so that it can be written.
+        data = bytearray(self._take(prod(shape) * dtype.itemsize))
+        return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+    def _take(self, size: int) -> memoryview:
         end = self.position + size
         if size < 0 or end > len(self.data):
             raise ValueError(f"a part of {size} bytes is torn")
         part = memoryview(self.data)[self.position : end]
         self.position = end
         return part
-
-
-def _from_json(tree: object, reader: _Reader) -> Payload:
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return tree
-    if isinstance(tree, list):
-        return [_from_json(item, reader) for item in tree]
-    if not isinstance(tree, dict):
-        raise TypeError(f"unexpected {type(tree).__name__}")
-    for mark, read in _MARKS.items():
-        if mark in tree:
-            return read(tree[mark], reader)
-    return {key: _from_json(value, reader) for key, value in tree.items()}
-
-
-def _read_array(shape_and_type: list[object], reader: _Reader) -> Payload:
-    text, shape = shape_and_type
-    dtype = np.dtype(str(text))
-    if dtype.kind not in _PLAIN_KINDS or not isinstance(shape, list):
-        raise ValueError(f"arrays of {text} are refused")
-    data = bytearray(reader.take(prod(shape) * dtype.itemsize))  # owned, so that it can be written
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
-
-
-_MARKS: dict[str, Callable[..., Payload]] = {
-    "$bytes": lambda size, reader: bytes(reader.take(size)),
-    "$array": _read_array,
-    "$dict": lambda items, reader: {str(k): _from_json(v, reader) for k, v in items},
-}

@@ -8,15 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
-from pipelines import checks
-from pipelines.configuration import Configuration
-from pipelines.dataset import Dataset
-from pipelines.errors import CircinusError, InvalidInput, OperatorFailed
-from pipelines.graph import PipelineGraph
-from pipelines.needs import Need, missing
-from pipelines.operators import Operator
-from pipelines.payload import Payload
-from pipelines.profile import FloatArray
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import CircinusError, OperatorFailed
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.needs import Need, missing, require
+from circinus.pipelines.operators import Operator
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.profile import FloatArray
 
 Score = Callable[[Payload, Payload], float]
 """`score(output, expected)` in [0, 1]; higher is better."""
@@ -24,45 +24,31 @@ Score = Callable[[Payload, Payload], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A DAG of operators with a metric that scores its output on an input.
+    """A DAG of operators with a metric that scores its output on an input."""
 
-    Attributes:
-        name: Of the pipeline.
-        operators: In any order; `graph` has them in topological order.
-        score: The metric.
-        metric: What the score means, in words.
-        unit: Unit of the score.
-        features: Map of an input to a short vector of cheap features, for stratified sampling;
-            None when there is none.
-        examples: `examples(count, seed)` makes or loads a data set; None when the pipeline
-            brings no data of its own.
-        prepare: Makes once what the operators need (trained models, say); None: nothing.
-        needs: What they use beyond the base install; see `available`.
-    """
-
-    name: str
-    operators: tuple[Operator, ...]
-    score: Score
-    metric: str = "score"
-    unit: str = "1"
+    name: str  # of the pipeline
+    operators: tuple[Operator, ...]  # in any order; `graph` has them in topological order
+    score: Score  # the metric
+    metric: str = "score"  # what the score means, in words
+    unit: str = "1"  # unit of the score
+    # map of an input to a short vector of cheap features, for stratified sampling; None when
+    # there is none
     features: Callable[[Payload], FloatArray] | None = None
+    # `examples(count, seed)` makes or loads a data set; None when the pipeline brings no data of
+    # its own
     examples: Callable[[int, int], Dataset] | None = None
+    # makes once what the operators need (trained models, say); None: nothing
     prepare: Callable[[], None] | None = None
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:
-        checks.require(
-            callable(self.score), f"pipeline {self.name}.score", "must be callable", self.score
-        )
+        where = f"pipeline {self.name}.score"
+        checks.require(callable(self.score), where, "must be callable", self.score)
         _ = self.graph
 
     @cached_property
     def graph(self) -> PipelineGraph:
-        """The pipeline without its code.
-
-        Raises:
-            InvalidInput: If the operators do not form a DAG.
-        """
+        """The pipeline without its code; InvalidInput if the operators do not form a DAG."""
         specs = tuple(operator.spec for operator in self.operators)
         return PipelineGraph(name=self.name, metric=self.metric, unit=self.unit, operators=specs)
 
@@ -77,21 +63,11 @@ class Pipeline:
         return missing(self.needs)
 
     def require_available(self) -> None:
-        """Return when the pipeline can run here.
-
-        Raises:
-            InvalidInput: Naming what is missing and how to install it.
-        """
-        if lacking := self.available():
-            rule = f"must be available here (missing: {', '.join(map(str, lacking))})"
-            raise InvalidInput.of("pipeline", rule, self.name)
+        """Raise InvalidInput if it cannot run here: with what is missing, how to install it."""
+        require("pipeline", self.name, self.needs)
 
     def run(self, input: Payload, configuration: Configuration) -> Payload:
-        """Give the output of the pipeline for one input.
-
-        Raises:
-            OperatorFailed: Naming the operator that raised.
-        """
+        """Give the output for one input; OperatorFailed names the operator that raised."""
         outputs: dict[str, Payload] = {}
         for name in self.by_name:
             inputs = inputs_of(self.graph, name, input, outputs)
@@ -99,11 +75,7 @@ class Pipeline:
         return output_of(self.graph, outputs)
 
     def score_of(self, output: Payload, expected: Payload) -> float:
-        """Give the score of an output.
-
-        Raises:
-            OperatorFailed: If the metric raises or its score is not in [0, 1].
-        """
+        """Give the score of an output; OperatorFailed if the metric raises or is not in [0, 1]."""
         try:
             score = float(self.score(output, expected))
         except Exception as error:  # the metric is the user's code: a border
@@ -114,11 +86,7 @@ class Pipeline:
 
 
 def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:
-    """Give the output of one operator.
-
-    Raises:
-        OperatorFailed: If it raises.
-    """
+    """Give the output of one operator; OperatorFailed if it raises."""
     try:
         return operator.run(inputs, configuration.of(operator.name))
     except CircinusError as error:
@@ -128,10 +96,7 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
 
 
 def inputs_of(
-    graph: PipelineGraph,
-    operator: str,
-    input: Payload,
-    outputs: Mapping[str, Payload],
+    graph: PipelineGraph, operator: str, input: Payload, outputs: Mapping[str, Payload]
 ) -> Payload:
     """Give what an operator's function gets, see `OperatorFunction`."""
     parents = graph.operator(operator).after

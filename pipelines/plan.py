@@ -8,11 +8,11 @@ from hashlib import blake2b
 from math import inf
 from typing import NamedTuple
 
-from pipelines import checks
-from pipelines.configuration import Configuration
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.slo import Estimate, Slo, SloState
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.slo import Estimate, Slo, SloState
 
 _ROUNDING = 1e-9
 """Copies are counted in whole ones: a rate that they meet exactly is met up to rounding."""
@@ -31,30 +31,21 @@ class Deployment:
 
     The operators that a plan has on one tier sit together in one slice of one machine and
     share it over time, so they have the same share of it and the same number of replicas.
-
-    Attributes:
-        placement: Operator -> tier, in topological order.
-        allocation: Operator -> share of one machine of its tier, in (0, 1].
-        replicas: Operator -> number of copies, `>= 1`.
     """
 
-    placement: Mapping[str, str]
-    allocation: Mapping[str, float]
-    replicas: Mapping[str, int]
+    placement: Mapping[str, str]  # operator -> tier, in topological order
+    allocation: Mapping[str, float]  # operator -> share of one machine of its tier, in (0, 1]
+    replicas: Mapping[str, int]  # operator -> number of copies, `>= 1`
 
     def __post_init__(self) -> None:
         for operator, tier in self.placement.items():
             checks.share(f"allocation of {operator}", self.allocation[operator])
-            count = self.replicas[operator]
-            checks.require(count >= 1, f"replicas of {operator}", "must be >= 1", count)
+            checks.at_least(f"replicas of {operator}", self.replicas[operator], 1)
             first = self.operators_on(tier)[0]
-            alike = (self.allocation[first], self.replicas[first])
-            checks.require(
-                (self.allocation[operator], count) == alike,
-                f"allocation and replicas of {operator}",
-                f"must equal those of {first}, its neighbour on {tier}",
-                (self.allocation[operator], count),
-            )
+            own = (self.allocation[operator], self.replicas[operator])
+            alike = own == (self.allocation[first], self.replicas[first])
+            rule = f"must equal those of {first}, its neighbour on {tier}"
+            checks.require(alike, f"allocation and replicas of {operator}", rule, own)
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -87,39 +78,26 @@ def cost_usd_per_hour(demand: tuple[DemandItem, ...], infrastructure: Infrastruc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A configuration with its deployment and what is expected of it.
+    """A configuration with its deployment and what is expected of it."""
 
-    Attributes:
-        pipeline: Name of the pipeline.
-        configuration: One value for every knob.
-        deployment: Placement, allocation, replicas.
-        demand: What the deployment asks of machines.
-        accuracy: Estimated mean score.
-        latency_s: Estimated latency, in the statistic that the query's SLO bounds.
-        cost_usd_per_hour: Price of the demand.
-        tier_service_s: Tier -> mean seconds that one request keeps the slice there busy.
-    """
-
-    pipeline: str
-    configuration: Configuration
-    deployment: Deployment
-    demand: tuple[DemandItem, ...]
-    accuracy: Estimate
-    latency_s: Estimate
-    cost_usd_per_hour: float
+    pipeline: str  # name of the pipeline
+    configuration: Configuration  # one value for every knob
+    deployment: Deployment  # placement, allocation, replicas
+    demand: tuple[DemandItem, ...]  # what the deployment asks of machines
+    accuracy: Estimate  # estimated mean score
+    latency_s: Estimate  # estimated latency, in the statistic that the query's SLO bounds
+    cost_usd_per_hour: float  # price of the demand
+    # tier -> mean seconds that one request keeps the slice there busy
     tier_service_s: Mapping[str, float]
 
     @property
     def id(self) -> str:
         """A name for what would be deployed: equal plans have equal ids, in every process."""
-        parts = (
-            self.pipeline,
-            self.configuration.values,
-            [
-                (o, t, self.deployment.allocation[o], self.deployment.replicas[o])
-                for o, t in self.deployment.placement.items()
-            ],
-        )
+        where = self.deployment
+        placed = [
+            (o, t, where.allocation[o], where.replicas[o]) for o, t in where.placement.items()
+        ]
+        parts = (self.pipeline, self.configuration.values, placed)
         return "p-" + blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
     @property

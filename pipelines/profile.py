@@ -1,31 +1,34 @@
-"""What was measured of a configuration."""
+"""What was measured of a configuration, and the seam between searching and measuring.
+
+A strategy asks an `Evaluator` for profiles and never knows whether real operators
+ran, a stored trace was replayed, or a function with a known optimum answered.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import checks
-from pipelines.configuration import Configuration
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A measurement that gave nothing.
+    """A measurement that gave nothing."""
 
-    Attributes:
-        input: Index of the input in the query's data.
-        operator: Which operator failed; `score` when the metric did.
-        cause: What happened, in words.
-    """
-
-    input: int
-    operator: str
-    cause: str
+    input: int  # index of the input in the query's data
+    operator: str  # which operator failed; `score` when the metric did
+    cause: str  # what happened, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,32 +36,19 @@ class Profile:
     """Scores, seconds and bytes of one configuration on the first inputs of the query's order.
 
     Arrays have a column per input; a failed measurement is NaN in all of them.
-
-    Attributes:
-        configuration: What was measured.
-        inputs: Indices of the inputs, in the order measured, shape (n,).
-        score: In [0, 1], shape (n,).
-        operator_s: Seconds on the reference machine, alone, shape (operators, n).
-        output_bytes: What each operator hands on, shape (operators, n).
-        input_bytes: Size of each input, shape (n,).
-        failures: One per failed input.
-        spent_s: Operator seconds really paid for this profile.
-        saved_s: Operator seconds that caches saved.
-        runs: Operator runs really made for this profile, warm-ups not counted.
-        saved_runs: Operator runs that caches saved.
     """
 
-    configuration: Configuration
-    inputs: npt.NDArray[np.int64]
-    score: FloatArray
-    operator_s: FloatArray
-    output_bytes: FloatArray
-    input_bytes: FloatArray
-    failures: tuple[Failure, ...] = ()
-    spent_s: float = 0.0
-    saved_s: float = 0.0
-    runs: int = 0
-    saved_runs: int = 0
+    configuration: Configuration  # what was measured
+    inputs: IntArray  # indices of the inputs, in the order measured, shape (n,)
+    score: FloatArray  # in [0, 1], shape (n,)
+    operator_s: FloatArray  # seconds on the reference machine, alone, shape (operators, n)
+    output_bytes: FloatArray  # what each operator hands on, shape (operators, n)
+    input_bytes: FloatArray  # size of each input, shape (n,)
+    failures: tuple[Failure, ...] = ()  # one per failed input
+    spent_s: float = 0.0  # operator seconds really paid for this profile
+    saved_s: float = 0.0  # operator seconds that caches saved
+    runs: int = 0  # operator runs really made for this profile, warm-ups not counted
+    saved_runs: int = 0  # operator runs that caches saved
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -69,11 +59,76 @@ class Profile:
             ("output_bytes", (operators, n), self.output_bytes),
             ("input_bytes", (n,), self.input_bytes),
         ):
-            checks.require(
-                array.shape == shape, f"profile.{name}", f"must have shape {shape}", array.shape
-            )
+            rule = f"must have shape {shape}"
+            checks.require(array.shape == shape, f"profile.{name}", rule, array.shape)
 
     @property
     def succeeded(self) -> npt.NDArray[np.bool_]:
         """Which inputs gave a score, shape (n,)."""
         return ~np.isnan(self.score)
+
+
+class Evaluator(Protocol):
+    """Measures configurations of one pipeline on one set of inputs, in one fixed order.
+
+    The order is the same for every configuration, so profiles are paired. No
+    (configuration, input) is measured twice: asking again gives what is known.
+    Not safe to share between threads.
+    """
+
+    @property
+    def graph(self) -> PipelineGraph:
+        """The pipeline."""
+
+    @property
+    def population(self) -> int:
+        """Number of inputs there are, `>= 1`."""
+
+    @property
+    def spent_s(self) -> float:
+        """Operator seconds paid so far, over all configurations."""
+
+    @property
+    def width(self) -> int:
+        """How many measurements are made at once, `>= 1`."""
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        """Give the profile over at least the first `inputs` inputs of the order.
+
+        Measures what is missing. A failed measurement is NaN in the profile and named in its
+        `failures`; it never raises.
+
+        Raises:
+            InvalidInput: If `inputs` is not in [1, population].
+        """
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        """Give what `measure` gives for each configuration and its number of inputs.
+
+        Measurements are made `width` at a time. What they give and cost together does not depend
+        on that, nor on which ends first.
+
+        Raises:
+            InvalidInput: As `measure` does, before anything is measured; or if a configuration
+                comes twice.
+        """
+
+
+class Verdict(StrEnum):
+    """What a stopping rule says of `mean score >= bound`."""
+
+    ABOVE = "above"
+    BELOW = "below"
+    UNDECIDED = "undecided"
+
+
+class StoppingRule(Protocol):
+    """Says when enough inputs were measured. A value: it keeps no state."""
+
+    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
+        """Give whether the mean over the population is decided to be above or below.
+
+        Scores, shape (n,), are in the order drawn, NaN where the measurement failed; the mean is
+        that of the inputs that give a score, and known at n = population. One that equals the
+        bound, the accuracy SLO, counts as above.
+        """

@@ -1,43 +1,87 @@
-"""What a user submits."""
+"""What a user submits, and how that is planned.
+
+The names of the parts of a planning method are what query files, settings, studies and pages call
+them. What they stand for is made in `deploy.planning`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipelines import checks
-from pipelines.device import DeviceProfile
-from pipelines.method import PlanningMethod
-from pipelines.restrictions import Restrictions
-from pipelines.slo import Slo
+from circinus.pipelines import checks
+from circinus.pipelines.infrastructure import DeviceProfile
+from circinus.pipelines.restrictions import Restrictions
+from circinus.pipelines.slo import Slo
+
+STRATEGIES = ("multi_fidelity", "cmbo", "random", "exhaustive")
+STOPPING = ("betting", "t_test")
+SAMPLING = ("random", "stratified")
+
+DECIDES_ITSELF = "multi_fidelity"
+"""The strategy that knows by itself what is accurate enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningMethod:
+    """The parts that plan a query."""
+
+    strategy: str = DECIDES_ITSELF  # proposes what to measure, of `STRATEGIES`
+    # says when a configuration has met enough inputs, and so whether it is accurate enough, of
+    # `STOPPING`; None: the strategy does
+    stopping: str | None = None
+    # the order in which inputs are drawn, of `SAMPLING`: at random, or round robin over strata
+    # of alike ones
+    sampling: str = "random"
+
+    def __post_init__(self) -> None:
+        checks.among("planning.strategy", self.strategy, STRATEGIES)
+        checks.among("planning.sampling", self.sampling, SAMPLING)
+        if self.strategy == DECIDES_ITSELF:
+            rule = f"must be left out with the strategy {self.strategy}, which decides by itself"
+            checks.require(self.stopping is None, "planning.stopping", rule, self.stopping)
+            return
+        checks.among("planning.stopping", self.stopping, STOPPING)
+        proven = self.stopping != "betting" or self.sampling == "random"
+        rule = "must be random with the stopping rule betting, which is proven for no other order"
+        checks.require(proven, "planning.sampling", rule, self.sampling)
+
+    def changed(
+        self,
+        *,
+        strategy: str | None = None,
+        stopping: str | None = None,
+        sampling: str | None = None,
+    ) -> PlanningMethod:
+        """Give the same with other parts; None: as it is.
+
+        Another strategy brings the stopping rule that it needs where none is named: none for the
+        one that decides itself, `betting` for others, `t_test` where inputs are stratified.
+
+        Raises:
+            InvalidInput: If a name is unknown or the parts do not go together.
+        """
+        chosen = strategy or self.strategy
+        order = sampling or self.sampling
+        rule = stopping
+        if stopping is None and chosen != DECIDES_ITSELF:
+            rule = self.stopping or ("betting" if order == "random" else "t_test")
+        return PlanningMethod(strategy=chosen, stopping=rule, sampling=order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningLimits:
-    """How much planning may spend. Every limit is hard.
+    """How much planning may spend. Every limit is hard."""
 
-    Attributes:
-        profiling_s: Operator seconds on the reference machine, `> 0`.
-        profiling_usd: Dollars, at the reference tier's price, `>= 0`; None: any.
-        response_s: Wall-clock seconds from start to answer, `> 0`; None: any.
-        configurations: Most configurations to measure, `>= 1`; None: any.
-    """
-
-    profiling_s: float = 30.0
-    profiling_usd: float | None = None
-    response_s: float | None = None
-    configurations: int | None = None
+    profiling_s: float = 30.0  # operator seconds on the reference machine, `> 0`
+    profiling_usd: float | None = None  # dollars, at the reference tier's price, `>= 0`; None: any
+    response_s: float | None = None  # wall-clock seconds from start to answer, `> 0`; None: any
+    configurations: int | None = None  # most configurations to measure, `>= 1`; None: any
 
     def __post_init__(self) -> None:
         checks.positive("limits.profiling_s", self.profiling_s)
-        if self.profiling_usd is not None:
-            checks.non_negative("limits.profiling_usd", self.profiling_usd)
-        if self.response_s is not None:
-            checks.positive("limits.response_s", self.response_s)
-        if self.configurations is not None:
-            rule = "must be >= 1"
-            checks.require(
-                self.configurations >= 1, "limits.configurations", rule, self.configurations
-            )
+        checks.non_negative("limits.profiling_usd", self.profiling_usd)
+        checks.positive("limits.response_s", self.response_s)
+        checks.at_least("limits.configurations", self.configurations, 1)
 
 
 HIGHEST_PRIORITY = 9
@@ -45,36 +89,23 @@ HIGHEST_PRIORITY = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A pipeline on some data with objectives; the data itself is named by the caller's side.
+    """A pipeline on some data with objectives; the data itself is named by the caller's side."""
 
-    Attributes:
-        pipeline: Name of the pipeline.
-        slo: What must hold.
-        request_rate_per_s: Expected requests per second, `> 0`; None: one request at a time.
-        weight: Benefit of serving the query, `> 0`.
-        priority: From 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower
-            priority together, and takes their place.
-        tenant: Whose query it is, a name; what quotas count by. Empty: nobody's.
-        duration_s: How long to serve it, `> 0`; None: until undeployed.
-        limits: What planning may spend.
-        seed: Of every random choice on the query's way, `>= 0`.
-        restrictions: What holds in every plan.
-        device: Its own device; None: as the infrastructure says.
-        planning: How it is planned.
-    """
-
-    pipeline: str
-    slo: Slo
+    pipeline: str  # name of the pipeline
+    slo: Slo  # what must hold
+    # expected requests per second, `> 0`; None: one request at a time
     request_rate_per_s: float | None = None
-    weight: float = 1.0
+    weight: float = 1.0  # benefit of serving the query, `> 0`
+    # from 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower priority
+    # together, and takes their place
     priority: int = 0
-    tenant: str = ""
-    duration_s: float | None = None
-    limits: PlanningLimits = field(default_factory=PlanningLimits)
-    seed: int = 0
-    restrictions: Restrictions = field(default_factory=Restrictions)
-    device: DeviceProfile | None = None
-    planning: PlanningMethod = field(default_factory=PlanningMethod)
+    tenant: str = ""  # whose query it is, a name; what quotas count by. Empty: nobody's
+    duration_s: float | None = None  # how long to serve it, `> 0`; None: until undeployed
+    limits: PlanningLimits = field(default_factory=PlanningLimits)  # what planning may spend
+    seed: int = 0  # of every random choice on the query's way, `>= 0`
+    restrictions: Restrictions = field(default_factory=Restrictions)  # what holds in every plan
+    device: DeviceProfile | None = None  # its own device; None: as the infrastructure says
+    planning: PlanningMethod = field(default_factory=PlanningMethod)  # how it is planned
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
@@ -84,11 +115,9 @@ class Query:
         checks.require(fits, "priority", rule, self.priority)
         if self.tenant:
             checks.name("tenant", self.tenant)
-        checks.require(self.seed >= 0, "seed", "must be >= 0", self.seed)
-        if self.request_rate_per_s is not None:
-            checks.positive("request_rate_per_s", self.request_rate_per_s)
-            rule = "must be left out with slo.throughput_per_s"
-            free = self.slo.throughput_per_s is None
-            checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
-        if self.duration_s is not None:
-            checks.positive("duration_s", self.duration_s)
+        checks.at_least("seed", self.seed, 0)
+        checks.positive("request_rate_per_s", self.request_rate_per_s)
+        free = self.request_rate_per_s is None or self.slo.throughput_per_s is None
+        rule = "must be left out with slo.throughput_per_s"
+        checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
+        checks.positive("duration_s", self.duration_s)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 
-from pipelines.errors import CircinusError, InvalidInput
-from pipelines.needs import Need
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.pipelines.needs import Need
+from circinus.pipelines.pipeline import Pipeline
 
 GROUP = "circinus.pipelines"
 
@@ -28,12 +29,9 @@ def registered() -> Mapping[str, EntryPoint]:
 
 
 def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
-    """Give the pipeline of a registered name, or of `module:attribute`.
+    """Give the pipeline of a registered name, or of `module:attribute` where imports are allowed.
 
-    Args:
-        reference: What names the pipeline.
-        allow_import: Whether `module:attribute` may be used. Never pass True for a reference
-            that came over a network.
+    Never allow them for a reference that came over a network.
 
     Raises:
         InvalidInput: If nothing is registered under the name, or what it names cannot be
@@ -53,45 +51,33 @@ def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A pipeline by name, whether it can run on this machine or not.
+class ListedPipeline:
+    """A pipeline by name, whether it can run on this machine or not."""
 
-    Attributes:
-        name: What it is registered as.
-        pipeline: None: it cannot even be loaded.
-        missing: Why it cannot run here; empty: it can.
-    """
-
-    name: str
-    pipeline: Pipeline | None
-    missing: tuple[Need, ...]
+    name: str  # what it is registered as
+    pipeline: Pipeline | None  # none: it cannot even be loaded
+    missing: tuple[Need, ...]  # why it cannot run here; empty: it can
 
 
-def listed(names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline) -> list[Listed]:
-    """Give pipelines with what keeps them away: one that cannot be loaded costs its line only.
-
-    Args:
-        names: Of pipelines.
-        load: Gives a pipeline by name.
-    """
+def listed(
+    names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline
+) -> list[ListedPipeline]:
+    """Give pipelines with what keeps them away: one that cannot be loaded costs its line only."""
     return [_listed(name, load) for name in names]
 
 
-def _listed(name: str, load: Callable[[str], Pipeline]) -> Listed:
+def _listed(name: str, load: Callable[[str], Pipeline]) -> ListedPipeline:
     try:
         pipeline = load(name)
     except CircinusError as error:
         reason = Need(name=str(error), install="", is_there=lambda: False)
-        return Listed(name=name, pipeline=None, missing=(reason,))
-    return Listed(name=name, pipeline=pipeline, missing=pipeline.available())
+        return ListedPipeline(name=name, pipeline=None, missing=(reason,))
+    return ListedPipeline(name=name, pipeline=pipeline, missing=pipeline.available())
 
 
 def _imported(reference: str) -> object:
     module, _, path = reference.partition(":")
-    found: object = import_module(module)
-    for attribute in path.split("."):
-        found = getattr(found, attribute)
-    return found
+    return attrgetter(path)(import_module(module))
 
 
 def _made(reference: str, load: Callable[[], object]) -> Pipeline:

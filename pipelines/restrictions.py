@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
-from pipelines import checks
-from pipelines.errors import Fault, InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.operators import Knob, KnobValue, OperatorSpec
+from circinus.pipelines import checks
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec
 
 _FIELD = "restrictions"
 
@@ -32,15 +33,10 @@ class Stays(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which of some named or numbered things may be taken.
+    """Which of some named or numbered things may be taken."""
 
-    Attributes:
-        only: These alone; None: any. One of them is a pin.
-        never: None of these.
-    """
-
-    only: tuple[KnobValue, ...] | None = None
-    never: tuple[KnobValue, ...] = ()
+    only: tuple[KnobValue, ...] | None = None  # these alone; None: any. One of them is a pin
+    never: tuple[KnobValue, ...] = ()  # none of these
 
     def __post_init__(self) -> None:
         told = self.only is not None or bool(self.never)
@@ -58,17 +54,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restrictions:
-    """What holds in every plan of a query.
+    """What holds in every plan of a query."""
 
-    Attributes:
-        tiers: Operator -> the tiers that it may run on.
-        knobs: Operator -> knob -> the values that it may have.
-        stays_on_device: What must not leave the origin of requests.
-    """
-
+    # operator -> the tiers that it may run on
     tiers: Mapping[str, Choice] = field(default_factory=dict)
+    # operator -> knob -> the values that it may have
     knobs: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)
-    stays_on_device: Stays = Stays.NOTHING
+    stays_on_device: Stays = Stays.NOTHING  # what must not leave the origin of requests
 
 
 def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> PipelineGraph:
@@ -80,7 +72,7 @@ def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> Pipeli
     """
     faults: list[Fault] = []
     for operator in restrictions.knobs:
-        _check_known(f"{_FIELD}.knobs", operator, [op.name for op in graph.operators], faults)
+        faults += _unknown(f"{_FIELD}.knobs", operator, [op.name for op in graph.operators])
     operators = tuple(
         _restricted(operator, restrictions.knobs.get(operator.name, {}), faults)
         for operator in graph.operators
@@ -101,31 +93,28 @@ def allowed_tiers(
     """
     names = [tier.name for tier in infrastructure.tiers]
     faults: list[Fault] = []
+    where = f"{_FIELD}.tiers"
     for operator, choice in restrictions.tiers.items():
-        where = f"{_FIELD}.tiers"
-        _check_known(where, operator, [op.name for op in graph.operators], faults)
-        _check_values(f"{where}.{operator}", choice, names, faults)
+        faults += _unknown(where, operator, [op.name for op in graph.operators])
+        faults += _unknown_values(f"{where}.{operator}", choice, names)
     if faults:
         raise InvalidInput(faults)
+    may_run = partial(_may_run, restrictions, infrastructure.origin)
     allowed = tuple(
-        tuple(
-            i
-            for i, name in enumerate(names)
-            if _may_run(graph, o, name, restrictions, infrastructure.origin)
-        )
-        for o in range(len(graph.operators))
+        tuple(i for i, name in enumerate(names) if may_run(operator, name))
+        for operator in graph.operators
     )
     left_out = [op.name for op, tiers in zip(graph.operators, allowed, strict=True) if not tiers]
     if left_out:
         rule = "must leave every operator a tier (stays_on_device counts too)"
-        raise InvalidInput([Fault.of(f"{_FIELD}.tiers.{name}", rule, []) for name in left_out])
+        raise InvalidInput([Fault.of(f"{where}.{name}", rule, []) for name in left_out])
     return allowed
 
 
 def words(restrictions: Restrictions) -> tuple[str, ...]:
     """Give the restrictions one by one, as sentences without a full stop."""
     told = [
-        f"{operator} runs {_choice_words(choice, 'on')}"
+        f"{operator} runs {_choice_words(choice, 'on ')}"
         for operator, choice in restrictions.tiers.items()
     ]
     told += [
@@ -139,12 +128,11 @@ def words(restrictions: Restrictions) -> tuple[str, ...]:
 
 
 def _may_run(
-    graph: PipelineGraph, o: int, tier: str, restrictions: Restrictions, origin: str | None
+    restrictions: Restrictions, origin: str | None, operator: OperatorSpec, tier: str
 ) -> bool:
     stays = restrictions.stays_on_device
-    takes_input = not graph.parents[o]
-    bound = stays is Stays.EVERYTHING or (stays is Stays.INPUT and takes_input)
-    choice = restrictions.tiers.get(graph.operators[o].name)
+    bound = stays is Stays.EVERYTHING or (stays is Stays.INPUT and not operator.after)
+    choice = restrictions.tiers.get(operator.name)
     return (choice is None or choice.allows(tier)) and (not bound or tier == origin)
 
 
@@ -153,7 +141,7 @@ def _restricted(
 ) -> OperatorSpec:
     where = f"{_FIELD}.knobs.{operator.name}"
     for knob in choices:
-        _check_known(where, knob, [known.name for known in operator.knobs], faults)
+        faults += _unknown(where, knob, [known.name for known in operator.knobs])
     knobs = tuple(
         _narrowed(f"{where}.{knob.name}", knob, choices.get(knob.name), faults)
         for knob in operator.knobs
@@ -164,43 +152,40 @@ def _restricted(
 def _narrowed(where: str, knob: Knob, choice: Choice | None, faults: list[Fault]) -> Knob:
     if choice is None:
         return knob
-    before = len(faults)
-    _check_values(where, choice, knob.values, faults)
     values = tuple(value for value in knob.values if choice.allows(value))
-    if not values and len(faults) == before:
-        faults.append(Fault.of(where, "must leave a value", []))
+    found = _unknown_values(where, choice, knob.values)
+    if not values and not found:
+        found = [Fault.of(where, "must leave a value", [])]
+    faults += found
     # A fault is raised by the caller: until then the knob is what it was.
     return replace(knob, values=values) if values else knob
 
 
-def _check_known(where: str, name: str, known: Sequence[str], faults: list[Fault]) -> None:
-    if name not in known:
-        faults.append(Fault.of(where, f"must be among {', '.join(known) or '(none)'}", name))
+def _unknown(where: str, name: str, known: Sequence[str]) -> list[Fault]:
+    rule = f"must be among {', '.join(known) or '(none)'}"
+    return [] if name in known else [Fault.of(where, rule, name)]
 
 
-def _check_values(
-    where: str, choice: Choice, known: Sequence[KnobValue], faults: list[Fault]
-) -> None:
+def _unknown_values(where: str, choice: Choice, known: Sequence[KnobValue]) -> list[Fault]:
     rule = f"must be among {', '.join(map(str, known))}"
-    for name, values in (("only", choice.only or ()), ("never", choice.never)):
-        faults += [
-            Fault.of(f"{where}.{name}", rule, value)
-            for value in values
-            if not _among(value, known)
-        ]
+    return [
+        Fault.of(f"{where}.{name}", rule, value)
+        for name, values in (("only", choice.only or ()), ("never", choice.never))
+        for value in values
+        if not _among(value, known)
+    ]
 
 
 def _among(value: KnobValue, values: Sequence[KnobValue]) -> bool:
-    # True == 1 in Python, but they are two knob values.
-    return any(v == value and isinstance(v, bool) == isinstance(value, bool) for v in values)
+    return _typed([value])[0] in _typed(values)
 
 
 def _typed(values: Sequence[KnobValue]) -> list[object]:
+    # True == 1 in Python, but they are two knob values.
     return [(isinstance(value, bool), value) for value in values]
 
 
-def _choice_words(choice: Choice, preposition: str) -> str:
-    before = f"{preposition} " if preposition else ""
+def _choice_words(choice: Choice, before: str) -> str:
     told = []
     if choice.only is not None:
         told.append(f"only {before}{' or '.join(map(str, choice.only))}")

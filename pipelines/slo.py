@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from pipelines import checks
-
-FloatArray = npt.NDArray[np.float64]
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray
 
 ANY_LATENCY_S = 86_400.0
 """The latency bound of a throughput-critical query that asks for none: a day. Finite, so that
@@ -61,62 +59,41 @@ class SloState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """What a query asks for. Bounds are inclusive.
+    """What a query asks for. Bounds are inclusive."""
 
-    Attributes:
-        accuracy: Least mean score over the data, in [0, 1].
-        latency_s: Most seconds per request, `> 0`.
-        latency_statistic: Which figure `latency_s` bounds.
-        cost_usd_per_hour: Most dollars per hour of the deployed plan, `>= 0`; None: any.
-        throughput_per_s: Least requests per second that the plan finishes when it always has
-            some to do, `> 0`; None: any. For batch work (Circinus 6.1, throughput-critical):
-            requests queue, so `latency_s` bounds a request from its start, without waits.
-    """
-
-    accuracy: float
-    latency_s: float
-    latency_statistic: LatencyStatistic = LatencyStatistic.MEAN
+    accuracy: float  # least mean score over the data, in [0, 1]
+    latency_s: float  # most seconds per request, `> 0`
+    latency_statistic: LatencyStatistic = LatencyStatistic.MEAN  # which figure `latency_s` bounds
+    # most dollars per hour of the deployed plan, `>= 0`; None: any
     cost_usd_per_hour: float | None = None
+    # least requests per second that the plan finishes when it always has some to do, `> 0`;
+    # None: any. For batch work (Circinus 6.1, throughput-critical): requests queue, so
+    # `latency_s` bounds a request from its start, without waits
     throughput_per_s: float | None = None
 
     def __post_init__(self) -> None:
         checks.probability("slo.accuracy", self.accuracy)
         checks.positive("slo.latency_s", self.latency_s)
-        if self.cost_usd_per_hour is not None:
-            checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
-        if self.throughput_per_s is not None:
-            checks.positive("slo.throughput_per_s", self.throughput_per_s)
+        checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
+        checks.positive("slo.throughput_per_s", self.throughput_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure and how well it is known.
+    """A figure and how well it is known."""
 
-    Attributes:
-        value: The figure.
-        low: Lower end of its confidence interval, `<= value`.
-        high: Upper end, `>= value`.
-        confidence: Of the interval, in (0, 1).
-        inputs: On how many inputs it rests, `>= 0`.
-    """
-
-    value: float
-    low: float
-    high: float
-    confidence: float
-    inputs: int
+    value: float  # the figure
+    low: float  # lower end of its confidence interval, `<= value`
+    high: float  # upper end, `>= value`
+    confidence: float  # of the interval, in (0, 1)
+    inputs: int  # on how many inputs it rests, `>= 0`
 
     def __post_init__(self) -> None:
-        checks.require(
-            self.low <= self.value <= self.high,
-            "estimate",
-            "must lie within its interval",
-            (self.low, self.value, self.high),
-        )
-        checks.require(
-            0 < self.confidence < 1, "estimate.confidence", "must be in (0, 1)", self.confidence
-        )
-        checks.require(self.inputs >= 0, "estimate.inputs", "must be >= 0", self.inputs)
+        within = self.low <= self.value <= self.high
+        told = (self.low, self.value, self.high)
+        checks.require(within, "estimate", "must lie within its interval", told)
+        checks.open_probability("estimate.confidence", self.confidence)
+        checks.at_least("estimate.inputs", self.inputs, 0)
 
     def at_least(self, bound: float) -> SloState:
         """Give what is known of `figure >= bound`."""

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from pipelines import checks
-from pipelines.configuration import IndexArray
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, KnobValue, OperatorSpec, Scaling
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec, Scaling
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -32,24 +32,16 @@ class Trace:
     """What was measured of every configuration on every input.
 
     C configurations, N inputs, O operators, K knobs, F features.
-
-    Attributes:
-        graph: The pipeline; arrays follow its order of operators and knobs.
-        configurations: Index of the value of each knob, int16, shape (C, K).
-        score: Metric of a configuration on an input, in [0, 1], NaN where it failed, shape (C, N).
-        latency_s: Seconds on the reference machine, alone, shape (C, O, N).
-        output_bytes: What an operator hands on, shape (C, O, N).
-        input_bytes: Size of an input, shape (N,).
-        features: Features of an input, shape (N, F).
     """
 
-    graph: PipelineGraph
-    configurations: npt.NDArray[np.int16]
+    graph: PipelineGraph  # the pipeline; arrays follow its order of operators and knobs
+    configurations: npt.NDArray[np.int16]  # index of the value of each knob, int16, shape (C, K)
+    # metric of a configuration on an input, in [0, 1], NaN where it failed, shape (C, N)
     score: FloatArray
-    latency_s: FloatArray
-    output_bytes: FloatArray
-    input_bytes: FloatArray
-    features: FloatArray
+    latency_s: FloatArray  # seconds on the reference machine, alone, shape (C, O, N)
+    output_bytes: FloatArray  # what an operator hands on, shape (C, O, N)
+    input_bytes: FloatArray  # size of an input, shape (N,)
+    features: FloatArray  # features of an input, shape (N, F)
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -79,23 +71,14 @@ def load_trace(folder: Path) -> Trace:
             stored = np.load(file, allow_pickle=False)
             arrays = {name: stored[name] for name in _ARRAYS}
     except (OSError, KeyError, ValueError, BadZipFile, yaml.YAMLError) as error:
-        raise InvalidInput.of(
-            "trace", f"must be a readable trace ({error})", str(folder)
-        ) from error
+        rule = f"must be a readable trace ({error})"
+        raise InvalidInput.of("trace", rule, str(folder)) from error
     return Trace(graph=graph_from_dict(document), **arrays)
 
 
-def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:
-    """Give the runs of an operator that configurations share: those of equal upstream knobs.
-
-    Returns:
-        The first configuration of every run, shape (runs,), and the run of every configuration,
-        shape (C,).
-    """
-    graph = trace.graph
-    upstream = {graph.operators[i].name for i in graph.lineages[operator]}
-    columns = [i for i, slot in enumerate(graph.slots) if slot.operator in upstream]
-    keys = np.ascontiguousarray(trace.configurations[:, columns])
+def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:  # (runs,), (C,)
+    """Give the first configuration of every run of equal upstream knobs, and the run of each."""
+    keys = np.ascontiguousarray(trace.configurations[:, trace.graph.upstream_knobs[operator]])
     _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return first, group.reshape(-1)
 
@@ -111,15 +94,9 @@ def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
 
 
 def graph_from_dict(document: object) -> PipelineGraph:
-    """Give the pipeline that `pipeline.yaml` describes.
-
-    Raises:
-        InvalidInput: If a part is missing or breaks a rule of its type.
-    """
+    """Give the pipeline that `pipeline.yaml` describes; InvalidInput if it is wrong."""
     top = _mapping("pipeline", document)
-    operators = top.get("operators")
-    if not isinstance(operators, list):
-        raise InvalidInput.of("pipeline.operators", "must be a list", operators)
+    operators = _list("pipeline.operators", top.get("operators"))
     graph = PipelineGraph(
         name=str(top.get("name")),
         metric=str(top.get("metric", "score")),
@@ -127,7 +104,7 @@ def graph_from_dict(document: object) -> PipelineGraph:
         operators=tuple(_operator_from_dict(operator) for operator in operators),
     )
     names = [operator.name for operator in graph.operators]
-    given = [operator["name"] for operator in operators]
+    given = [_mapping("operator", operator).get("name") for operator in operators]
     checks.require(names == given, "pipeline.operators", "must be in topological order", given)
     return graph
 
@@ -152,10 +129,8 @@ def _operator_from_dict(document: object) -> OperatorSpec:
     ordered = _mapping(f"operator {name}.ordered", operator.get("ordered") or {})
     curve = _mapping(f"operator {name}.batch_latency", operator.get("batch_latency") or {})
     scaling = str(operator.get("scaling", Scaling.PROPORTIONAL.value))
-    choices = ", ".join(Scaling)
-    checks.require(
-        scaling in list(Scaling), f"operator {name}.scaling", f"must be one of {choices}", scaling
-    )
+    rule = f"must be one of {', '.join(Scaling)}"
+    checks.require(scaling in list(Scaling), f"operator {name}.scaling", rule, scaling)
     return OperatorSpec(
         name=name,
         after=tuple(map(str, _list(f"operator {name}.after", operator.get("after") or []))),
@@ -189,15 +164,8 @@ def _check_shapes(trace: Trace) -> None:
     c, k = len(trace.configurations), len(trace.graph.slots)
     n, o = len(trace.input_bytes), len(trace.graph.operators)
     features = trace.features.shape[1] if trace.features.ndim == 2 else -1
-    shapes = {
-        "configurations": (c, k),
-        "score": (c, n),
-        "latency_s": (c, o, n),
-        "output_bytes": (c, o, n),
-        "input_bytes": (n,),
-        "features": (n, features),
-    }
-    for name, shape in shapes.items():
+    shapes = ((c, k), (c, n), (c, o, n), (c, o, n), (n,), (n, features))
+    for name, shape in zip(_ARRAYS, shapes, strict=True):
         found = getattr(trace, name).shape
         checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
 
@@ -212,25 +180,18 @@ def _check_values(trace: Trace) -> None:
     good = bool(((score >= 0) & (score <= 1)).all())
     checks.require(good, "trace.score", "must be in [0, 1] or NaN", score)
     succeeded = ~np.isnan(trace.score)[:, None, :]
-    for name in ("latency_s", "output_bytes"):
-        array = getattr(trace, name)
-        good = bool(((array >= 0) | ~succeeded).all())
-        checks.require(good, f"trace.{name}", "must be >= 0 where a score was measured", array)
+    rule = "must be >= 0 where a score was measured"
+    for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+        checks.require(bool(((array >= 0) | ~succeeded).all()), f"trace.{name}", rule, array)
 
 
 def _check_prefixes(trace: Trace) -> None:
     """An operator's seconds and bytes depend on the knobs of its lineage only."""
-    graph = trace.graph
-    for o in range(len(graph.operators)):
+    rule = "must depend on the knobs of the operator and its ancestors only"
+    for o, operator in enumerate(trace.graph.operators):
         first, group = runs_of(trace, o)
-        leader = first[group]
-        for name in ("latency_s", "output_bytes"):
-            values = getattr(trace, name)[:, o]
-            same = values == values[leader]
-            failed = np.isnan(values) | np.isnan(values[leader])
-            checks.require(
-                bool((same | failed).all()),
-                f"trace.{name} of {graph.operators[o].name}",
-                "must depend on the knobs of the operator and its ancestors only",
-                np.argwhere(~(same | failed))[:3].tolist(),
-            )
+        for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+            values, leading = array[:, o], array[first[group], o]
+            bad = ~((values == leading) | np.isnan(values) | np.isnan(leading))
+            found = np.argwhere(bad)[:3].tolist()
+            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, found)

@@ -27,11 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import checks
-from pipelines.evaluation import Verdict
-from pipelines.profile import FloatArray
-from profiler.certainty import Signs, certain, check_scores, first_verdict
-from profiler.strata import IntArray
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray, IntArray, Verdict
+from circinus.profiler.stopping import Signs, certain, check_scores, first_verdict
 
 _SIZES = np.geomspace(0.1, 4.0, 8)
 """c, bet on all at once in equal parts, as the true one is not known. From an effect of 0.025 at
@@ -63,21 +61,22 @@ class Betting:
     The two sides are bet on separately, each for 1 / alpha: only one of them can be wrong. A
     failed measurement counts as a score equal to the bound, which leaves it open on which side
     the mean of the others is. A verdict once given stays, whatever is measured after it.
-
-    Attributes:
-        confidence: 1 - alpha, in (0, 1): the least chance that no verdict, at any time, is wrong.
-        groups: Group of alike inputs of every input in the order drawn, shape (N,), fixed before
-            anything was measured; None: nothing is known of the inputs.
     """
 
+    # 1 - alpha, in (0, 1): the least chance that no verdict, at any time, is wrong
     confidence: float = 0.99
+    # group of alike inputs of every input in the order drawn, shape (N,), fixed before anything
+    # was measured; None: nothing is known of the inputs
     groups: IntArray | None = None
 
     def __post_init__(self) -> None:
-        rule = "must be in (0, 1)"
-        checks.require(0 < self.confidence < 1, "confidence", rule, self.confidence)
+        checks.open_probability("confidence", self.confidence)
         if self.groups is not None:
-            checked_groups("groups", self.groups)
+            groups = self.groups
+            good = groups.ndim == 1 and groups.size > 0
+            good = good and bool(groups.min() >= 0 and groups.max() < groups.size)
+            rule = "must be numbers in [0, inputs), one per input"
+            checks.require(good, "groups", rule, groups.tolist())
 
     def judge(
         self,
@@ -86,12 +85,7 @@ class Betting:
         bound: float,
         population: int,
     ) -> Verdict:
-        """Give whether the mean over the population is decided to be above or below.
-
-        Args:
-            scores: Scores so far in the order drawn, in [0, 1], NaN where the measurement failed.
-            bound: The accuracy SLO; a mean equal to it counts as above.
-            population: N.
+        """Give whether the mean is decided to be above or below the bound, see `StoppingRule`.
 
         Raises:
             InvalidInput: If a score or the bound is not in [0, 1], n exceeds N, or there are not
@@ -178,10 +172,3 @@ def _foretold(
     own = (drawn * foretells).sum(axis=2)
     highest = np.where(left > 0, foretells, 0.0).max(axis=2)
     return mean - own, mean - highest
-
-
-def checked_groups(name: str, groups: IntArray) -> None:
-    """Raise InvalidInput unless groups are numbers in [0, inputs), one per input."""
-    good = groups.ndim == 1 and groups.size > 0
-    good = good and bool(groups.min() >= 0 and groups.max() < groups.size)
-    checks.require(good, name, "must be numbers in [0, inputs), one per input", groups.tolist())

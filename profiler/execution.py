@@ -1,6 +1,8 @@
 """Running one operator on one input, timed.
 
-The one rule: whatever an operator does wrong is a result with its cause, never an exception.
+The one rule: whatever an operator does wrong is a result with its cause, never an exception. An
+operator that writes into what it was given would change what other configurations see: arrays are
+read-only, so writing into them fails loudly; lists and dicts are handed out as copies.
 """
 
 from __future__ import annotations
@@ -8,43 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pipelines.clock import Clock
-from pipelines.configuration import Configuration
-from pipelines.errors import OperatorFailed
-from pipelines.operators import KnobValue, Operator
-from pipelines.payload import Payload, payload_bytes
-from pipelines.pipeline import run_operator
-from profiler.read_only import freeze, handed_out
+import numpy as np
+
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.operators import KnobValue, Operator
+from circinus.pipelines.payload import Payload, payload_bytes
+from circinus.pipelines.pipeline import run_operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """What a run gave.
+    """What a run gave."""
 
-    Attributes:
-        output: What the operator handed on; its arrays are read-only.
-        output_bytes: Its size, as links are charged for it.
-        seconds: What one call takes, loading and other first-call work left out.
-        spent_s: What was really run for it, warm-up included, `>= seconds`.
-    """
-
-    output: Payload
-    output_bytes: int
-    seconds: float
-    spent_s: float
+    output: Payload  # what the operator handed on; its arrays are read-only
+    output_bytes: int  # its size, as links are charged for it
+    seconds: float  # what one call takes, loading and other first-call work left out
+    spent_s: float  # what was really run for it, warm-up included, `>= seconds`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """A run that gave nothing.
+class FailedRun:
+    """A run that gave nothing."""
 
-    Attributes:
-        cause: What happened, in words.
-        spent_s: What was really run, `>= 0`.
-    """
-
-    cause: str
-    spent_s: float
+    cause: str  # what happened, in words
+    spent_s: float  # what was really run, `>= 0`
 
 
 class Executor(Protocol):
@@ -56,7 +47,7 @@ class Executor(Protocol):
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | Failed:
+    ) -> Completed | FailedRun:
         """Give what the operator makes of the inputs under the configuration.
 
         The inputs are the same afterwards. An operator that raises, or whose output is no
@@ -73,12 +64,9 @@ class InProcess:
 
     The first call of an operator with new settings is made twice and the second one timed:
     models that are loaded on first use are not latency. Both are paid for.
-
-    Attributes:
-        clock: Times the calls.
     """
 
-    clock: Clock
+    clock: Clock  # times the calls
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
     )
@@ -90,14 +78,14 @@ class InProcess:
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | Failed:
+    ) -> Completed | FailedRun:
         """Give what the operator makes of the inputs, see `Executor`."""
         settings = tuple(configuration.of(operator.name).items())
         key = (operator.name, operator.version, settings)
         if key in self._warm:
             return self._once(operator, inputs, configuration)
         warm_up = self._once(operator, inputs, configuration)
-        if isinstance(warm_up, Failed):
+        if isinstance(warm_up, FailedRun):
             return warm_up
         self._warm.add(key)
         timed = self._once(operator, inputs, configuration)
@@ -105,17 +93,45 @@ class InProcess:
 
     def _once(
         self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | Failed:
+    ) -> Completed | FailedRun:
         given = handed_out(inputs)
         start = self.clock.now()
         try:
             output = run_operator(operator, given, configuration)
         except OperatorFailed as error:
-            return Failed(cause=error.cause, spent_s=self.clock.now() - start)
+            return FailedRun(cause=error.cause, spent_s=self.clock.now() - start)
         seconds = self.clock.now() - start
         try:
             size = payload_bytes(output)
         except ValueError as error:  # no payload, or text that is no Unicode
-            return Failed(cause=str(error), spent_s=seconds)
+            return FailedRun(cause=str(error), spent_s=seconds)
         freeze(output)
         return Completed(output=output, output_bytes=size, seconds=seconds, spent_s=seconds)
+
+
+def freeze(payload: Payload) -> None:
+    """Make every array in the payload read-only, in place.
+
+    In place, so that an operator that hands out a buffer of its own fails on its next call
+    instead of changing what was cached.
+    """
+    if isinstance(payload, np.ndarray):
+        payload.flags.writeable = False
+    elif isinstance(payload, list):
+        for item in payload:
+            freeze(item)
+    elif isinstance(payload, dict):
+        for item in payload.values():
+            freeze(item)
+
+
+def handed_out(payload: Payload) -> Payload:
+    """Give the payload with lists and dicts copied and arrays as read-only views, not copied."""
+    if isinstance(payload, np.ndarray) and payload.flags.writeable:
+        payload = payload.view()
+        payload.flags.writeable = False
+    if isinstance(payload, list):
+        return [handed_out(item) for item in payload]
+    if isinstance(payload, dict):
+        return {key: handed_out(item) for key, item in payload.items()}
+    return payload

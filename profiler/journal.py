@@ -1,61 +1,52 @@
-"""What was measured, kept so that nothing is ever measured twice."""
+"""What was measured, kept so that nothing is ever measured twice.
+
+A planner looks after every input, so a profile must not cost more the more is known. The one
+rule: what was appended to columns is never written again, so profiles may share the memory.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
-from pipelines import checks
-from pipelines.configuration import Configuration
-from pipelines.profile import Failure, FloatArray
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.profile import Failure, FloatArray, IntArray, Profile
+
+_FIRST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredInput:
-    """One configuration on one input. When it failed, all measured values are NaN.
+    """One configuration on one input. When it failed, all measured values are NaN."""
 
-    Attributes:
-        input: Index of the input in the data set.
-        score: In [0, 1].
-        operator_s: Seconds of each operator in topological order, shape (operators,).
-        output_bytes: What each operator hands on, shape (operators,).
-        input_bytes: Size of the input.
-        failure: Why there is no score; None when there is one.
-        spent_s: Operator seconds really run for it, warm-ups and failures included.
-        saved_s: Operator seconds that did not have to be run.
-        runs: Operator runs really made for it, warm-ups not counted, `>= 0`.
-        saved_runs: Operator runs that did not have to be made, `>= 0`.
-    """
-
-    input: int
-    score: float
-    operator_s: FloatArray
-    output_bytes: FloatArray
-    input_bytes: float
-    failure: Failure | None = None
-    spent_s: float
-    saved_s: float = 0.0
-    runs: int = 0
-    saved_runs: int = 0
+    input: int  # index of the input in the data set
+    score: float  # in [0, 1]
+    operator_s: FloatArray  # seconds of each operator in topological order, shape (operators,)
+    output_bytes: FloatArray  # what each operator hands on, shape (operators,)
+    input_bytes: float  # size of the input
+    failure: Failure | None = None  # why there is no score; None when there is one
+    spent_s: float  # operator seconds really run for it, warm-ups and failures included
+    saved_s: float = 0.0  # operator seconds that did not have to be run
+    runs: int = 0  # operator runs really made for it, warm-ups not counted, `>= 0`
+    saved_runs: int = 0  # operator runs that did not have to be made, `>= 0`
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"
         checks.require(self.input >= 0, where, "must have an index >= 0", self.input)
-        checks.require(
-            self.operator_s.ndim == 1 and self.operator_s.shape == self.output_bytes.shape,
-            where,
-            "must have seconds and bytes of the same operators",
-            (self.operator_s.shape, self.output_bytes.shape),
-        )
+        shapes = (self.operator_s.shape, self.output_bytes.shape)
+        alike = self.operator_s.ndim == 1 and shapes[0] == shapes[1]
+        checks.require(alike, where, "must have seconds and bytes of the same operators", shapes)
         scored = 0 <= self.score <= 1 if self.failure is None else math.isnan(self.score)
         rule = "must have either a score in [0, 1] or a failure and NaN"
         checks.require(scored, where, rule, (self.score, self.failure))
-        checks.non_negative(f"{where}, spent_s", self.spent_s)
-        checks.non_negative(f"{where}, saved_s", self.saved_s)
-        checks.non_negative(f"{where}, runs", self.runs)
-        checks.non_negative(f"{where}, saved_runs", self.saved_runs)
+        for name in ("spent_s", "saved_s", "runs", "saved_runs"):
+            checks.non_negative(f"{where}, {name}", getattr(self, name))
 
 
 class Journal(Protocol):
@@ -88,3 +79,78 @@ class MemoryJournal:
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Keep a measurement, see `Journal`."""
         self._kept.setdefault(configuration, {})[measured.input] = measured
+
+
+class Columns:
+    """The measurements of one configuration in the order of the query, shape (population,)."""
+
+    def __init__(self, configuration: Configuration, order: IntArray, operators: int) -> None:
+        self._configuration = configuration
+        self._order = order
+        self._operators = operators
+        # A row: score, input_bytes, operator_s of each operator, output_bytes of each.
+        self._rows = np.empty((_FIRST_ROWS, 2 + 2 * operators))
+        self._failures: list[Failure] = []
+        self._spent_s = 0.0
+        self._saved_s = 0.0
+        self._runs = 0
+        self._saved_runs = 0
+        self.count = 0
+
+    def append(self, measured: MeasuredInput) -> None:
+        """Add the measurement of the next input of the order."""
+        if self.count == len(self._rows):
+            # A new array: profiles handed out keep the old one.
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        row = self._rows[self.count]
+        row[0] = measured.score
+        row[1] = measured.input_bytes
+        row[2 : 2 + self._operators] = measured.operator_s
+        row[2 + self._operators :] = measured.output_bytes
+        self.count += 1
+        self._spent_s += measured.spent_s
+        self._saved_s += measured.saved_s
+        self._runs += measured.runs
+        self._saved_runs += measured.saved_runs
+        if measured.failure is not None:
+            self._failures.append(measured.failure)
+
+    def profile(self) -> Profile:
+        """Give everything appended so far; its arrays are read-only."""
+        rows = self._rows[: self.count]
+        rows.flags.writeable = False  # of this view only
+        columns: FloatArray = rows.T
+        return Profile(
+            configuration=self._configuration,
+            inputs=self._order[: self.count],
+            score=columns[0],
+            operator_s=columns[2 : 2 + self._operators],
+            output_bytes=columns[2 + self._operators :],
+            input_bytes=columns[1],
+            failures=tuple(self._failures),
+            spent_s=self._spent_s,
+            saved_s=self._saved_s,
+            runs=self._runs,
+            saved_runs=self._saved_runs,
+        )
+
+
+def profiles_of(
+    measured: Iterable[tuple[Configuration, MeasuredInput]], order: IntArray, operators: int
+) -> tuple[Profile, ...]:
+    """Give the profile of every configuration over the first inputs of the order.
+
+    What was measured beyond the first missing input is left out; a configuration without the
+    very first one has no profile.
+    """
+    known: dict[Configuration, dict[int, MeasuredInput]] = {}
+    for configuration, one in measured:
+        known.setdefault(configuration, {})[one.input] = one
+    profiles = []
+    for configuration, by_input in known.items():
+        columns = Columns(configuration, order, operators)
+        for index in takewhile(by_input.__contains__, order.tolist()):
+            columns.append(by_input[index])
+        if columns.count:
+            profiles.append(columns.profile())
+    return tuple(profiles)

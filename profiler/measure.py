@@ -13,38 +13,27 @@ from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from pipelines import checks
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset
-from pipelines.graph import PipelineGraph
-from pipelines.payload import content_hash, payload_bytes
-from pipelines.pipeline import Pipeline
-from pipelines.profile import Failure, Profile
-from profiler.columns import Columns
-from profiler.execution import Executor
-from profiler.journal import Journal, MeasuredInput
-from profiler.prefix_cache import PrefixCache, fingerprints
-from profiler.read_only import handed_out
-from profiler.strata import IntArray
-from profiler.turns import Turn, Turns
-from profiler.walk import PreparedInput, Walk, failed
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.payload import content_hash, payload_bytes
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import Failure, IntArray, Profile
+from circinus.profiler.execution import Executor, handed_out
+from circinus.profiler.journal import Columns, Journal, MeasuredInput
+from circinus.profiler.prefix_cache import PrefixCache, fingerprints
+from circinus.profiler.turns import Turn, Turns
+from circinus.profiler.walk import PreparedInput, Walk, failed
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """A configuration that was asked for.
-
-    Attributes:
-        configuration: Which.
-        prints: Its fingerprints.
-        columns: What was handed out.
-        recalled: What is in the journal beyond that, by input.
-    """
+    """A configuration that was asked for."""
 
     configuration: Configuration
     prints: tuple[str, ...]
-    columns: Columns
-    recalled: dict[int, MeasuredInput]
+    columns: Columns  # what was handed out
+    recalled: dict[int, MeasuredInput]  # what is in the journal beyond that, by input
 
 
 @dataclass(eq=False)
@@ -55,68 +44,36 @@ class Profiler:
     a journalled measurement when it is asked for. So a search that is started again sees, step
     by step, what it saw before, and continues the same budget.
 
-    Attributes:
-        pipeline: What to measure.
-        dataset: What to measure it on.
-        order: Indices into the data set, each at most once: all that may be drawn, in the order
-            to draw them, shape (population,). See `strata.profiling_order`.
-        executor: Runs operators.
-        journal: Keeps what was measured, of this pipeline on this data set.
-        cache: Outputs to reuse; None: none.
-
     Raises:
         InvalidInput: If the order is empty, repeats an index or has one outside the data set.
     """
 
-    pipeline: Pipeline
-    dataset: Dataset
+    pipeline: Pipeline  # what to measure
+    dataset: Dataset  # what to measure it on
     _: KW_ONLY
+    # indices into the data set, each at most once: all that may be drawn, in the order to draw
+    # them, shape (population,). See `drawing`
     order: IntArray
-    executor: Executor
-    journal: Journal
-    cache: PrefixCache | None = None
-    _spent_s: float = field(default=0.0, init=False)
-    _saved_s: float = field(default=0.0, init=False)
+    executor: Executor  # runs operators
+    journal: Journal  # keeps what was measured, of this pipeline on this data set
+    cache: PrefixCache | None = None  # outputs to reuse; None: none
+    # operator seconds paid so far: warm-ups, failures and journalled ones included
+    spent_s: float = field(default=0.0, init=False)
+    # operator seconds that shared prefixes saved so far
+    saved_s: float = field(default=0.0, init=False)
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.order = _checked(self.order, len(self.dataset))
-        self._space = ConfigurationSpace(self.pipeline.graph)
+        self.graph = self.pipeline.graph
+        self.population = len(self.order)
+        self.width = self.executor.width
+        self._space = ConfigurationSpace(self.graph)
         self._walk = Walk(self.pipeline, self.executor, self.cache)
 
-    @property
-    def graph(self) -> PipelineGraph:
-        """The pipeline."""
-        return self.pipeline.graph
-
-    @property
-    def population(self) -> int:
-        """Number of inputs there are, `>= 1`."""
-        return len(self.order)
-
-    @property
-    def spent_s(self) -> float:
-        """Operator seconds paid so far: warm-ups, failures and journalled ones included."""
-        return self._spent_s
-
-    @property
-    def saved_s(self) -> float:
-        """Operator seconds that shared prefixes saved so far."""
-        return self._saved_s
-
-    @property
-    def width(self) -> int:
-        """How many measurements are made at once: as many as the executor is wide."""
-        return self.executor.width
-
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Give the profile over the first inputs: as many as were ever asked for.
-
-        Raises:
-            InvalidInput: If `inputs` is not in [1, population], or the configuration is none of
-                the pipeline.
-        """
+        """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
         return self.measure_each([(configuration, inputs)])[0]
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
@@ -140,11 +97,10 @@ class Profiler:
                     missing.append((known, index))
         self._measure_all(missing)
         for known, indices in each:
-            for index in indices:
-                measured = known.recalled.pop(index)
+            for measured in map(known.recalled.pop, indices):
                 known.columns.append(measured)
-                self._spent_s += measured.spent_s
-                self._saved_s += measured.saved_s
+                self.spent_s += measured.spent_s
+                self.saved_s += measured.saved_s
         return tuple(known.columns.profile() for known, _ in each)
 
     def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[int]]:

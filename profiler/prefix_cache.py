@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pipelines import checks
-from pipelines.configuration import Configuration
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 DEFAULT_LIMIT_BYTES = 256 * 2**20
 
@@ -50,18 +50,12 @@ def fingerprints(pipeline: Pipeline, configuration: Configuration) -> tuple[str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What an operator gave for an input.
+class CacheEntry:
+    """What an operator gave for an input."""
 
-    Attributes:
-        output: What it handed on, read-only.
-        seconds: What it took when it was run.
-        output_bytes: Its size, as links are charged for it.
-    """
-
-    output: Payload
-    seconds: float
-    output_bytes: int
+    output: Payload  # what it handed on, read-only
+    seconds: float  # what it took when it was run
+    output_bytes: int  # its size, as links are charged for it
 
 
 class EntryStore(Protocol):
@@ -71,41 +65,31 @@ class EntryStore(Protocol):
     between threads.
     """
 
-    def get(self, fingerprint: str, content: str) -> Entry | None:
+    def get(self, fingerprint: str, content: str) -> CacheEntry | None:
         """Give the entry; None when there is none, or none that is whole."""
 
-    def put(self, fingerprint: str, content: str, entry: Entry) -> None:
+    def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
         """Keep an entry, unless it is not worth it or there is no room."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CacheStatistics:
-    """What a cache did so far.
+    """What a cache did so far."""
 
-    Attributes:
-        hits: Entries handed out.
-        misses: Entries asked for in vain.
-        stored_hits: Those of the hits that came from the store.
-        evictions: Entries given up for want of room.
-        refused: Entries too large to hold at all.
-        entries: Entries held now.
-        held_bytes: Memory held now.
-        saved_s: Seconds of the entries handed out. What the runs before them took, and was saved
-            too, is in the profiles.
-    """
-
-    hits: int
-    misses: int
-    stored_hits: int
-    evictions: int
-    refused: int
-    entries: int
-    held_bytes: int
-    saved_s: float
+    hits: int = 0  # entries handed out
+    misses: int = 0  # entries asked for in vain
+    stored_hits: int = 0  # those of the hits that came from the store
+    evictions: int = 0  # entries given up for want of room
+    refused: int = 0  # entries too large to hold at all
+    entries: int = 0  # entries held now
+    held_bytes: int = 0  # memory held now
+    # seconds of the entries handed out. What the runs before them took, and was saved too, is in
+    # the profiles
+    saved_s: float = 0.0
 
 
 class _Held(NamedTuple):
-    entry: Entry
+    entry: CacheEntry
     size: int
     worth: float
     serial: int
@@ -117,14 +101,7 @@ class PrefixCache:
     An entry is worth the seconds per byte that it saves, on top of what the last one given up was
     worth: so one that is not asked for any more goes in the end, however dear (GreedyDual-Size,
     Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997). Safe to share between
-    threads.
-
-    Args:
-        limit_bytes: Most memory for outputs, `>= 0`.
-        store: Asked for what memory does not hold, and handed everything new; None: none.
-
-    Raises:
-        InvalidInput: If the limit is negative.
+    threads. A store is asked for what memory does not hold, and handed everything new.
     """
 
     def __init__(
@@ -139,11 +116,9 @@ class PrefixCache:
         self._queue: list[tuple[float, int, _Key]] = []
         self._serial = 0
         self._given_up = 0.0  # what the last entry given up was worth
-        self._held_bytes = 0
-        self._hits = self._misses = self._stored_hits = self._evictions = self._refused = 0
-        self._saved_s = 0.0
+        self.statistics = CacheStatistics()
 
-    def get(self, fingerprint: str, content: str) -> Entry | None:
+    def get(self, fingerprint: str, content: str) -> CacheEntry | None:
         """Give the entry of an operator's fingerprint and an input's content hash."""
         key = (fingerprint, content)
         with self._lock:
@@ -154,53 +129,40 @@ class PrefixCache:
         entry = self._store.get(fingerprint, content) if self._store is not None else None
         with self._lock:
             if entry is None:
-                self._misses += 1
+                self.statistics.misses += 1
                 return None
-            self._stored_hits += 1
+            self.statistics.stored_hits += 1
             self._hold(key, entry)
             return self._hit(entry)
 
-    def put(self, fingerprint: str, content: str, entry: Entry) -> None:
+    def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
         """Hold an entry, in the place of others if need be; one over the limit is not held."""
         with self._lock:
             self._hold((fingerprint, content), entry)
         if self._store is not None:
             self._store.put(fingerprint, content, entry)
 
-    @property
-    def statistics(self) -> CacheStatistics:
-        """What the cache did so far."""
-        return CacheStatistics(
-            hits=self._hits,
-            misses=self._misses,
-            stored_hits=self._stored_hits,
-            evictions=self._evictions,
-            refused=self._refused,
-            entries=len(self._entries),
-            held_bytes=self._held_bytes,
-            saved_s=self._saved_s,
-        )
-
-    def _hit(self, entry: Entry) -> Entry:
-        self._hits += 1
-        self._saved_s += entry.seconds
+    def _hit(self, entry: CacheEntry) -> CacheEntry:
+        self.statistics.hits += 1
+        self.statistics.saved_s += entry.seconds
         return entry
 
-    def _hold(self, key: _Key, entry: Entry) -> None:
+    def _hold(self, key: _Key, entry: CacheEntry) -> None:
         self._drop(key)
         size = int(_HEAP * _resident_bytes(entry.output)) + _FRAME_BYTES
         if size > self._limit_bytes:
-            self._refused += 1
+            self.statistics.refused += 1
             return
-        while self._held_bytes + size > self._limit_bytes:
+        while self.statistics.held_bytes + size > self._limit_bytes:
             self._give_up_one()
-        self._held_bytes += size
+        self.statistics.held_bytes += size
         self._rank(key, entry, size)
 
-    def _rank(self, key: _Key, entry: Entry, size: int) -> None:
+    def _rank(self, key: _Key, entry: CacheEntry, size: int) -> None:
         worth = self._given_up + entry.seconds / size
         self._serial += 1
         self._entries[key] = _Held(entry, size, worth, self._serial)
+        self.statistics.entries = len(self._entries)
         heapq.heappush(self._queue, (worth, self._serial, key))
         if len(self._queue) > 2 * len(self._entries) + _OUT_OF_DATE:
             self._queue = [(held.worth, held.serial, key) for key, held in self._entries.items()]
@@ -214,12 +176,13 @@ class PrefixCache:
                 break
         self._given_up = worth
         self._drop(key)
-        self._evictions += 1
+        self.statistics.evictions += 1
 
     def _drop(self, key: _Key) -> None:
         held = self._entries.pop(key, None)
         if held is not None:
-            self._held_bytes -= held.size
+            self.statistics.held_bytes -= held.size
+            self.statistics.entries -= 1
 
 
 def _resident_bytes(payload: Payload) -> int:

@@ -1,8 +1,9 @@
 """When enough inputs of a configuration were measured (Circinus 4.1, appendix A.4).
 
 A rule sees the scores so far and says whether the mean over all inputs is decided to be on one
-side of the accuracy SLO. The one rule: a verdict other than undecided costs nothing more, so it
-must be earned.
+side of the accuracy SLO. A failed measurement is NaN, is no part of the mean, and keeps its place
+in the order, as rules may rest on which input it was. The one rule: a verdict other than undecided
+costs nothing more, so it must be earned.
 
     symbol  meaning
     n       number of scores so far
@@ -17,13 +18,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
-from pipelines import checks
-from pipelines.evaluation import Verdict
-from pipelines.profile import FloatArray
-from profiler.certainty import Signs, between, certain, check_scores
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray, Verdict
 
+Signs = npt.NDArray[np.int8]
+"""1: above, -1: below, 0: undecided."""
+
+_ROUNDING = 1e-12
 _SAME = 1e-9  # scores closer than this are one score: their variance is rounding
 
 
@@ -44,20 +48,16 @@ class TTest:
       inputs that score unlike them is bounded by 1 - (alpha / 2)^(1 / n), the exact limit of
       Clopper and Pearson (1934) when none was seen, and these are taken to score as badly (or as
       well) as can be.
-
-    Attributes:
-        confidence: 1 - alpha of each look, in (0, 1). The paper's 99 %.
-        minimum: Fewest scores to decide on unless there are fewer inputs, `>= 2`. The paper's 50,
-            for the central limit theorem.
     """
 
-    confidence: float = 0.99
+    confidence: float = 0.99  # 1 - alpha of each look, in (0, 1). The paper's 99 %
+    # fewest scores to decide on unless there are fewer inputs, `>= 2`. The paper's 50, for the
+    # central limit theorem
     minimum: int = 50
 
     def __post_init__(self) -> None:
-        rule = "must be in (0, 1)"
-        checks.require(0 < self.confidence < 1, "confidence", rule, self.confidence)
-        checks.require(self.minimum >= 2, "minimum", "must be >= 2", self.minimum)
+        checks.open_probability("confidence", self.confidence)
+        checks.at_least("minimum", self.minimum, 2)
 
     def judge(
         self,
@@ -66,16 +66,7 @@ class TTest:
         bound: float,
         population: int,
     ) -> Verdict:
-        """Give whether the mean over the population is decided to be above or below.
-
-        Args:
-            scores: Scores so far, in [0, 1], NaN where the measurement failed.
-            bound: A, in [0, 1]; a mean equal to it counts as above.
-            population: N.
-
-        Raises:
-            InvalidInput: If a score or the bound is not in [0, 1], or n exceeds N.
-        """
+        """Give what is decided, see `StoppingRule`; InvalidInput if scores are not in [0, 1]."""
         check_scores(scores, bound, population)
         good = scores[~np.isnan(scores)]
         population -= len(scores) - len(good)
@@ -128,3 +119,52 @@ class TTest:
         if p_value > 1.0 - self.confidence:
             return Verdict.UNDECIDED
         return Verdict.ABOVE if mean >= bound else Verdict.BELOW
+
+
+def check_scores(scores: FloatArray, bound: float, population: int) -> None:
+    """Raise InvalidInput unless scores, bound and population go together; NaN: a failure."""
+    checks.probability("bound", bound)
+    rule = f"must be at least the number of scores, {len(scores)}"
+    checks.require(population >= max(len(scores), 1), "population", rule, population)
+    bad = scores[(scores < 0) | (scores > 1)]
+    checks.require(bad.size == 0, "scores", "must be in [0, 1] or NaN", bad[:1].tolist())
+
+
+def certain(scores: FloatArray, bound: float, population: int) -> Verdict:
+    """Give the verdict that no score still unseen can change; NaN: a failure."""
+    good = scores[~np.isnan(scores)]
+    # Failures that are still to come leave a mean between the two extremes below.
+    count = population - (len(scores) - len(good))
+    if count == 0:
+        return Verdict.UNDECIDED
+    total = math.fsum(good.tolist())  # exact: equality with the bound must be seen
+    return between(total / count, (total + count - len(good)) / count, bound)
+
+
+def certain_path(
+    scores: FloatArray,  # (B, n), without failures
+    bounds: FloatArray,  # (B,)
+    population: int,
+) -> Signs:  # (B, n)
+    """Give `certain` after each input of many profiles, up to rounding."""
+    sums = np.cumsum(scores, axis=1)
+    needed = population * bounds[:, None]
+    unseen = population - 1 - np.arange(scores.shape[1])
+    above = sums >= needed - _ROUNDING * population
+    below = ~above & (sums + unseen < needed - _ROUNDING * population)
+    return above.astype(np.int8) - below.astype(np.int8)
+
+
+def between(low: float, high: float, bound: float) -> Verdict:
+    """Give the verdict on a mean that lies in [low, high]."""
+    if low >= bound:
+        return Verdict.ABOVE
+    return Verdict.BELOW if high < bound else Verdict.UNDECIDED
+
+
+def first_verdict(signs: Signs) -> Verdict:
+    """Give the verdict that came first, signs of shape (n,)."""
+    decided = np.flatnonzero(signs)
+    if not decided.size:
+        return Verdict.UNDECIDED
+    return Verdict.ABOVE if signs[decided[0]] > 0 else Verdict.BELOW

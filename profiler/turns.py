@@ -21,40 +21,16 @@ class Turns:
     """Gives turns, for one lot of measurements. Turns must be begun in the order given."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._given = self._begun = 0
+        self.changed = threading.Condition()
+        self.begun = 0
         # Fingerprint and content of an input -> turns that may run it yet, in their order.
-        self._open: dict[_Key, list[int]] = {}
+        self.open: dict[_Key, list[int]] = {}
+        self._given = 0
 
     def take(self) -> Turn:
         """Give the next turn; for one thread only."""
         self._given += 1
         return Turn(self, self._given - 1)
-
-    def _begin(self, number: int, keys: Sequence[_Key]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._begun == number)
-            self._begun += 1
-            for key in keys:
-                self._open.setdefault(key, []).append(number)
-            self._changed.notify_all()
-            self._changed.wait_for(
-                # Not `==`: what was settled for this turn may be open again for a later one.
-                lambda: all(self._open.get(key, [number])[0] >= number for key in keys)
-            )
-
-    def _settle(self, key: _Key) -> None:
-        with self._changed:
-            self._open.pop(key, None)
-            self._changed.notify_all()
-
-    def _end(self, number: int, keys: Sequence[_Key]) -> None:
-        with self._changed:
-            for key in keys:
-                left = [turn for turn in self._open.pop(key, ()) if turn != number]
-                if left:
-                    self._open[key] = left
-            self._changed.notify_all()
 
 
 class Turn:
@@ -79,19 +55,35 @@ class Turn:
         """End it, begun or not."""
         if self._keys is None:
             self.begin((), "")
-        self._turns._end(self._number, self._keys or ())
+        turns = self._turns
+        with turns.changed:
+            for key in self._keys or ():
+                left = [turn for turn in turns.open.pop(key, ()) if turn != self._number]
+                if left:
+                    turns.open[key] = left
+            turns.changed.notify_all()
 
     def begin(self, prints: Sequence[str], content: str) -> None:
         """Return when all earlier turns have begun and nothing that they share with it is open.
 
-        Args:
-            prints: Fingerprints of all operators.
-            content: Content hash of the input.
+        They share what has the fingerprint of an operator and the content hash of the input.
         """
         self._content = content
-        self._keys = [(print_, content) for print_ in prints]
-        self._turns._begin(self._number, self._keys)
+        self._keys = keys = [(print_, content) for print_ in prints]
+        turns, number = self._turns, self._number
+        with turns.changed:
+            turns.changed.wait_for(lambda: turns.begun == number)
+            turns.begun += 1
+            for key in keys:
+                turns.open.setdefault(key, []).append(number)
+            turns.changed.notify_all()
+            turns.changed.wait_for(
+                # Not `==`: what was settled for this turn may be open again for a later one.
+                lambda: all(turns.open.get(key, [number])[0] >= number for key in keys)
+            )
 
     def settle(self, print_: str) -> None:
         """Say that the output of this operator is there or need not be: all may go on."""
-        self._turns._settle((print_, self._content))
+        with self._turns.changed:
+            self._turns.open.pop((print_, self._content), None)
+            self._turns.changed.notify_all()

@@ -14,34 +14,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.configuration import Configuration
-from pipelines.errors import OperatorFailed
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline, inputs_of, output_of
-from pipelines.profile import Failure
-from profiler.execution import Executor, Failed
-from profiler.journal import MeasuredInput
-from profiler.prefix_cache import Entry, PrefixCache
-from profiler.read_only import handed_out
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
+from circinus.pipelines.profile import Failure
+from circinus.profiler.execution import Completed, Executor, FailedRun, handed_out
+from circinus.profiler.journal import MeasuredInput
+from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedInput:
-    """An input with what is worked out once for all configurations.
+    """An input with what is worked out once for all configurations."""
 
-    Attributes:
-        index: In the data set.
-        payload: What the source operators get.
-        expected: What the metric compares with.
-        content: Content hash of the payload.
-        input_bytes: Its size, as links are charged for it.
-    """
-
-    index: int
-    payload: Payload
-    expected: Payload
-    content: str
-    input_bytes: int
+    index: int  # in the data set
+    payload: Payload  # what the source operators get
+    expected: Payload  # what the metric compares with
+    content: str  # content hash of the payload
+    input_bytes: int  # its size, as links are charged for it
 
 
 class _Facts(NamedTuple):
@@ -58,17 +49,10 @@ class Paid(NamedTuple):
     saved_runs: int = 0
 
 
-def _nobody_waits(print_: str) -> None:
-    pass
-
-
 class Walk:
     """Measures a configuration on an input. Threads may share it.
 
-    Args:
-        pipeline: What to run.
-        executor: Runs an operator.
-        cache: Outputs to reuse; None: everything is run each time.
+    Outputs are reused from the cache; None: everything is run each time.
     """
 
     def __init__(
@@ -89,25 +73,20 @@ class Walk:
         configuration: Configuration,
         prints: Sequence[str],
         prepared: PreparedInput,
-        settled: Callable[[str], None] = _nobody_waits,
+        settled: Callable[[str], object] = lambda print_: None,
     ) -> MeasuredInput:
-        """Give the measurement of a configuration on an input, whatever operators do.
+        """Give the measurement of a configuration with such fingerprints, whatever operators do.
 
-        Args:
-            configuration: What to measure.
-            prints: Its fingerprints, operators in topological order.
-            prepared: The input.
-            settled: Told each fingerprint whose output is there or need not be, as soon as it is
-                known; not the one that fails, nor those after it.
+        `settled` is told each fingerprint whose output is there or need not be, as soon as it is
+        known; not the one that fails, nor those after it.
 
         Raises:
             Unavailable: If the executor cannot run anything now.
         """
-        if self._failures:
-            for print_ in prints:
-                known = self._failures.get((print_, prepared.index))
-                if known is not None:
-                    return failed(known, len(prints))
+        for print_ in prints if self._failures else ():
+            known = self._failures.get((print_, prepared.index))
+            if known is not None:
+                return failed(known, len(prints))
         outputs, missing = self._reuse(prints, prepared)
         reused = [print_ for at, print_ in enumerate(prints) if at not in missing]
         for print_ in reused:
@@ -119,30 +98,24 @@ class Walk:
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
             spent_s += done.spent_s
-            if isinstance(done, Failed):
+            if isinstance(done, FailedRun):
                 failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), Paid(spent_s, saved_s, runs, saved_runs))
             outputs[operator.name] = done.output
-            entry = Entry(output=done.output, seconds=done.seconds, output_bytes=done.output_bytes)
-            self._keep(prints[position], prepared, entry)
+            self._keep(prints[position], prepared, done)
             settled(prints[position])
         paid = Paid(spent_s, saved_s, len(missing), saved_runs)
         return self._scored(prints, prepared, outputs, paid)
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
         """Take over the seconds and bytes of a measurement made earlier."""
-        if measured.failure is not None:
-            self._learn_failure(prints, measured.failure)
-            return
         facts = zip(measured.operator_s.tolist(), measured.output_bytes.tolist(), strict=True)
-        for print_, (seconds, output_bytes) in zip(prints, facts, strict=True):
-            self._note(print_, measured.input, seconds, output_bytes)
-
-    def _learn_failure(self, prints: Sequence[str], failure: Failure) -> None:
-        for operator, print_ in zip(self._operators, prints, strict=True):
-            if operator.name == failure.operator:  # not that of the metric, or of the input
-                self._failures[(print_, failure.input)] = failure
+        for operator, print_, fact in zip(self._operators, prints, facts, strict=True):
+            if measured.failure is None:
+                self._note(print_, measured.input, *fact)
+            elif operator.name == measured.failure.operator:  # not the metric, or the input
+                self._failures[(print_, measured.input)] = measured.failure
 
     def _reuse(
         self, prints: Sequence[str], prepared: PreparedInput
@@ -167,15 +140,17 @@ class Walk:
                 outputs[self._operators[position].name] = entry.output
         return outputs, missing[::-1]
 
-    def _cached(self, print_: str, prepared: PreparedInput) -> Entry | None:
+    def _cached(self, print_: str, prepared: PreparedInput) -> CacheEntry | None:
         entry = self._cache.get(print_, prepared.content) if self._cache is not None else None
         if entry is not None:
             self._note(print_, prepared.index, entry.seconds, entry.output_bytes)
         return entry
 
-    def _keep(self, print_: str, prepared: PreparedInput, entry: Entry) -> None:
-        self._note(print_, prepared.index, entry.seconds, entry.output_bytes)
+    def _keep(self, print_: str, prepared: PreparedInput, done: Completed) -> None:
+        self._note(print_, prepared.index, done.seconds, done.output_bytes)
         if self._cache is not None:
+            size = done.output_bytes
+            entry = CacheEntry(output=done.output, seconds=done.seconds, output_bytes=size)
             self._cache.put(print_, prepared.content, entry)
 
     def _note(self, print_: str, index: int, seconds: float, output_bytes: float) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import floor, isclose
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pipelines import checks
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
+from circinus.pipelines import checks
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
 
 PARTS = 1_000_000
 """Parts of one machine. Shares come in steps of 0.05; finer ones are rounded to a part."""
@@ -38,18 +38,12 @@ def aggregate_parts(demand: Iterable[DemandItem], tiers: Container[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOption:
-    """A plan as the scheduler sees it.
+    """A plan as the scheduler sees it."""
 
-    Attributes:
-        plan_id: Unique within its query.
-        demand: Items (tier, share of one machine), each share `> 0`; a share above 1 fits no
-            machine.
-        cost_usd_per_hour: `>= 0`.
-    """
-
-    plan_id: str
+    plan_id: str  # unique within its query
+    # items (tier, share of one machine), each share `> 0`; a share above 1 fits no machine
     demand: tuple[DemandItem, ...]
-    cost_usd_per_hour: float
+    cost_usd_per_hour: float  # `>= 0`
 
     def __post_init__(self) -> None:
         where = f"plan {self.plan_id}"
@@ -60,21 +54,13 @@ class PlanOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A live query with the plans it could run.
+    """A live query with the plans it could run."""
 
-    Attributes:
-        query_id: Unique within a problem.
-        plans: At least one; any of them meets the query's SLOs.
-        weight: Benefit of serving the query, `> 0`.
-        priority: A query is worth more than all queries of lower priority together.
-        tenant: Whose it is; what quotas count by. Empty: nobody's, without a quota.
-    """
-
-    query_id: str
-    plans: tuple[PlanOption, ...]
-    weight: float = 1.0
-    priority: int = 0
-    tenant: str = ""
+    query_id: str  # unique within a problem
+    plans: tuple[PlanOption, ...]  # at least one; any of them meets the query's SLOs
+    weight: float = 1.0  # benefit of serving the query, `> 0`
+    priority: int = 0  # a query is worth more than all queries of lower priority together
+    tenant: str = ""  # whose it is; what quotas count by. Empty: nobody's, without a quota
 
     def __post_init__(self) -> None:
         where = f"query {self.query_id}"
@@ -97,35 +83,24 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A query that is served.
-
-    Attributes:
-        query_id: Which query.
-        plan_id: With which of its plans.
-        machines: A slice for every item of the plan's demand, in its order.
-    """
+    """A query that is served."""
 
     query_id: str
-    plan_id: str
-    machines: tuple[Slice, ...]
+    plan_id: str  # with which of its plans
+    machines: tuple[Slice, ...]  # a slice for every item of the plan's demand, in its order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """All live queries and the machines there are.
+    """All live queries and the machines there are."""
 
-    Attributes:
-        tiers: With their machines; names are unique.
-        candidates: The live queries.
-        running: What each query runs on now. An entry binds nobody: it is kept where possible,
-            and means nothing when its query is no candidate any more.
-        quotas: Tenant -> the largest part of each shared tier that its queries may hold
-            together, in [0, 1]. A tenant that is not named may hold everything.
-    """
-
-    tiers: tuple[Tier, ...]
+    tiers: tuple[Tier, ...]  # with their machines; names are unique
     candidates: tuple[Candidate, ...]
+    # what each query runs on now. An entry binds nobody: it is kept where possible, and means
+    # nothing when its query is no candidate any more
     running: Mapping[str, Assignment] = field(default_factory=dict)
+    # tenant -> the largest part of each shared tier that its queries may hold together, in [0,
+    # 1]. A tenant that is not named may hold everything
     quotas: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,35 +108,45 @@ class Problem:
             checks.probability(f"quota of {tenant}", part)
         checks.unique("tiers", [tier.name for tier in self.tiers])
         checks.unique("queries", [candidate.query_id for candidate in self.candidates])
-        known = {tier.name for tier in self.tiers}
-        rule = f"must be among {', '.join(sorted(known))}"
+        known = sorted(tier.name for tier in self.tiers)
         for candidate in self.candidates:
             for plan in candidate.plans:
                 for item in plan.demand:
-                    checks.require(
-                        item.tier in known, f"plan {plan.plan_id}.demand", rule, item.tier
-                    )
+                    checks.among(f"plan {plan.plan_id}.demand", item.tier, known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Which queries are served, with which plan, on which machines.
+    """Which queries are served, with which plan, on which machines."""
 
-    Attributes:
-        assignments: At most one per query, in the order of the problem's candidates.
-        waiting: For every other candidate, why it waits and what would let it in, in words.
-        utilisation: Tier -> part of its machines in use, in [0, 1]. The machines of a dedicated
-            tier are those of the queries served.
-    """
-
+    # at most one per query, in the order of the problem's candidates
     assignments: tuple[Assignment, ...]
+    # for every other candidate, why it waits and what would let it in, in words
     waiting: Mapping[str, str]
+    # tier -> part of its machines in use, in [0, 1]. The machines of a dedicated tier are those
+    # of the queries served
     utilisation: Mapping[str, float]
 
     @property
     def by_query(self) -> dict[str, Assignment]:
         """The assignments by query: what is `running` next time."""
         return {assignment.query_id: assignment for assignment in self.assignments}
+
+
+SCHEDULING_POLICIES = ("priced", "greedy", "ilp", "fcfs", "local_best")
+"""What settings and studies call them, the default first; see `scheduler.policies.registry`."""
+
+
+class SchedulingPolicy(Protocol):
+    """Chooses which queries are served, with which of their plans, on which machines.
+
+    A pure function of the problem: equal problems get equal schedules, whatever came before.
+    Every schedule passes `validate`; a problem without any fitting plan gets
+    a schedule in which everybody waits, not an error. Safe to share between threads.
+    """
+
+    def schedule(self, problem: Problem) -> Schedule:
+        """Give a valid schedule that mentions every candidate once."""
 
 
 def utilisation(problem: Problem, assignments: Iterable[Assignment]) -> dict[str, float]:

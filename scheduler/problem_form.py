@@ -23,14 +23,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
-from scheduler.problem import Candidate, PlanOption, Problem, Schedule
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.problem import Candidate, PlanOption, Problem, Schedule
 
 T = TypeVar("T")
 _REQUIRED = object()
+_TIER = ("name", "machines", "price_usd_per_hour", "dedicated")
 
 
 def problem_from_dict(document: object) -> Problem:
@@ -44,28 +45,20 @@ def problem_from_dict(document: object) -> Problem:
     return Problem(
         tiers=tuple(
             _tier(f"tiers[{i}]", item)
-            for i, item in enumerate(_field("problem", top, "tiers", list, _REQUIRED))
+            for i, item in enumerate(_field("problem", top, "tiers", list))
         ),
         candidates=tuple(
             _candidate(f"queries[{i}]", item)
-            for i, item in enumerate(_field("problem", top, "queries", list, _REQUIRED))
+            for i, item in enumerate(_field("problem", top, "queries", list))
         ),
-        quotas={tenant: _number(f"quotas.{tenant}", quotas, tenant) for tenant in quotas},
+        quotas={tenant: _field("quotas", quotas, tenant, float) for tenant in quotas},
     )
 
 
 def problem_to_dict(problem: Problem) -> dict[str, object]:
     """Give the document of a problem; `problem_from_dict` reads it back. What runs is left out."""
     return {
-        "tiers": [
-            {
-                "name": t.name,
-                "machines": t.machines,
-                "price_usd_per_hour": t.price_usd_per_hour,
-                "dedicated": t.dedicated,
-            }
-            for t in problem.tiers
-        ],
+        "tiers": [{name: getattr(tier, name) for name in _TIER} for tier in problem.tiers],
         "queries": [
             {
                 "id": c.query_id,
@@ -76,7 +69,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
                     {
                         "id": p.plan_id,
                         "cost_usd_per_hour": p.cost_usd_per_hour,
-                        "demand": [{"tier": tier, "share": share} for tier, share in p.demand],
+                        "demand": [item._asdict() for item in p.demand],
                     }
                     for p in c.plans
                 ],
@@ -103,21 +96,21 @@ def schedule_to_dict(schedule: Schedule) -> dict[str, object]:
 
 
 def _tier(where: str, item: object) -> Tier:
-    fields = _mapping(where, item, {"name", "machines", "price_usd_per_hour", "dedicated"})
+    fields = _mapping(where, item, set(_TIER))
     return Tier(
-        name=_field(where, fields, "name", str, _REQUIRED),
-        machines=_field(where, fields, "machines", int, _REQUIRED),
-        price_usd_per_hour=_number(f"{where}.price_usd_per_hour", fields, "price_usd_per_hour", 0),
+        name=_field(where, fields, "name", str),
+        machines=_field(where, fields, "machines", int),
+        price_usd_per_hour=_field(where, fields, "price_usd_per_hour", float, 0.0),
         dedicated=_field(where, fields, "dedicated", bool, False),
     )
 
 
 def _candidate(where: str, item: object) -> Candidate:
     fields = _mapping(where, item, {"id", "weight", "priority", "tenant", "plans"})
-    plans = _field(where, fields, "plans", list, _REQUIRED)
+    plans = _field(where, fields, "plans", list)
     return Candidate(
-        query_id=_field(where, fields, "id", str, _REQUIRED),
-        weight=_number(f"{where}.weight", fields, "weight", 1.0),
+        query_id=_field(where, fields, "id", str),
+        weight=_field(where, fields, "weight", float, 1.0),
         priority=_field(where, fields, "priority", int, 0),
         tenant=_field(where, fields, "tenant", str, ""),
         plans=tuple(_plan(f"{where}.plans[{i}]", plan) for i, plan in enumerate(plans)),
@@ -127,16 +120,16 @@ def _candidate(where: str, item: object) -> Candidate:
 def _plan(where: str, item: object) -> PlanOption:
     fields = _mapping(where, item, {"id", "cost_usd_per_hour", "demand"})
     demand = []
-    for i, entry in enumerate(_field(where, fields, "demand", list, _REQUIRED)):
+    for i, entry in enumerate(_field(where, fields, "demand", list)):
         at = f"{where}.demand[{i}]"
         slot = _mapping(at, entry, {"tier", "share"})
-        share = _number(f"{at}.share", slot, "share")
+        share = _field(at, slot, "share", float)
         checks.share(f"{at}.share", share)
-        demand.append(DemandItem(_field(at, slot, "tier", str, _REQUIRED), share))
+        demand.append(DemandItem(_field(at, slot, "tier", str), share))
     return PlanOption(
-        plan_id=_field(where, fields, "id", str, _REQUIRED),
+        plan_id=_field(where, fields, "id", str),
         demand=tuple(demand),
-        cost_usd_per_hour=_number(f"{where}.cost_usd_per_hour", fields, "cost_usd_per_hour", 0.0),
+        cost_usd_per_hour=_field(where, fields, "cost_usd_per_hour", float, 0.0),
     )
 
 
@@ -144,27 +137,23 @@ def _mapping(where: str, value: object, known: set[str]) -> Mapping[str, object]
     checks.require(isinstance(value, dict), where, "must be an object", value)
     fields: dict[str, object] = value if isinstance(value, dict) else {}
     for name in fields:
-        rule = f"must be among {', '.join(sorted(known))}"
-        checks.require(name in known, f"a field of {where}", rule, name)
+        checks.among(f"a field of {where}", name, sorted(known))
     return fields
 
 
 def _field(
-    where: str, fields: Mapping[str, object], name: str, kind: type[T], default: object
+    where: str,
+    fields: Mapping[str, object],
+    name: str,
+    kind: type[T],
+    default: object = _REQUIRED,
 ) -> T:
     value = fields.get(name, default)
     checks.require(value is not _REQUIRED, f"{where}.{name}", "must be given", "nothing")
-    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if not isinstance(value, kind) or not fits:
-        raise InvalidInput.of(f"{where}.{name}", f"must be of type {kind.__name__}", value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind is float and whole:
+        value = float(value)  # type: ignore[arg-type]  # an int, as was just seen
+    if not isinstance(value, kind) or (kind is int and not whole):
+        rule = "must be a number" if kind is float else f"must be of type {kind.__name__}"
+        raise InvalidInput.of(f"{where}.{name}", rule, value)
     return value
-
-
-def _number(
-    where: str, fields: Mapping[str, object], name: str, default: object = _REQUIRED
-) -> float:
-    value = fields.get(name, default)
-    checks.require(value is not _REQUIRED, where, "must be given", "nothing")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput.of(where, "must be a number", value)
-    return float(value)

@@ -35,7 +35,7 @@ def blocks(language: str, *names: str) -> list[str]:
 
 def commands() -> dict[str, Any]:
     """Every command by its full name, such as `circinus study trace`."""
-    from api.cli import app
+    from circinus.api.cli import app
 
     return dict(walk("circinus", typer.main.get_command(app)))
 
@@ -81,11 +81,51 @@ def test_every_command_in_the_readme_exists() -> None:
     assert set(listed) - set(commands()) == set()
 
 
+def rows_of_the_command_line_page() -> list[tuple[str, list[str]]]:
+    """The commands in the table of the page, each with the options that its row names."""
+    found = re.findall(r"^\| `(circinus .*)$", read("docs/command-line.md"), re.MULTILINE)
+    return [(row.split("`")[0], re.findall(r"(?<![\w-])--[a-z-]+", row)) for row in found]
+
+
+def named_by(usage: str) -> str:
+    """The longest command that a usage such as `circinus pipelines show NAME` begins with."""
+    return max((name for name in commands() if f"{usage} ".startswith(f"{name} ")), key=len)
+
+
+def test_the_page_of_the_command_line_lists_exactly_the_commands_there_are() -> None:
+    listed = {named_by(usage) for usage, _ in rows_of_the_command_line_page()}
+
+    assert listed == set(commands())
+
+
+def test_the_page_of_the_command_line_names_only_options_that_there_are() -> None:
+    options = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in commands().items()
+    }
+    unknown = [
+        (usage, option)
+        for usage, named in rows_of_the_command_line_page()
+        for option in named
+        if option not in options[named_by(usage)]
+    ]
+
+    assert unknown == []
+
+
+def test_the_page_of_the_command_line_lists_exactly_the_exit_codes_there_are() -> None:
+    from circinus.api.cli.command import ExitCode
+
+    listed = re.findall(r"^\| (\d+) \|", read("docs/command-line.md"), re.MULTILINE)
+
+    assert [int(code) for code in listed] == [code.value for code in ExitCode]
+
+
 # --- HTTP ----------------------------------------------------------------------------
 
 
 def served_routes() -> set[str]:
-    from api.app import create_app
+    from circinus.api.http.app import create_app
 
     paths: dict[str, dict[str, Any]] = create_app().openapi()["paths"]
     return {
@@ -130,8 +170,8 @@ def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None
 
 @pytest.mark.parametrize("number", [0, 1], ids=["declared", "from LangChain"])
 def test_a_pipeline_in_the_readme_runs(number: int, tmp_path: Path) -> None:
-    from pipelines.configuration import ConfigurationSpace
-    from pipelines.pipeline import Pipeline
+    from circinus.pipelines.configuration import ConfigurationSpace
+    from circinus.pipelines.pipeline import Pipeline
 
     path = tmp_path / "example.py"
     path.write_text(blocks("python", "README.md")[number], encoding="utf-8")
@@ -150,7 +190,7 @@ def test_a_pipeline_in_the_readme_runs(number: int, tmp_path: Path) -> None:
 
 
 def test_the_query_in_the_readme_is_a_query() -> None:
-    from api.schemas.query import QueryRequest, to_query
+    from circinus.api.schemas.query import QueryRequest, to_query
 
     (source,) = blocks("yaml", "README.md")
     query = to_query(QueryRequest.model_validate(yaml.safe_load(source)))
@@ -160,7 +200,7 @@ def test_the_query_in_the_readme_is_a_query() -> None:
 
 
 def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_environment() -> None:
-    from api.settings import Settings
+    from circinus.api.settings import Settings
 
     documented = re.findall(r"^\| `(CIRCINUS_[A-Z_]+)`", read("docs/service.md"), re.MULTILINE)
 
@@ -182,21 +222,21 @@ BUILT_IN = ("digits", "ocr", "retrieval", "speech", "tracking")
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_pipeline_has_a_query_in_the_examples(name: str) -> None:
-    from api.query_file import read_query
-    from api.schemas.query import to_query
-    from pipelines.fitting import fitted
-    from pipelines.presets import PRESETS
-    from pipelines.registry import load_pipeline
+    from circinus.api.query_file import read_query
+    from circinus.api.schemas.query import to_query
+    from circinus.pipelines.fitting import fitted
+    from circinus.pipelines.presets import PRESETS
+    from circinus.pipelines.registry import load_pipeline
 
     request = read_query(ROOT / "examples" / f"{name}.yaml")
     assert request.pipeline == name
-    assert fitted(to_query(request), load_pipeline(name).graph, PRESETS["local"])
+    fitted(to_query(request), load_pipeline(name).graph, PRESETS["local"])  # raises what is wrong
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_page_of_the_pipelines_tells_every_knob_with_its_values(name: str) -> None:
-    from pipelines.configuration import ConfigurationSpace
-    from pipelines.registry import load_pipeline
+    from circinus.pipelines.configuration import ConfigurationSpace
+    from circinus.pipelines.registry import load_pipeline
 
     graph = load_pipeline(name).graph
     (section,) = re.findall(

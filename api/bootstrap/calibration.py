@@ -10,32 +10,25 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from api.settings import Settings
-from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, all_calibrated
-from deploy.cgroups import available
-from deploy.local import LocalLauncher
-from deploy.tls import files_in
-from pipelines.clock import SystemClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure
-from pipelines.pipeline import Pipeline
+from circinus.api.settings import Settings
+from circinus.deploy.local.cgroups import available
+from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.calibration import CalibrationSettings, Workload, all_calibrated
+from circinus.deploy.runtime.instances import AttachedLauncher
+from circinus.deploy.workers.transport import files_in
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.pipeline import Pipeline
 
 _CALIBRATION_STREAM = 2
-
 _LARGEST_DRAW = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """Which samples to calibrate with.
-
-    Attributes:
-        configurations: How many, drawn at random.
-        inputs: Examples for each of them.
-        seed: Of both.
-    """
+class CalibrationSampling:
+    """With how many configurations, drawn at random, and examples for each to calibrate."""
 
     configurations: int
     inputs: int
@@ -45,7 +38,7 @@ class Sampling:
 def calibrated_infrastructure(
     infrastructure: Infrastructure,
     named: tuple[str, Pipeline],
-    sampling: Sampling,
+    sampling: CalibrationSampling,
     settings: CalibrationSettings,
     *,
     addresses: Mapping[str, str],

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
-from api.executor_choice import ExecutorChoice, Kind
-from deploy.cgroups import available
-from deploy.emulation import emulated_speed
-from deploy.local import LocalLauncher
-from deploy.profiling_pool import PoolSettings, WorkerPool
-from deploy.profiling_processes import ProcessPool
-from deploy.tier_executor import ProfiledTier, TierExecutor
-from pipelines.clock import Clock, SystemClock
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.pipeline import Pipeline
-from profiler.execution import Executor, InProcess
+from circinus.api.executor_choice import ExecutorChoice, ExecutorKind
+from circinus.deploy.local.cgroups import available
+from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.pool import ProfilingPoolSettings, WorkerPool
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
+from circinus.deploy.runtime.instances import emulated_speed
+from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.needs import package, require
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.execution import Executor, InProcess
 
 
 @contextmanager
@@ -44,15 +43,15 @@ def opened_executor(
         InvalidInput: If the infrastructure has no such tier, or Ray is not installed.
     """
     clock = SystemClock()
-    how = PoolSettings(
+    how = ProfilingPoolSettings(
         workers=choice.workers, timeout_s=choice.timeout_s, memory_bytes=choice.memory_bytes
     )
-    if choice.kind is Kind.IN_PROCESS:
+    if choice.kind is ExecutorKind.IN_PROCESS:
         yield InProcess(clock)
-    elif choice.kind is Kind.POOL:
+    elif choice.kind is ExecutorKind.POOL:
         with ProcessPool(reference, clock, how) as pool:
             yield pool
-    elif choice.kind is Kind.RAY:
+    elif choice.kind is ExecutorKind.RAY:
         with _ray_executor(choice.detail, reference, clock, how) as actors:
             yield actors
     else:
@@ -83,11 +82,10 @@ def _profiled_speeds(tier: Tier, graph: PipelineGraph) -> dict[str, float]:
 
 
 def _ray_executor(
-    address: str, reference: str, clock: Clock, settings: PoolSettings
+    address: str, reference: str, clock: Clock, settings: ProfilingPoolSettings
 ) -> WorkerPool:
-    if find_spec("ray") is None:
-        raise InvalidInput.of("executor", "must be another one: circinus[ray] is missing", "ray")
-    ray = import_module("deploy.ray_executor")  # an extra: only where it is asked for
+    require("executor", "ray", [package("ray", extra="ray")])
+    ray = import_module("circinus.deploy.profiling.ray")  # an extra: only where it is asked for
     ray.connect(address or None)
     pool: WorkerPool = ray.RayExecutor(reference, clock, settings)
     return pool

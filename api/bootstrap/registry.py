@@ -1,12 +1,16 @@
-"""The pipelines that a service runs."""
+"""The pipelines that a service runs, and the quotas of its tenants."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from pipelines.errors import InvalidInput
-from pipelines.pipeline import Pipeline
-from pipelines.registry import load_pipeline, registered
+from circinus.api.query_file import read_document
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.registry import load_pipeline, registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,39 @@ class RegisteredPipelines:
         if name not in self.names:
             raise InvalidInput.of("pipeline", "must be registered", name)
         return self.extra.get(name, name)
+
+
+def read_quotas(text: str) -> dict[str, float]:
+    """Give tenant -> largest part of each shared tier, in [0, 1].
+
+    Args:
+        text: `acme=0.5,lab=0.25`, the path of a YAML file of `tenant: part`, or nothing.
+
+    Raises:
+        InvalidInput: If it is neither, a tenant repeats, or a part is out of range.
+    """
+    if not text.strip():
+        return {}
+    entries = _entries(text) if "=" in text else read_document(Path(text))
+    return {tenant: _part(tenant, part) for tenant, part in entries.items()}
+
+
+def _entries(text: str) -> Mapping[str, object]:
+    pairs = [tuple(map(str.strip, entry.partition("=")[::2])) for entry in text.split(",")]
+    checks.unique("quotas", [tenant for tenant, _ in pairs])
+    return {tenant: _number(tenant, part) for tenant, part in pairs}
+
+
+def _number(tenant: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput.of(f"quotas.{tenant}", "must be a number", text) from error
+
+
+def _part(tenant: str, part: object) -> float:
+    checks.name("quotas", tenant)
+    if isinstance(part, bool) or not isinstance(part, int | float):
+        raise InvalidInput.of(f"quotas.{tenant}", "must be a number", part)
+    checks.probability(f"quotas.{tenant}", part)
+    return float(part)

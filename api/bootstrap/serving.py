@@ -2,81 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from api.bootstrap.knowledge import JournalledMeasurements, Remembered
-from api.bootstrap.registry import RegisteredPipelines
-from api.executor_choice import ExecutorChoice
-from api.fingerprints import pipeline_fingerprint
-from api.query_file import read_infrastructure
-from api.quotas import read_quotas
-from api.services.capacity import Capacity
-from api.services.catalogue import Catalogue
-from api.services.deployer import Deployer
-from api.services.knowledge import MeasurementSource
-from api.settings import Settings
-from api.store.checkpoint import SqlCheckpoints
-from api.store.engine import Durability, connect
-from api.store.history import SqlHistory
-from api.store.journal import SqlJournal, edition_of
-from api.store.latencies import SqlLatencies
-from api.store.migrate import migrate
-from api.store.schedule_sql import SqlScheduleStore
-from api.store.schedule_store import ScheduleStore
-from api.store.sql import SqlStore
-from api.store.store import Store
-from deploy.cgroups import available
-from deploy.instances import Launcher
-from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator, OrchestratorSettings
-from deploy.prefix_files import PrefixFiles
-from deploy.tls import files_in
-from pipelines.clock import Clock, SystemClock
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.pipeline import Pipeline
-from profiler.journal import Journal
-from profiler.prefix_cache import EntryStore
-from scheduler.ageing import Ageing
-from scheduler.dispatch.policies import dispatch_policy
-from scheduler.policies import Terms, scheduling_policy
-from scheduler.priced import Migration
-from scheduler.rolling import Upkeep
+from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
+from circinus.api.query_file import read_infrastructure
+from circinus.api.settings import Settings
+from circinus.api.store.engine import Durability, connect, migrate
+from circinus.api.store.latencies import SqlLatencies
+from circinus.api.store.schedules import ScheduleStore
+from circinus.api.store.store import Store
+from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.local.cgroups import available
+from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.runtime.instances import Launcher
+from circinus.deploy.runtime.orchestrator import Orchestrator, OrchestratorSettings
+from circinus.deploy.workers.transport import files_in
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.policies.priced import Migration
+from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.rolling.ageing import Ageing
+from circinus.scheduler.rolling.scheduler import Upkeep
+
+if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+    from circinus.deploy.kubernetes.nodes import Discovery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a service is made of.
-
-    Attributes:
-        settings: Of the operator.
-        infrastructure: Planned for.
-        catalogue: Pipelines offered.
-        store: Of queries; its tables exist.
-        clock: Of everything.
-        schedules: The store of schedules, in the same database.
-        upkeep: How schedules are made.
-        quotas: Of tenants.
-        measurements: Of queries.
-    """
-
-    settings: Settings
-    infrastructure: Infrastructure
-    catalogue: Catalogue
-    store: Store
-    clock: Clock
-    schedules: ScheduleStore
-    upkeep: Upkeep
-    measurements: MeasurementSource
-    quotas: Mapping[str, float] = field(default_factory=dict)
-
-
-def make_parts(settings: Settings) -> Parts:
+def make_parts(settings: Settings) -> ServiceParts:
     """Give the parts of a service; the database is brought up to date.
 
     Raises:
@@ -84,16 +40,29 @@ def make_parts(settings: Settings) -> Parts:
     """
     engine = connect(settings.database_url)
     migrate(engine)
-    return Parts(
+    return _parts(settings, Store(engine), ScheduleStore(engine))
+
+
+def make_planning_parts(settings: Settings) -> ServiceParts:
+    """Give the parts of a planning worker; the tables must exist.
+
+    What planning imports is loaded here, so that the first query need not wait for it.
+    """
+    import_module("circinus.planner.search.loop")
+    engine = connect(settings.database_url)
+    return _parts(settings, Store(engine), ScheduleStore(engine))
+
+
+def _parts(settings: Settings, store: Store, schedules: ScheduleStore) -> ServiceParts:
+    return ServiceParts(
         settings=settings,
         infrastructure=read_infrastructure(settings.infrastructure),
         catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=SqlStore(engine),
+        store=store,
+        schedules=schedules,
         clock=SystemClock(),
-        schedules=SqlScheduleStore(engine),
         upkeep=_upkeep(settings),
         quotas=read_quotas(settings.quotas),
-        measurements=JournalledMeasurements(settings.database_url),
     )
 
 
@@ -111,7 +80,7 @@ def _upkeep(settings: Settings) -> Upkeep:
     )
 
 
-def make_deployer(parts: Parts) -> Deployer:
+def make_deployer(parts: ServiceParts) -> Deployer:
     """Give what runs deployments. Needs a running event loop.
 
     Raises:
@@ -129,45 +98,33 @@ def make_deployer(parts: Parts) -> Deployer:
     return _orchestrator(parts, launcher)
 
 
-def _cluster_deployer(parts: Parts) -> Deployer:
+def _cluster_deployer(parts: ServiceParts) -> Deployer:
     # The Kubernetes client: only when asked to
-    from deploy.kubernetes.access import DEPLOYER, require_access
-    from deploy.kubernetes.api import Cluster
-    from deploy.kubernetes.connection import connect as connect_cluster
-    from deploy.kubernetes.connection import own_namespace
-    from deploy.kubernetes.deployer import ClusterDeployer
-    from deploy.kubernetes.launcher import ClusterLauncher
-    from deploy.kubernetes.worker_objects import WorkerShape
+    from circinus.deploy.kubernetes.access import DEPLOYER, require_access
+    from circinus.deploy.kubernetes.api import Cluster, own_namespace
+    from circinus.deploy.kubernetes.api import connect as connect_cluster
+    from circinus.deploy.kubernetes.launcher import ClusterLauncher, ClusterOrchestrator
+    from circinus.deploy.kubernetes.pods import RenderSettings
+    from circinus.deploy.kubernetes.resources import MachineShape
 
     settings = parts.settings
     cluster = Cluster(connect_cluster())
     namespace = settings.namespace or own_namespace()
     require_access(cluster, namespace, DEPLOYER)
-    shape = WorkerShape(
+    shape = RenderSettings(
         namespace=namespace,
         image=settings.worker_image,
         pull_policy=settings.worker_pull_policy,
         environment=settings.worker_environment,
         tls_secret=settings.worker_tls_secret,
-        machine_cpu=settings.machine_cpu,
-        machine_memory=settings.machine_memory,
+        machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
     )
     launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
-    return ClusterDeployer(_orchestrator(parts, launcher), launcher)
+    return _orchestrator(parts, launcher, ClusterOrchestrator)
 
 
-class Watching(Protocol):
-    """Follows something outside, in a thread of its own."""
-
-    def start(self) -> None:
-        """Begin; returns at once."""
-
-    def stop(self) -> None:
-        """Tell nothing more."""
-
-
-def make_discovery(parts: Parts, capacity: Capacity) -> Watching | None:
+def make_discovery(parts: ServiceParts) -> Discovery | None:
     """Give what sets the machines of shared tiers from the nodes of the cluster.
 
     None: the operator of the service did not ask for it.
@@ -180,22 +137,24 @@ def make_discovery(parts: Parts, capacity: Capacity) -> Watching | None:
     settings = parts.settings
     if not settings.discovery:
         return None
-    from deploy.kubernetes.access import DISCOVERY, require_access
-    from deploy.kubernetes.api import Cluster
-    from deploy.kubernetes.connection import connect as connect_cluster
-    from deploy.kubernetes.nodes import Discovery
+    from circinus.deploy.kubernetes.access import DISCOVERY, require_access
+    from circinus.deploy.kubernetes.api import Cluster
+    from circinus.deploy.kubernetes.api import connect as connect_cluster
+    from circinus.deploy.kubernetes.nodes import Discovery
 
     cluster = Cluster(connect_cluster())
     require_access(cluster, "", DISCOVERY)
     return Discovery(
         cluster=cluster,
         tiers=tuple(tier.name for tier in parts.infrastructure.tiers if not tier.dedicated),
-        told=capacity.set_machines,
+        told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
     )
 
 
-def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
+def _orchestrator(
+    parts: ServiceParts, launcher: Launcher, kind: type[Orchestrator] = Orchestrator
+) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them."""
 
     def graph_of(reference: str) -> PipelineGraph:
@@ -205,72 +164,11 @@ def _orchestrator(parts: Parts, launcher: Launcher) -> Orchestrator:
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
     memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
-    return Orchestrator(
+    return kind(
         parts.infrastructure,
         launcher,
         graph_of,
         dispatch_policy(parts.settings.chosen_method.dispatch),
         parts.clock,
         OrchestratorSettings(memory=memory),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningParts:
-    """What a planning worker is made of.
-
-    Attributes:
-        capacity: Machines planned for.
-        catalogue: Pipelines offered.
-        store: Of queries.
-        clock: Of everything.
-        database_url: For journals.
-        outputs: Of operators, shared with other workers and queries; None: not kept.
-        executor: Runs operators.
-        logs: Folder for the logs of deployed workers.
-    """
-
-    capacity: Capacity
-    catalogue: Catalogue
-    store: Store
-    clock: Clock
-    database_url: str
-    outputs: EntryStore | None = None
-    executor: ExecutorChoice = field(default_factory=ExecutorChoice)
-    logs: Path = Path()
-
-    def journal(self, query_id: str, pipeline: Pipeline, worker: str | None) -> Journal:
-        """Give the journal of a query, which the worker holds."""
-        engine = connect(self.database_url, Durability.PROCESS)
-        return SqlJournal(engine, query_id, edition_of(pipeline), worker)
-
-    def checkpoints(self, worker: str | None) -> SqlCheckpoints:
-        """Give what the measurements of queries that the worker holds were made for."""
-        return SqlCheckpoints(connect(self.database_url), worker)
-
-    def remembered(self, pipeline: Pipeline) -> Remembered:
-        """Give what earlier queries measured of a pipeline."""
-        history = SqlHistory(connect(self.database_url))
-        return Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
-
-
-def make_planning_parts(settings: Settings) -> PlanningParts:
-    """Give the parts of a planning worker; the tables must exist.
-
-    What planning imports is loaded here, so that the first query need not wait for it.
-    """
-    import_module("planner.search")
-    folder = settings.outputs
-    engine = connect(settings.database_url)
-    clock = SystemClock()
-    stated = read_infrastructure(settings.infrastructure)
-    return PlanningParts(
-        capacity=Capacity(stated=stated, store=SqlScheduleStore(engine), clock=clock),
-        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=SqlStore(engine),
-        clock=clock,
-        database_url=settings.database_url,
-        outputs=None if folder is None else PrefixFiles(folder, settings.outputs_limit_bytes),
-        executor=settings.executor_choice,
-        logs=settings.worker_logs,
     )

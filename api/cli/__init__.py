@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from api.cli import (
-    calibrating,
-    catalogue,
-    demonstration,
+from circinus.api.cli import (
     deploying,
     doctor,
-    emulating,
     history,
+    machine,
     operating,
     planning,
-    preparing,
     queries,
     questions,
     service,
     serving,
-    studies,
-    verifying,
 )
-from api.cli.exits import EPILOG
+from circinus.api.cli.command import EPILOG, command, wrapped
 
 app = typer.Typer(
     name="circinus",
@@ -54,25 +52,74 @@ def _circinus(
     pass
 
 
-for _group in (
-    demonstration,
-    service,
-    planning,
-    queries,
-    questions,
-    serving,
-    emulating,
-    operating,
-    deploying,
-    catalogue,
-    preparing,
-    calibrating,
-    doctor,
-    history,
-    verifying,
-    studies,
-):
-    _group.register(app)
+class _Studies(TyperGroup):
+    """`circinus study`, whose commands are imported on first use.
+
+    Studies import every planner and policy there is, with the libraries behind them: seconds that
+    no other command should wait for.
+    """
+
+    @cached_property
+    def _loaded(self) -> TyperGroup:
+        from circinus.api.cli.study import group
+
+        return get_group(group())
+
+    # Which click a context is of depends on the version of typer.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Give the names of the studies."""
+        return self._loaded.list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """Give a study by name."""
+        return self._loaded.get_command(ctx, cmd_name)
+
+
+def _group(name: str, text: str, **how: Any) -> typer.Typer:  # noqa: ANN401 - typer's own
+    """Add a group of commands."""
+    made = typer.Typer(help=text, no_args_is_help=True, **how)
+    app.add_typer(made, name=name)
+    return made
+
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    service.demo,
+    service.serve,
+    planning.validate,
+    planning.plan,
+    queries.submit,
+    queries.status,
+    queries.cancel,
+    queries.plans,
+    queries.export,
+    questions.explain,
+    questions.whatif,
+    questions.replan,
+    serving.schedule,
+    serving.capacity,
+    serving.request,
+    serving.undeploy,
+    serving.emulate,
+    operating.operator,
+    machine.prepare,
+    machine.calibrate,
+    doctor.doctor,
+    serving.verify,
+)
+for _body in _COMMANDS:
+    command(app)(_body)
+deploying.register(app)
+_pipelines = typer.Typer()
+_pipelines.callback(invoke_without_command=True, epilog=EPILOG)(wrapped(machine.pipelines))
+command(_pipelines)(machine.show)
+app.add_typer(_pipelines, name="pipelines")
+_history = _group(
+    "history", "What earlier queries measured: later ones on the same pipeline start from it."
+)
+command(_history, "list")(history.list_)
+command(_history, "export")(history.export)
+command(_history, "import")(history.import_)
+_group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""`python -m api.cli`: the command line without its console script."""
+"""`python -m circinus.api.cli`: the command line without its console script."""
 
 from __future__ import annotations
 
-from api.cli import main
+from circinus.api.cli import main
 
 if __name__ == "__main__":  # planning workers import this module again
     main()

@@ -1,22 +1,52 @@
-"""What every command has: `--json`, `--debug`, and errors told in one place."""
+"""What every command has: `--json`, `--debug`, exit codes, and errors told in one place."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import wraps
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from api.cli.exits import EPILOG, ExitCode
-from api.cli.screen import Screen
-from api.client import Refused
-from pipelines.errors import CircinusError, Fault, InvalidInput
+from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
+from circinus.api.cli.screen import Screen
+from circinus.api.client import Refused
+from circinus.pipelines.errors import CircinusError, Fault, InvalidInput
 
 Body = TypeVar("Body", bound=Callable[..., None])
 
+
+class ExitCode(IntEnum):
+    """What a script learns from a command."""
+
+    OK = 0
+    INTERNAL = 1
+    """Something failed that is not the caller's doing, or no service answered."""
+    BAD_INPUT = 2
+    INFEASIBLE = 3
+    """No plan can meet the objectives."""
+    EXHAUSTED = 4
+    """A limit ended planning before a feasible plan was found."""
+    DIFFERS = 5
+    """The cluster is not as rendered."""
+    REFUSED = 6
+    """The cluster said no: conflict, quota, admission, a missing role or namespace."""
+    NO_ROOM = 7
+    """The nodes have no room."""
+    NOT_READY = 8
+    """Workers are not ready, in time or now."""
+    INTERRUPTED = 130
+
+
+EPILOG = (
+    "Exit codes: 0 ok, 1 internal error or no service, 2 bad input, 3 infeasible, "
+    "4 budget exhausted; of deploy: 5 differs, 6 refused by the cluster, 7 no room, 8 not ready."
+)
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _BAD_REQUEST = range(400, 500)
@@ -29,7 +59,7 @@ class _Failure(NamedTuple):
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
-    """Register a function `(screen, ...)` as a command; its first argument is no option."""
+    """Register a function as a command, see `wrapped`; name: None: the function's."""
 
     def register(body: Body) -> Body:
         app.command(name, epilog=EPILOG)(wrapped(body))
@@ -39,13 +69,24 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]
 
 
 def wrapped(body: Callable[..., None]) -> Callable[..., None]:
-    """Give a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told."""
+    """Give a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told.
+
+    A parameter `client` is no option, either: it is connected to the service of `--url` and
+    `--token`, which the command then has.
+    """
+    signature = inspect.signature(body, eval_str=True)
+    own = dict(list(signature.parameters.items())[1:])
+    asks = own.pop("client", None) is not None
 
     @wraps(body)
     def run(*, as_json: bool, debug: bool, **arguments: Any) -> None:  # noqa: ANN401 - the command's own
         screen = Screen(as_json=as_json)
         try:
-            body(screen, **arguments)
+            if asks:
+                with connect(arguments.pop("url"), arguments.pop("token")) as client:
+                    body(screen, client, **arguments)
+            else:
+                body(screen, **arguments)
         except (CircinusError, KeyboardInterrupt) as error:
             _leave(screen, _foreseen(error), error, debug=debug)
         except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -54,17 +95,14 @@ def wrapped(body: Callable[..., None]) -> Callable[..., None]:
             message = f"internal error: {type(error).__name__}: {error}"
             _leave(screen, _Failure(ExitCode.INTERNAL, message), error, debug=debug)
 
-    options = [
-        inspect.Parameter("as_json", _KEYWORD, default=False, annotation=_JSON),
-        inspect.Parameter("debug", _KEYWORD, default=False, annotation=_DEBUG),
+    service = [("url", DEFAULT_URL, Url), ("token", None, Token)] if asks else []
+    common = [*service, ("as_json", False, _JSON), ("debug", False, _DEBUG)]
+    parameters = [parameter.replace(kind=_KEYWORD) for parameter in own.values()] + [
+        inspect.Parameter(name, _KEYWORD, default=default, annotation=option)
+        for name, default, option in common
     ]
-    signature = inspect.signature(body, eval_str=True)
-    own = [p.replace(kind=_KEYWORD) for p in list(signature.parameters.values())[1:]]
-    run.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]  # what inspect reads
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # what inspect reads
     return run
-
-
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def leave(code: ExitCode) -> None:
@@ -93,14 +131,10 @@ def _leave(screen: Screen, failure: _Failure, error: BaseException, *, debug: bo
         told = {"code": int(failure.code), "message": failure.message, "errors": faults}
         screen.json({"error": told})
     else:
-        lines = [str(fault) for fault in failure.faults] or [failure.message]
-        for line in lines:
-            screen.err.print(f"error: {_one_line(line)}", soft_wrap=True)
+        for line in [str(fault) for fault in failure.faults] or [failure.message]:
+            # Without control characters: a message may quote a file.
+            text = "".join(c if c.isprintable() else " " for c in line)
+            screen.err.print(f"error: {text}", soft_wrap=True)
     if debug:
         sys.excepthook(type(error), error, error.__traceback__)
     raise typer.Exit(int(failure.code))
-
-
-def _one_line(text: str) -> str:
-    """Give text without control characters: a message may quote a file."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import wraps
+from inspect import signature as signature_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from api.cli.command import command, leave
-from api.cli.exits import EPILOG, ExitCode
-from api.cli.options import DEFAULT_URL, InfrastructureName, Token, Url, connect
-from api.cli.references import pipeline_here
-from api.cli.screen import Screen
-from api.query_file import read_document, read_infrastructure
-from pipelines.clock import SystemClock
-from pipelines.graph import PipelineGraph
+from circinus.api.cli.command import EPILOG, ExitCode, command, leave
+from circinus.api.cli.options import (
+    DEFAULT_URL,
+    InfrastructureName,
+    Token,
+    Url,
+    connect,
+    pipeline_here,
+)
+from circinus.api.cli.screen import Screen
+from circinus.api.query_file import read_document, read_infrastructure
+from circinus.api.schemas.schedule import MachineShare
+from circinus.pipelines.clock import SystemClock
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
-    from deploy.kubernetes.manifests import Rendered
-    from deploy.kubernetes.outcome import Outcome
-    from deploy.kubernetes.rollout import Rollout
-    from deploy.kubernetes.scheduled import ScheduledPlan
+    from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan
+    from circinus.deploy.kubernetes.outcome import RolloutOutcome
+    from circinus.deploy.kubernetes.rollout import Rollout
 
 PlanSource = Annotated[
     str,
@@ -36,36 +44,95 @@ Kubeconfig = Annotated[
         "--kubeconfig", help="The way to the cluster; default: the pod's account, else KUBECONFIG."
     ),
 ]
-Image = Annotated[str, typer.Option("--image", help="Of the workers.")]
-Pin = Annotated[
-    Literal["machine", "tier"],
-    typer.Option("--pin", help="Bind workers to the scheduled machine, or to its tier only."),
-]
-Cpu = Annotated[str, typer.Option("--machine-cpu", help="CPU that stands for one machine.")]
-Memory = Annotated[str, typer.Option("--machine-memory", help="Memory of one machine.")]
-Gpus = Annotated[int, typer.Option("--machine-gpus", help="GPUs of one machine.")]
-Devices = Annotated[
-    Literal["none", "whole", "mps", "time-sliced"],
-    typer.Option("--devices", help="How a share of a machine's GPUs is asked for."),
-]
-Standby = Annotated[
-    int, typer.Option("--standby", help="Warm replicas per tier beyond the schedule.")
-]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to become ready in.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Take fields over that other field managers own.")
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderOptions:
+    """Options of the commands that render a plan: its workers, and where it is described."""
+
+    image: Annotated[str, typer.Option("--image", help="Of the workers.")] = (
+        "circinus/worker:latest"
+    )
+    pin: Annotated[
+        Literal["machine", "tier"],
+        typer.Option("--pin", help="Bind workers to the scheduled machine, or to its tier only."),
+    ] = "machine"
+    cpu: Annotated[str, typer.Option("--machine-cpu", help="CPU that stands for one machine.")] = (
+        "1"
+    )
+    memory: Annotated[str, typer.Option("--machine-memory", help="Memory of one machine.")] = "2Gi"
+    gpus: Annotated[int, typer.Option("--machine-gpus", help="GPUs of one machine.")] = 0
+    devices: Annotated[
+        Literal["none", "whole", "mps", "time-sliced"],
+        typer.Option("--devices", help="How a share of a machine's GPUs is asked for."),
+    ] = "none"
+    standby: Annotated[
+        int, typer.Option("--standby", help="Warm replicas per tier beyond the schedule.")
+    ] = 0
+    infrastructure: InfrastructureName = "local"
+    url: Url = DEFAULT_URL
+    token: Token = None
+
+    def rendered(self, source: str, namespace: str) -> Rendered:
+        """Give the objects of a plan, in a file or of a query of the service."""
+        from circinus.deploy.kubernetes.manifests import render as objects_of
+        from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
+        from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape
+
+        scheduled = self._scheduled(source)
+        devices = DevicePolicy(self.devices)
+        settings = RenderSettings(
+            namespace=namespace,
+            image=self.image,
+            pinning=Pinning(self.pin),
+            machine=MachineShape(
+                cpu=self.cpu, memory=self.memory, gpus=self.gpus, devices=devices
+            ),
+            standby=self.standby,
+        )
+        return objects_of(scheduled, settings)
+
+    def _scheduled(self, source: str) -> ScheduledPlan:
+        from circinus.api.cli.deployable import plan_in, scheduled_of
+
+        tiers = read_infrastructure(self.infrastructure)
+        machines: Sequence[MachineShare] = ()
+        if Path(source).exists():
+            query_id, view = plan_in(read_document(Path(source)))
+        else:
+            with connect(self.url, self.token) as client:
+                query_id, view = source, client.plan(client.query(source).plan_id or "")
+                assignments = client.schedule().assignments
+            machines = next((a.machines for a in assignments if a.query_id == source), [])
+        return scheduled_of(query_id, view, machines, pipeline_here(view.pipeline).graph, tiers)
+
+
+def _rendering(body: Callable[..., None]) -> Callable[..., None]:
+    """Give a command with the fields of its `options`, a RenderOptions, as options of its own."""
+    signature = signature_of(body, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "options"]
+    more = signature_of(RenderOptions, eval_str=True).parameters
+
+    @wraps(body)
+    def run(*arguments: object, **given: Any) -> None:  # noqa: ANN401 - the command's own
+        options = RenderOptions(**{name: given.pop(name) for name in more})
+        body(*arguments, options=options, **given)
+
+    run.__signature__ = signature.replace(parameters=[*own, *more.values()])  # type: ignore[attr-defined]  # what inspect reads
+    return run
+
+
 def register(app: typer.Typer) -> None:
     """Add the group to the application."""
     group = typer.Typer(help="Plans in a Kubernetes cluster.", epilog=EPILOG, no_args_is_help=True)
-    command(group, "render")(render)
-    command(group, "diff")(diff)
-    command(group, "apply")(apply)
-    command(group, "status")(status)
-    command(group, "rollback")(rollback)
-    command(group, "delete")(delete)
+    for body in (_rendering(render), _rendering(diff), _rendering(apply)):
+        command(group)(body)
+    for body in (status, rollback, delete):
+        command(group)(body)
     app.add_typer(group, name="deploy")
 
 
@@ -77,23 +144,13 @@ def render(
         typer.Option("--format", help="Objects, or values for Helm."),
     ] = "yaml",
     namespace: Namespace = "default",
-    image: Image = "circinus/worker:latest",
-    pin: Pin = "machine",
-    cpu: Cpu = "1",
-    memory: Memory = "2Gi",
-    gpus: Gpus = 0,
-    devices: Devices = "none",
-    standby: Standby = 0,
-    infrastructure: InfrastructureName = "local",
-    url: Url = DEFAULT_URL,
-    token: Token = None,
+    *,
+    options: RenderOptions,
 ) -> None:
     """Print the objects of a plan; needs no cluster."""
-    from deploy.kubernetes.manifests import helm_values
+    from circinus.deploy.kubernetes.manifests import helm_values
 
-    scheduled = _scheduled(plan, infrastructure, url, token)
-    shape = _Shape(namespace, image, pin, (cpu, memory, gpus, devices), standby)
-    found = shape.rendered(scheduled)
+    found = options.rendered(plan, namespace)
     if screen.as_json:
         screen.json({"objects": list(found.objects)})
     else:
@@ -105,32 +162,17 @@ def diff(
     plan: PlanSource,
     namespace: Namespace = "default",
     kubeconfig: Kubeconfig = None,
-    image: Image = "circinus/worker:latest",
-    pin: Pin = "machine",
-    cpu: Cpu = "1",
-    memory: Memory = "2Gi",
-    gpus: Gpus = 0,
-    devices: Devices = "none",
-    standby: Standby = 0,
-    infrastructure: InfrastructureName = "local",
-    url: Url = DEFAULT_URL,
-    token: Token = None,
+    *,
+    options: RenderOptions,
 ) -> None:
     """Show what `apply` would change; the exit code is 5 if anything."""
-    scheduled = _scheduled(plan, infrastructure, url, token)
-    shape = _Shape(namespace, image, pin, (cpu, memory, gpus, devices), standby)
-    found = _rollout(screen, namespace, kubeconfig).diff([shape.rendered(scheduled)])
-    lines = [f"+ {each.key}" for each in found.create]
-    for each in found.change:
-        lines += [f"~ {each.key}", *(f"    {field}" for field in each.fields)]
+    rendered = options.rendered(plan, namespace)
+    found = _rollout(screen, namespace, kubeconfig).diff([rendered])
+    lines = [f"+ {key}" for key in found.create]
+    for key, fields in found.change.items():
+        lines += [f"~ {key}", *(f"    {field}" for field in fields)]
     lines += [f"- {key}" for key in found.prune]
-    document = {
-        "create": [each.key for each in found.create],
-        "change": {each.key: list(each.fields) for each in found.change},
-        "prune": list(found.prune),
-        "unchanged": found.unchanged,
-    }
-    screen.show("\n".join(lines) or "no difference", document=document)
+    screen.show("\n".join(lines) or "no difference", document=asdict(found))
     leave(ExitCode.OK if found.is_empty else ExitCode.DIFFERS)
 
 
@@ -144,23 +186,13 @@ def apply(
     ] = False,
     force: Force = False,
     timeout: Timeout = 300.0,
-    image: Image = "circinus/worker:latest",
-    pin: Pin = "machine",
-    cpu: Cpu = "1",
-    memory: Memory = "2Gi",
-    gpus: Gpus = 0,
-    devices: Devices = "none",
-    standby: Standby = 0,
-    infrastructure: InfrastructureName = "local",
-    url: Url = DEFAULT_URL,
-    token: Token = None,
+    *,
+    options: RenderOptions,
 ) -> None:
     """Deploy a plan, wait until it is ready, then remove what the plan before left."""
-    scheduled = _scheduled(plan, infrastructure, url, token)
-    shape = _Shape(namespace, image, pin, (cpu, memory, gpus, devices), standby)
+    rendered = [options.rendered(plan, namespace)]
     there = _rollout(screen, namespace, kubeconfig, timeout_s=timeout, force=force)
-    found = [shape.rendered(scheduled)]
-    _show_and_leave(screen, there.preview(found) if dry_run else there.apply(found))
+    _show_and_leave(screen, there.preview(rendered) if dry_run else there.apply(rendered))
 
 
 def status(
@@ -170,7 +202,7 @@ def status(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Show how many workers of a query are ready, and its revisions."""
-    from deploy.kubernetes.rollout import readiness
+    from circinus.deploy.kubernetes.rollout import readiness
 
     there = _rollout(screen, namespace, kubeconfig)
     workers = readiness(there.live(query_id))
@@ -214,59 +246,6 @@ def delete(
     screen.show(words, document={"deleted": list(keys)})
 
 
-class _Shape:
-    """The options about workers."""
-
-    def __init__(
-        self,
-        namespace: str,
-        image: str,
-        pin: str,
-        machine: tuple[str, str, int, str],
-        standby: int,
-    ) -> None:
-        self._namespace, self._image, self._pin = namespace, image, pin
-        self._machine, self._standby = machine, standby
-
-    def rendered(self, scheduled: ScheduledPlan) -> Rendered:
-        from deploy.kubernetes import manifests
-        from deploy.kubernetes.scheduled import (
-            DevicePolicy,
-            MachineShape,
-            Pinning,
-            RenderSettings,
-        )
-
-        cpu, memory, gpus, devices = self._machine
-        settings = RenderSettings(
-            namespace=self._namespace,
-            image=self._image,
-            pinning=Pinning(self._pin),
-            machine=MachineShape(cpu=cpu, memory=memory, gpus=gpus, devices=DevicePolicy(devices)),
-            standby=self._standby,
-        )
-        return manifests.render(scheduled, settings)
-
-
-def _scheduled(source: str, infrastructure: str, url: str, token: str | None) -> ScheduledPlan:
-    from api.deployable import plan_in, scheduled_of
-
-    tiers = read_infrastructure(infrastructure)
-    if Path(source).exists():
-        query_id, view = plan_in(read_document(Path(source)))
-        return scheduled_of(query_id, view, (), _graph, tiers)
-    with connect(url, token) as client:
-        query = client.query(source)
-        view = client.plan(query.plan_id or "")
-        assignments = client.schedule().assignments
-    machines = next((a.machines for a in assignments if a.query_id == source), [])
-    return scheduled_of(source, view, machines, _graph, tiers)
-
-
-def _graph(pipeline: str) -> PipelineGraph:
-    return pipeline_here(pipeline).graph
-
-
 def _rollout(
     screen: Screen,
     namespace: str,
@@ -275,45 +254,31 @@ def _rollout(
     timeout_s: float = 300.0,
     force: bool = False,
 ) -> Rollout:
-    from deploy.kubernetes.api import Cluster
-    from deploy.kubernetes.connection import connect as reach
-    from deploy.kubernetes.rollout import Rollout, RolloutSettings
+    from circinus.deploy.kubernetes.api import Cluster
+    from circinus.deploy.kubernetes.api import connect as reach
+    from circinus.deploy.kubernetes.rollout import Rollout
 
-    settings = RolloutSettings(timeout_s=timeout_s, force=force)
-    return Rollout(Cluster(reach(kubeconfig)), namespace, SystemClock(), settings, screen.note)
+    cluster = Cluster(reach(kubeconfig))
+    return Rollout(cluster, namespace, SystemClock(), timeout_s, force, screen.note)
 
 
-def _show_and_leave(screen: Screen, outcome: Outcome) -> None:
+def _show_and_leave(screen: Screen, outcome: RolloutOutcome) -> None:
     lines = [f"{outcome.state.value}" + (f": {outcome.words}" if outcome.words else "")]
     lines += [f"+ {key}" for key in outcome.applied]
     lines += [f"! {key} was not written" for key in outcome.missing]
     lines += [f"- {key}" for key in outcome.pruned]
     if outcome.revision is not None:
         lines.append(f"revision {outcome.revision}")
-    document = {
-        "state": outcome.state.value,
-        "words": outcome.words,
-        "applied": list(outcome.applied),
-        "missing": list(outcome.missing),
-        "pruned": list(outcome.pruned),
-        "unchanged": outcome.unchanged,
-        "revision": outcome.revision,
-        "gap_s": outcome.gap_s,
-    }
-    screen.show("\n".join(lines), document=document)
+    screen.show("\n".join(lines), document=asdict(outcome))
     leave(_EXITS[outcome.state.value])
 
 
 _EXITS = {
     "ready": ExitCode.OK,
     "preview": ExitCode.OK,
-    "conflict": ExitCode.REFUSED,
-    "quota": ExitCode.REFUSED,
-    "refused": ExitCode.REFUSED,
-    "forbidden": ExitCode.REFUSED,
-    "namespace": ExitCode.REFUSED,
     "capacity": ExitCode.NO_ROOM,
     "unschedulable": ExitCode.NO_ROOM,
     "timed out": ExitCode.NOT_READY,
     "unavailable": ExitCode.INTERNAL,
+    **dict.fromkeys(("conflict", "quota", "refused", "forbidden", "namespace"), ExitCode.REFUSED),
 }

@@ -4,115 +4,90 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import platformdirs
-import typer
 from rich.text import Text
 
-from api.cli.command import command, leave
-from api.cli.exits import ExitCode
-from api.cli.options import DEFAULT_URL, Token, Url, connect
-from api.cli.preparing import is_prepared
-from api.cli.screen import Screen
-from api.rendering import formats
-from api.rendering.tables import table
-from api.schemas import method_view
-from pipelines.errors import CircinusError
-from pipelines.registry import Listed, listed, registered
+from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.machine import is_prepared
+from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.tables import table
+from circinus.api.cli.screen import Screen
+from circinus.api.schemas.planning import method_view
+from circinus.api.settings import Settings
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.registry import ListedPipeline, listed, registered
 
 State = Literal["ok", "note", "fail"]
+"""`fail` keeps Circinus from working, `note` is worth knowing."""
 _STYLES = {"ok": "green", "note": "yellow", "fail": "red"}
 _OLDEST_PYTHON = (3, 11)
 
 
 class Check(NamedTuple):
-    """What was found of one need.
-
-    Attributes:
-        name: The need.
-        state: `fail` keeps Circinus from working, `note` is worth knowing.
-        detail: In words.
-    """
+    """What was found of one need, in words."""
 
     name: str
     state: State
     detail: str
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    command(app, "doctor")(doctor)
-
-
 def doctor(screen: Screen, url: Url = DEFAULT_URL, token: Token = None) -> None:
     """Check this machine: Python, packages, folders, cores, shares, ports, pipelines, service."""
-    checks = list(_checks(url, token))
+    checks = [*_checks(), _service(url, token)]
     failed = [check for check in checks if check.state == "fail"]
-    made = table("", "check", "", "what was found")
-    for check in checks:
-        made.add_row(check.name, Text(check.state, style=_STYLES[check.state]), Text(check.detail))
-    made.title = None
-    verdict = f"{len(failed)} problems." if failed else "Ready."
-    document: dict[str, object] = {
-        "ready": not failed,
-        "checks": [check._asdict() for check in checks],
-    }
-    screen.show(made, verdict, document=document)
+    rows = (
+        (check.name, Text(check.state, style=_STYLES[check.state]), check.detail)
+        for check in checks
+    )
+    screen.show(
+        table(None, "check", "", "what was found", rows=rows),
+        f"{len(failed)} problems." if failed else "Ready.",
+        document={"ready": not failed, "checks": [check._asdict() for check in checks]},
+    )
     leave(ExitCode.INTERNAL if failed else ExitCode.OK)
 
 
-def _checks(url: str, token: str | None) -> Iterator[Check]:
-    yield _python()
+def _checks() -> Iterator[Check]:
+    fits = sys.version_info >= _OLDEST_PYTHON
+    yield Check("Python", "ok" if fits else "fail", platform.python_version())
     yield _packages()
     yield _cores()
     yield _folder("cache folder", platformdirs.user_cache_path("circinus"))
     yield from _settings()
     yield _shares()
-    yield from _pipelines()
-    yield _service(url, token)
-
-
-def _python() -> Check:
-    fits = sys.version_info >= _OLDEST_PYTHON
-    return Check("Python", "ok" if fits else "fail", platform.python_version())
+    found = listed(registered())
+    if not found:
+        yield Check("pipelines", "fail", "none is registered")
+    yield from map(_pipeline, found)
 
 
 def _packages() -> Check:
     try:
-        needed = [name for line in requires("circinus") or () if (name := _base_package(line))]
+        lines = requires("circinus") or ()
     except PackageNotFoundError:
         return Check("packages", "note", "circinus runs from its source folder, uninstalled")
-    missing = []
-    for name in needed:
-        try:
-            version(name)
-        except PackageNotFoundError:
-            missing.append(name)
-    if missing:
+    needed = [re.split(r"[^\w.-]", line)[0] for line in lines if "extra ==" not in line]
+    if missing := [name for name in needed if not any(distributions(name=name))]:
         return Check("packages", "fail", f"missing: {', '.join(missing)}")
     return Check("packages", "ok", f"circinus {version('circinus')}, {len(needed)} packages")
 
 
-def _base_package(requirement: str) -> str:
-    """Give the name of a required package; empty for one of an extra."""
-    specifier, _, marker = requirement.partition(";")
-    name = "".join(c if c.isalnum() or c in "-_." else " " for c in specifier).split()[0]
-    return "" if "extra" in marker else name
-
-
 def _cores() -> Check:
     count = len(os.sched_getaffinity(0))
-    detail = f"{count} for this process"
     if count == 1:
-        return Check("cores", "note", f"{detail}: planning and serving will slow each other down")
-    return Check("cores", "ok", detail)
+        alone = "1 for this process: planning and serving will slow each other down"
+        return Check("cores", "note", alone)
+    return Check("cores", "ok", f"{count} for this process")
 
 
 def _folder(name: str, path: Path) -> Check:
@@ -126,8 +101,6 @@ def _folder(name: str, path: Path) -> Check:
 
 
 def _settings() -> Iterator[Check]:
-    from api.settings import Settings  # reads the environment: only when asked to
-
     try:
         settings = Settings()
     except ValueError as error:
@@ -156,7 +129,7 @@ def _port(host: str, port: int) -> Check:
 
 
 def _shares() -> Check:
-    from deploy.cgroups import available  # tries it out: only when asked to
+    from circinus.deploy.local.cgroups import available  # tries it out: only when asked to
 
     found = available()
     if isinstance(found, str):
@@ -164,15 +137,7 @@ def _shares() -> Check:
     return Check("shares", "ok", f"enforced by CPU quotas (cgroup version {found.version})")
 
 
-def _pipelines() -> Iterator[Check]:
-    found = listed(registered())
-    if not found:
-        yield Check("pipelines", "fail", "none is registered")
-    for one in found:
-        yield _pipeline(one)
-
-
-def _pipeline(one: Listed) -> Check:
+def _pipeline(one: ListedPipeline) -> Check:
     title = f"pipeline {one.name}"
     if one.pipeline is None or one.missing:
         return Check(title, "note", f"not available: {', '.join(map(str, one.missing))}")

@@ -1,27 +1,21 @@
-"""Commands about what earlier queries measured."""
+"""`circinus history`: what earlier queries measured."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.command import command
-from api.cli.screen import Screen
-from api.rendering import formats
-from api.rendering.tables import table
-from api.schemas import planning_view
-from api.settings import Settings
-from api.store.history import SqlHistory, open_history
-from pipelines.errors import InvalidInput
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.tables import table
+from circinus.api.cli.screen import Screen, new_file
+from circinus.api.schemas.planning import planning_view
+from circinus.api.settings import Settings
+from circinus.api.store.history import SqlHistory, open_history
+from circinus.pipelines.errors import InvalidInput
 
-_app = typer.Typer(
-    help="What earlier queries measured: later ones on the same pipeline start from it.",
-    no_args_is_help=True,
-)
 Database = Annotated[
     str | None,
     typer.Option(
@@ -33,25 +27,13 @@ Database = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    commands: list[tuple[str, Callable[..., None]]] = [
-        ("list", list_),
-        ("export", export),
-        ("import", import_),
-    ]
-    for name, body in commands:
-        command(_app, name)(body)
-    app.add_typer(_app, name="history")
-
-
 def list_(screen: Screen, database: Database = None) -> None:
     """Show how many queries are remembered of each version of each pipeline, and planned how."""
     found = [(one, planning_view(one.planning)) for one in _opened(database).summaries()]
-    shown = table("", "pipeline", "version", "planned by", "queries", right=[3])
-    for one, planning in found:
-        told = formats.planned_by(planning)
-        shown.add_row(one.pipeline, one.fingerprint, told, str(one.queries))
+    rows = (
+        (one.pipeline, one.fingerprint, formats.planned_by(planning), str(one.queries))
+        for one, planning in found
+    )
     items = [
         {
             "pipeline": one.pipeline,
@@ -61,6 +43,7 @@ def list_(screen: Screen, database: Database = None) -> None:
         }
         for one, planning in found
     ]
+    shown = table("", "pipeline", "version", "planned by", "queries", right=[3], rows=rows)
     screen.show(shown, document={"items": items})
 
 
@@ -70,14 +53,8 @@ def export(
     database: Database = None,
 ) -> None:
     """Write everything that is remembered to a JSON file."""
-    document = _opened(database).exported()
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            json.dump(document, opened)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InvalidInput.of("FILE", f"must be a new file ({reason})", str(file)) from error
-    screen.show(str(file), document={"written": str(file)})
+    text = json.dumps(_opened(database).exported())
+    screen.show(str(file), document=new_file(file, text, option="FILE"))
 
 
 def import_(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import socket
@@ -10,18 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
-from api.cli.command import command
-from api.cli.options import DEFAULT_URL, Token, Url, connect
-from api.cli.screen import Screen
-from api.event_log import start_event_log
-from pipelines.errors import InvalidInput
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    command(app, "operator")(operator)
+from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
+from circinus.api.cli.screen import Screen
+from circinus.api.event_log import start_event_log
+from circinus.pipelines.needs import package, require
 
 
 def operator(
@@ -51,16 +43,15 @@ def operator(
     Each becomes a query of the service, and its status tells how that fares. Several operators
     may run: one leads, the others wait for its lease to end.
     """
-    from api.operator.definition import definition as document  # the rest: only when asked to
+    from circinus.api.operator.definition import (
+        definition as document,  # the rest: only when asked to
+    )
 
     if definition:
-        if screen.as_json:
-            screen.json(document())
-        else:
-            typer.echo(yaml.safe_dump(document(), sort_keys=False), nl=False)
+        screen.document(document())
         return
-    _require_kopf()
-    from api.operator.running import OperatorSettings, run
+    require("operator", "kopf", [package("kopf", extra="kubernetes")])
+    from circinus.api.operator.controller import OperatorSettings, run
 
     start_event_log("info")
     settings = OperatorSettings(
@@ -72,9 +63,3 @@ def operator(
     )
     with connect(url, token) as client:
         run(settings, client)
-
-
-def _require_kopf() -> None:
-    if importlib.util.find_spec("kopf") is None:
-        rule = "must be installed: pip install 'circinus[kubernetes]'"
-        raise InvalidInput.of("kopf", rule, None)

@@ -1,70 +1,64 @@
-"""Commands that need no service: checking files and planning in this process."""
+"""`circinus plan` and `circinus validate`: a query file, without a service."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import RenderableType
 
-from api.cli.command import command, leave
-from api.cli.environment import settings_with
-from api.cli.exits import ExitCode
-from api.cli.options import InfrastructureName, MethodName, QueryFile
-from api.cli.references import pipeline_here
-from api.cli.screen import Screen
-from api.executor_choice import FORMS, Kind, executor_choice
-from api.fingerprints import data_fingerprint
-from api.query_data import load_data
-from api.query_file import query_schema, read_infrastructure, read_query
-from api.rendering import formats
-from api.rendering.bills import bill_lines, forecast_words
-from api.rendering.live import Follow
-from api.rendering.tables import plans_table, progress_words, shortfall_text
-from api.schemas import (
-    PlanningRequest,
-    PlanView,
-    QueryRequest,
-    ShortfallView,
-    bill_view,
-    plan_view,
-    planning_view,
-    progress_view,
-    shortfall_view,
-    to_query,
+from circinus.api.bootstrap.fingerprints import data_fingerprint
+from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.options import (
+    Cold,
+    InfrastructureName,
+    MethodName,
+    QueryFile,
+    pipeline_here,
+    settings_with,
 )
-from api.settings import Settings
-from deploy.methods import method_of
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput, Unavailable
-from pipelines.fitting import fitted
-from pipelines.infrastructure import Infrastructure
-from pipelines.payload import content_hash
-from pipelines.pipeline import Pipeline
-from pipelines.query import Query
-from pipelines.restrictions import words
-from planner.result import Outcome, Phase, PlanningResult, Progress
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.tables import plans_table, progress_words, shortfall_text
+from circinus.api.cli.screen import Follow, Screen
+from circinus.api.executor_choice import FORMS, ExecutorKind, executor_choice
+from circinus.api.query_file import load_data, query_schema, read_infrastructure, read_query
+from circinus.api.schemas.planning import PlanningRequest, planning_view
+from circinus.api.schemas.plans import plan_view
+from circinus.api.schemas.progress import BillView, progress_view, shortfall_view
+from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.settings import Settings
+from circinus.deploy.methods import method_of
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.fitting import fitted
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import content_hash
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+from circinus.pipelines.restrictions import words
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+)
 
 if TYPE_CHECKING:
-    from api.bootstrap.knowledge import Remembered
+    from circinus.api.bootstrap.planning import Remembered
 
 _DEFAULT_INFRASTRUCTURE = "local"
 _EXIT_CODES = {
-    Outcome.FEASIBLE: ExitCode.OK,
-    Outcome.INFEASIBLE: ExitCode.INFEASIBLE,
-    Outcome.EXHAUSTED: ExitCode.EXHAUSTED,
-    Outcome.CANCELLED: ExitCode.INTERRUPTED,
+    PlanningOutcome.FEASIBLE: ExitCode.OK,
+    PlanningOutcome.INFEASIBLE: ExitCode.INFEASIBLE,
+    PlanningOutcome.EXHAUSTED: ExitCode.EXHAUSTED,
+    PlanningOutcome.CANCELLED: ExitCode.INTERRUPTED,
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    command(app, "validate")(validate)
-    command(app, "plan")(plan)
 
 
 def validate(
@@ -91,19 +85,15 @@ def validate(
             document={"valid": True, "infrastructure": tiers.name, "tiers": names},
         )
         return
-    request = read_query(file)
-    pipeline = pipeline_here(request.pipeline)
-    query = to_query(request, pipeline=pipeline.name, method=settings_with().chosen_method)
-    own = fitted(query, pipeline.graph, tiers)
-    inputs = len(load_data(request.data, pipeline, base=file.parent))
-    size = ConfigurationSpace(own.graph).size
-    held = words(query.restrictions)
-    planning = planning_view(query.planning)
+    asked = _asked(file, tiers, settings_with())
+    request, pipeline = asked.request, asked.pipeline
+    size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
+    held = words(asked.query.restrictions)
     screen.show(
         f"{file}: valid",
-        f"  {pipeline.name}: {size} configurations, {inputs} inputs",
+        f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
         f"  {formats.objectives(request)}",
-        f"  planned by {formats.planned_by(planning)}",
+        f"  {asked.planned_by}",
         *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in formats.defaults(request)),
         document={
@@ -111,9 +101,9 @@ def validate(
             "query": request.model_dump(mode="json"),
             "defaults": list(formats.defaults(request)),
             "restrictions": list(held),
-            "planning": planning.model_dump(mode="json"),
+            "planning": asked.planning,
             "configurations": size,
-            "inputs": inputs,
+            "inputs": len(asked.dataset),
         },
     )
 
@@ -127,11 +117,8 @@ def plan(
         typer.Option("--estimate", help="Only say what planning will cost, from a few probes."),
     ] = False,
     executor: Annotated[
-        str,
-        typer.Option(
-            "--executor", envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}."
-        ),
-    ] = Kind.IN_PROCESS.value,
+        str, typer.Option(envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}.")
+    ] = ExecutorKind.IN_PROCESS.value,
     workers: Annotated[
         int,
         typer.Option(
@@ -141,9 +128,7 @@ def plan(
             min=1,
         ),
     ] = 1,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
-    ] = False,
+    cold: Cold = False,
     method: MethodName = None,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
@@ -151,59 +136,80 @@ def plan(
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
     # gpytorch behind it: only when planning
-    from api.bootstrap.execution import opened_executor
-    from api.bootstrap.planning import Kept, plan_offline
+    from circinus.api.bootstrap.execution import opened_executor
+    from circinus.api.bootstrap.planning import Kept, plan_query
 
-    request = _asked(read_query(file), method)
     settings = settings_with()
-    tiers = read_infrastructure(infrastructure)
-    pipeline = pipeline_here(request.pipeline)
-    query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
-    dataset = load_data(request.data, pipeline, base=file.parent)
+    asked = _asked(file, read_infrastructure(infrastructure), settings, method)
     choice = executor_choice(executor, workers=workers)
-    screen.note(f"infrastructure: {tiers.name}")
-    for line in formats.defaults(request):
+    lines = (f"infrastructure: {asked.tiers.name}", *formats.defaults(asked.request))
+    for line in (*lines, asked.planned_by):
         screen.note(line)
-    screen.note(f"planned by {formats.planned_by(planning_view(query.planning))}")
-    memory = None if cold or request.cold else _memory(screen, pipeline, settings)
+    memory = None if cold or asked.request.cold else _memory(screen, asked.pipeline, settings)
     kept = Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
-    with (
-        opened_executor(choice, request.pipeline, pipeline, tiers, settings.worker_logs) as runs,
-        Follow(screen.err) as lines,
-        _cancelled_by_interrupt() as cancelled,
-    ):
-        watching = _Watching(
-            None if screen.as_json else lines, cancelled, query, tiers, only_estimate=estimate
-        )
-        result = plan_offline(query, tiers, pipeline, dataset, watching, kept=kept, executor=runs)
-    if memory is not None and not estimate:
-        name = f"{data_fingerprint(dataset)} {query.slo}"
-        memory.remember(f"plan {content_hash(name)}", query, result)
+    _, tiers, pipeline, query, dataset = asked
+    running = opened_executor(
+        choice, asked.request.pipeline, pipeline, tiers, settings.worker_logs
+    )
+    with running as runs, Follow(screen.err) as told, _cancelled_by_interrupt() as cancelled:
+        shown = None if screen.as_json else told
+        watching = _Watching(shown, cancelled, asked, only_estimate=estimate)
+        result = plan_query(query, tiers, pipeline, dataset, watching, kept=kept, executor=runs)
     if estimate:
         _show_estimate(screen, result)
         return
-    _show(screen, request, query, tiers, result)
+    if memory is not None:
+        name = content_hash(f"{data_fingerprint(dataset)} {query.slo}")
+        memory.remember(f"plan {name}", query, result)
+    _show(screen, asked, result)
     leave(_EXIT_CODES[result.outcome])
 
 
-def _asked(request: QueryRequest, method: str | None) -> QueryRequest:
-    """Give the query with the method of an option in place of the file's; None: the file's.
+class _Asked(NamedTuple):
+    """What a query file asks for, loaded."""
+
+    request: QueryRequest
+    tiers: Infrastructure
+    pipeline: Pipeline
+    query: Query
+    dataset: Dataset
+
+    @property
+    def planning(self) -> dict[str, object]:
+        """How it is planned, for `--json`."""
+        return planning_view(self.query.planning).model_dump(mode="json")
+
+    @property
+    def planned_by(self) -> str:
+        """The same in words."""
+        return f"planned by {formats.planned_by(planning_view(self.query.planning))}"
+
+
+def _asked(
+    file: Path, tiers: Infrastructure, settings: Settings, method: str | None = None
+) -> _Asked:
+    """Give what a file asks for; a method goes before the file's, and that before the settings'.
 
     Raises:
-        InvalidInput: If there is no such method.
+        InvalidInput: With every broken rule that was found in one of its parts.
     """
-    if method is None:
-        return request
-    named = {"method": method_of(method, "--method").name}
-    planning = (request.planning or PlanningRequest()).model_copy(update=named)
-    return request.model_copy(update={"planning": planning})
+    request = read_query(file)
+    if method is not None:
+        named = {"method": method_of(method, "--method").name}
+        planning = (request.planning or PlanningRequest()).model_copy(update=named)
+        request = request.model_copy(update={"planning": planning})
+    pipeline = pipeline_here(request.pipeline)
+    query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
+    return _Asked(
+        request, tiers, pipeline, query, load_data(request.data, pipeline, base=file.parent)
+    )
 
 
 def _memory(screen: Screen, pipeline: Pipeline, settings: Settings) -> Remembered | None:
     """Give what earlier queries measured; None when the database cannot be opened."""
-    from api.bootstrap.knowledge import remembered
+    from circinus.api.bootstrap.planning import remembered
 
     try:
         return remembered(pipeline, settings.database_url)
@@ -212,41 +218,33 @@ def _memory(screen: Screen, pipeline: Pipeline, settings: Settings) -> Remembere
         return None
 
 
+@dataclass
 class _Watching:
     """An observer that shows progress and hands Ctrl-C on."""
 
-    def __init__(
-        self,
-        lines: Follow | None,
-        interrupts: list[int],
-        query: Query,
-        infrastructure: Infrastructure,
-        *,
-        only_estimate: bool,
-    ) -> None:
-        self._only_estimate = only_estimate
-        self._expected: dict[str, tuple[str, str]] = {}
-        self._lines = lines
-        self._interrupts = interrupts
-        self._query = query
-        self._infrastructure = infrastructure
+    lines: Follow | None
+    interrupts: list[int]
+    asked: _Asked
+    only_estimate: bool = field(kw_only=True)
+    expected: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: PlanningProgress) -> None:
         """Redraw the line."""
-        if self._only_estimate and progress.phase is Phase.PROBING:
-            self._interrupts.append(signal.SIGINT)
-        if self._lines is None:
+        if self.only_estimate and progress.phase is PlanningPhase.PROBING:
+            self.interrupts.append(signal.SIGINT)
+        if self.lines is None:
             return
-        view = progress_view(progress, self._query.slo, self._infrastructure)
+        query = self.asked.query
+        view = progress_view(progress, query.slo, self.asked.tiers)
         best = "" if view.best is None else view.best.id
         if view.bill is not None and view.bill.forecast is not None:
-            self._expected = {"expected": ("", forecast_words(view.bill.forecast))}
+            self.expected = {"expected": ("", formats.forecast(view.bill.forecast))}
         line = (view.phase + best, progress_words(view))
-        self._lines.update({**self._expected, self._query.pipeline: line})
+        self.lines.update({**self.expected, query.pipeline: line})
 
     def cancelled(self) -> bool:
         """Give whether Ctrl-C was pressed."""
-        return bool(self._interrupts)
+        return bool(self.interrupts)
 
 
 @contextmanager
@@ -266,33 +264,38 @@ def _cancelled_by_interrupt() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show(
-    screen: Screen,
-    request: QueryRequest,
-    query: Query,
-    infrastructure: Infrastructure,
-    result: PlanningResult,
-) -> None:
-    plans = [plan_view(plan, query.slo, infrastructure) for plan in result.plans]
-    planning = planning_view(query.planning)
+def _show(screen: Screen, asked: _Asked, result: PlanningResult) -> None:
+    slo, tiers = asked.query.slo, asked.tiers
+    plans = [plan_view(found, slo, tiers) for found in result.plans]
     missed = result.shortfall
-    shortfall = None if missed is None else shortfall_view(missed, query.slo, infrastructure)
+    shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
+    bill = BillView.of(result.bill)
     document: dict[str, object] = {
         "outcome": result.outcome.value,
-        "planning": planning.model_dump(mode="json"),
+        "planning": asked.planning,
         "plans": [found.model_dump(mode="json") for found in plans],
         "measured": result.measured,
         "failed": result.failed,
         "inputs": result.inputs,
         "spent_s": result.spent_s,
         "saved_s": result.saved_s,
-        "bill": bill_view(result.bill).model_dump(mode="json"),
+        "bill": bill.model_dump(mode="json"),
         "stopped_because": result.stopped_because,
         "shortfall": None if shortfall is None else shortfall.model_dump(mode="json"),
-        "defaults": list(formats.defaults(request)),
+        "defaults": list(formats.defaults(asked.request)),
     }
-    told = f"planned by {formats.planned_by(planning)}"
-    screen.show(told, *_parts(request, result, plans, shortfall), document=document)
+    parts: list[RenderableType] = [
+        asked.planned_by,
+        f"{result.outcome.value}: {result.measured} configurations measured, "
+        f"{formats.seconds(result.spent_s)} of operators spent",
+        f"stopped because {result.stopped_because}",
+        *formats.bill_lines(bill),
+    ]
+    if plans:
+        parts.append(plans_table(plans, title=formats.objectives(asked.request)))
+    if shortfall is not None:
+        parts.append(shortfall_text(shortfall))
+    screen.show(*parts, document=document)
 
 
 def _show_estimate(screen: Screen, result: PlanningResult) -> None:
@@ -301,28 +304,10 @@ def _show_estimate(screen: Screen, result: PlanningResult) -> None:
     Raises:
         InvalidInput: If no probe succeeded.
     """
-    bill = bill_view(result.bill)
+    bill = BillView.of(result.bill)
     if bill.forecast is None:
         raise InvalidInput.of("FILE", "must have probes that succeed", result.stopped_because)
     screen.show(
-        f"expected: {forecast_words(bill.forecast)}",
+        f"expected: {formats.forecast(bill.forecast)}",
         document={"bill": bill.model_dump(mode="json")},
     )
-
-
-def _parts(
-    request: QueryRequest,
-    result: PlanningResult,
-    plans: list[PlanView],
-    shortfall: ShortfallView | None,
-) -> Iterator[RenderableType]:
-    yield (
-        f"{result.outcome.value}: {result.measured} configurations measured, "
-        f"{formats.seconds(result.spent_s)} of operators spent"
-    )
-    yield f"stopped because {result.stopped_because}"
-    yield from bill_lines(bill_view(result.bill))
-    if plans:
-        yield plans_table(plans, title=formats.objectives(request))
-    if shortfall is not None:
-        yield shortfall_text(shortfall)

@@ -1,4 +1,4 @@
-"""`circinus serve`."""
+"""`circinus serve` and `circinus demo`, which starts a service of its own."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from typing import Annotated
 
 import typer
 
-from api.cli.command import command
-from api.cli.environment import settings_with
-from api.cli.options import MethodName
-from api.cli.screen import Screen
-from api.query_file import read_infrastructure
-from api.rendering import formats
-from api.schemas import method_view
+from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.options import MethodName, settings_with
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.screen import Screen
+from circinus.api.query_file import read_infrastructure
+from circinus.api.schemas.planning import method_view
+from circinus.deploy.methods import method_of
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    command(app, "serve")(serve)
+def demo(screen: Screen, method: MethodName = None) -> None:
+    """Plan, deploy and serve queries of the built-in pipeline, from start to end."""
+    from circinus.api.cli.demo.run import run  # only when asked to
+
+    chosen = None if method is None else method_of(method, "--method")
+    report = run(screen.err if screen.as_json else screen.out, chosen)
+    if screen.as_json:
+        screen.json(report.document())
+    leave(ExitCode.OK if report.worked else ExitCode.INTERNAL)
 
 
 def serve(
     screen: Screen,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to listen on.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     database_url: Annotated[
-        str | None, typer.Option("--database-url", help="Where state lives.", metavar="URL")
+        str | None, typer.Option(help="Where state lives.", metavar="URL")
     ] = None,
     infrastructure: Annotated[
-        str | None, typer.Option("--infrastructure", help="YAML file or preset to plan for.")
+        str | None, typer.Option(help="YAML file or preset to plan for.")
     ] = None,
-    planning_workers: Annotated[
-        int | None, typer.Option("--planning-workers", help="Processes that plan.")
-    ] = None,
+    planning_workers: Annotated[int | None, typer.Option(help="Processes that plan.")] = None,
     method: MethodName = None,
 ) -> None:
     """Run the service until it is interrupted.
@@ -40,7 +44,7 @@ def serve(
     An option left out is read from the environment: CIRCINUS_HOST for --host and so on; the
     token is CIRCINUS_TOKEN. The service logs events to stderr, one JSON object a line.
     """
-    from api.app import serve as run  # the whole service behind it: only when asked to
+    from circinus.api.http.app import serve as run  # the whole service: only when asked to
 
     settings = settings_with(
         host=host,

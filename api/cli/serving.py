@@ -1,4 +1,4 @@
-"""Commands about what a service runs: the schedule, requests, undeployment."""
+"""Commands about what a service runs: the schedule, machines and links, requests, undeployment."""
 
 from __future__ import annotations
 
@@ -7,55 +7,70 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from api.cli.command import command
-from api.cli.options import DEFAULT_URL, QueryId, Token, Url, connect
-from api.cli.screen import Screen
-from api.rendering import formats
-from api.rendering.tables import schedule_table, tiers_table
-from api.schemas import RequestBody, RequestReply, faults_of
-from pipelines.errors import InvalidInput
+from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.options import DEFAULT_URL, QueryId, Token, Url, connect
+from circinus.api.cli.queries import show_phase
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.tables import links_table, schedule_table, tiers_table
+from circinus.api.cli.screen import Screen
+from circinus.api.client import Client
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.service import EmulationBody, RequestBody, RequestReply
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.dataset import LARGEST_DATASET
+from circinus.pipelines.errors import InvalidInput
+
+_LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
+_HELD_OUT_SEED = 1_000_003
+"""Unlikely to be that of a query's data; it is refused if it is."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    command(app, "schedule")(schedule)
-    command(app, "capacity")(capacity)
-    command(app, "request")(request)
-    command(app, "undeploy")(undeploy)
-
-
-def schedule(screen: Screen, url: Url = DEFAULT_URL, token: Token = None) -> None:
+def schedule(screen: Screen, client: Client) -> None:
     """Show which queries are admitted, with which plan, on which machines."""
-    with connect(url, token) as client:
-        found = client.schedule()
+    found = client.schedule()
     screen.show(schedule_table(found), document=found)
 
 
 def capacity(
     screen: Screen,
+    client: Client,
     changes: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TIER=N]...", help="Machines of a tier; TIER=stated undoes it."),
     ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
 ) -> None:
     """Show the machines of every tier, or let some come or go."""
     machines = _machines(changes or [])
-    with connect(url, token) as client:
-        found = client.set_machines(machines) if machines else client.infrastructure()
+    found = client.set_machines(machines) if machines else client.infrastructure()
     screen.show(tiers_table(found), document=found)
+
+
+def emulate(
+    screen: Screen,
+    client: Client,
+    links: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar=f"[{_LINK_FORM}]...", help="Emulated links, as they are from now on."
+        ),
+    ] = None,
+) -> None:
+    """Show the links that are imitated, or change some; plans do not hear of it."""
+    if links:
+        body = checked(EmulationBody, {"links": [_link(link) for link in links]})
+        found = client.set_emulation(body)
+    else:
+        found = client.emulation()
+    screen.show(links_table(found), document=found)
 
 
 def request(
     screen: Screen,
+    client: Client,
     query_id: QueryId,
-    example: Annotated[
-        int | None, typer.Option("--example", help="Send this example of the pipeline.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the examples.")] = 0,
+    example: Annotated[int | None, typer.Option(help="Send this example of the pipeline.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 0,
     input_text: Annotated[
         str | None,
         typer.Option("--input", metavar="JSON", help="Send this input; @FILE reads a file."),
@@ -63,8 +78,6 @@ def request(
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for the answer.")
     ] = 30.0,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
 ) -> None:
     """Send one request to the deployed plan of a query."""
     body: dict[str, Any] = {"timeout_s": timeout_s}
@@ -72,22 +85,83 @@ def request(
         body["input"] = _input(input_text)
     if example is not None:
         body["example"] = {"index": example, "seed": seed}
-    try:
-        checked = RequestBody.model_validate(body)
-    except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=RequestBody)) from error
-    with connect(url, token) as client:
-        reply = client.request(query_id, checked)
+    reply = client.request(query_id, checked(RequestBody, body))
     screen.show(*_lines(reply), document=reply)
 
 
-def undeploy(
-    screen: Screen, query_id: QueryId, url: Url = DEFAULT_URL, token: Token = None
-) -> None:
+def undeploy(screen: Screen, client: Client, query_id: QueryId) -> None:
     """Retire a query and free its capacity."""
+    show_phase(screen, client.undeploy(query_id))
+
+
+def verify(
+    screen: Screen,
+    query_id: QueryId,
+    requests: Annotated[
+        int, typer.Option(min=2, max=LARGEST_DATASET, help="How many are sent.")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the inputs; not that of the query's data.")
+    ] = _HELD_OUT_SEED,
+    job: Annotated[
+        bool, typer.Option("--job", help="Print a Kubernetes Job that does it in the cluster.")
+    ] = False,
+    namespace: Annotated[str, typer.Option(help="Of the Job.")] = "default",
+    release: Annotated[
+        str, typer.Option(help="Of the chart, whose service and token the Job uses.")
+    ] = "circinus",
+    image: Annotated[
+        str, typer.Option(help="Of the service, for the Job.")
+    ] = "circinus/service:latest",
+    pull_policy: Annotated[
+        str, typer.Option(help="IfNotPresent, Always or Never.")
+    ] = "IfNotPresent",
+    environment: Annotated[
+        str | None, typer.Option(help="Folder of the nodes with the Python packages.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+) -> None:
+    """Send requests to a deployed plan; show what it promised beside what was observed.
+
+    Ends with 1 if a request failed or an objective is surely broken. With --job nothing is sent:
+    --url is then where the Job finds the service.
+    """
+    if job:
+        from circinus.deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job
+
+        settings = BenchmarkSettings(
+            query_id=query_id,
+            requests=requests,
+            seed=seed,
+            namespace=namespace,
+            image=image,
+            pull_policy=pull_policy,
+            environment=environment,
+            service_url=url if url != DEFAULT_URL else f"http://{release}.{namespace}.svc:8350",
+            token_secret=f"{release}-token",
+        )
+        screen.document(benchmark_job(settings))
+        return
     with connect(url, token) as client:
-        query = client.undeploy(query_id)
-    screen.show(f"{query.id}: {query.phase.value}", document=query)
+        _verify(screen, client, query_id, requests, seed)
+
+
+def _verify(screen: Screen, client: Client, query_id: str, requests: int, seed: int) -> None:
+    from circinus.api.cli.demo.report import comparison  # scipy behind it
+    from circinus.api.cli.demo.traffic import verified
+
+    tenth = max(1, requests // 10)
+
+    def told(_query_id: str, done: int) -> None:
+        if done % tenth == 0:
+            screen.note(f"{done} of {requests} requests")
+
+    report = verified(client, query_id, requests, seed, SystemClock(), told)
+    screen.show(*comparison(report.served), document=report.document())
+    for problem in report.problems:
+        screen.note(problem)
+    leave(ExitCode.OK if report.worked else ExitCode.INTERNAL)
 
 
 def _machines(changes: list[str]) -> dict[str, int | None]:
@@ -100,6 +174,19 @@ def _machines(changes: list[str]) -> dict[str, int | None]:
             raise InvalidInput.of("TIER=N", rule, change)
         machines[tier] = None if number == "stated" else int(number[:12])
     return machines
+
+
+def _link(text: str) -> dict[str, object]:
+    ends, _, figures = text.partition("=")
+    rate, comma, delay = figures.partition(",")
+    try:
+        return {
+            "between": ends.split(","),
+            "bandwidth_mbit_per_s": float(rate),
+            "delay_s": float(delay) if comma else 0.0,
+        }
+    except ValueError as error:
+        raise InvalidInput.of(_LINK_FORM, f"must be {_LINK_FORM}", text) from error
 
 
 def _input(text: str) -> object:

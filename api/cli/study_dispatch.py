@@ -1,24 +1,40 @@
-"""The command `circinus study dispatch`: policies on measured latencies, simulated."""
+"""`circinus study dispatch`: policies on measured latencies, simulated; and `live`, beside it."""
 
 from __future__ import annotations
 
+import json
 from math import isnan
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.screen import Screen
-from pipelines.clock import ProcessorClock
-from pipelines.errors import InvalidInput
-from scheduler.simulation.measurements import LatencyTable, parse_latencies
-from studies.dispatch import POLICIES, DispatchRow, DispatchStudy, run
-from studies.dispatch_draws import Pool
-from studies.dispatch_load import ARRIVALS, MIXES, load_of
-from studies.dispatch_report import page, picture, spread, summary
+from circinus.api.cli.screen import Screen
+from circinus.deploy.methods import DEFAULT
+from circinus.pipelines.clock import ProcessorClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.studies.dispatch import live as live_study
+from circinus.studies.dispatch.draws import ARRIVALS, MIXES, Pool, load_of
+from circinus.studies.dispatch.study import (
+    POLICIES,
+    DispatchRow,
+    DispatchStudy,
+    page,
+    picture,
+    run,
+    spread,
+    summary,
+)
 
-MS = 1e3
-"""Milliseconds in a second."""
+_MS = 1e3
+
+Latency = Annotated[
+    Path, typer.Option("--latency", metavar="CSV", help="Measured latencies.", dir_okay=False)
+]
+Model = Annotated[str, typer.Option("--model", help="Its name in the file.")]
+QosMs = Annotated[float, typer.Option("--qos-ms", help="Requests are due within.")]
 
 _MIXES = f"{', '.join(MIXES)}, or a file with a size per line"
 _ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
@@ -26,37 +42,29 @@ _ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
 
 def dispatch(
     screen: Screen,
-    latency: Annotated[
-        Path, typer.Option("--latency", metavar="CSV", help="Measured latencies.", dir_okay=False)
-    ],
-    model: Annotated[str, typer.Option("--model", help="Its name in the file.")],
-    qos_ms: Annotated[float, typer.Option("--qos-ms", help="Requests are due within.")],
+    latency: Latency,
+    model: Model,
+    qos_ms: QosMs,
     pool: Annotated[
-        list[str],
-        typer.Option("--pool", metavar="[POLICY=]N,N,...", help="Instances of each type."),
+        list[str], typer.Option(metavar="[POLICY=]N,N,...", help="Instances of each type.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results.", file_okay=False)],
-    policies: Annotated[
-        str, typer.Option("--policies", help="Names, joined by commas.")
-    ] = ",".join(POLICIES),
-    seeds: Annotated[int, typer.Option("--seeds", help="Number of seeds.", min=1)] = 5,
-    requests: Annotated[
-        int, typer.Option("--requests", help="Requests per run.", min=100)
-    ] = 20_000,
-    service: Annotated[str, typer.Option("--service", help="mean or sampled.")] = "mean",
-    seed: Annotated[int, typer.Option("--seed", help="The first seed.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.", file_okay=False)],
+    policies: Annotated[str, typer.Option(help="Names, joined by commas.")] = ",".join(POLICIES),
+    seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 5,
+    requests: Annotated[int, typer.Option(help="Requests per run.", min=100)] = 20_000,
+    service: Annotated[str, typer.Option(help="mean or sampled.")] = "mean",
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 0,
     mix: Annotated[
-        str, typer.Option("--mix", metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")
+        str, typer.Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")
     ] = "kairos",
     mix_after: Annotated[
-        str | None,
-        typer.Option("--mix-after", metavar="NAME|FILE", help="The mix changes to it."),
+        str | None, typer.Option(metavar="NAME|FILE", help="The mix changes to it.")
     ] = None,
     change_at: Annotated[
-        float, typer.Option("--change-at", help="After this share of the requests, in [0, 1].")
+        float, typer.Option(help="After this share of the requests, in [0, 1].")
     ] = 0.5,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", metavar="NAME|FILE", help=f"Gaps: {_ARRIVALS}.")
+        str, typer.Option(metavar="NAME|FILE", help=f"Gaps: {_ARRIVALS}.")
     ] = "poisson",
 ) -> None:
     """Compare dispatch policies: the largest rate with 99 % in time, and how late the late are.
@@ -67,8 +75,8 @@ def dispatch(
     """
     names = tuple(policies.split(","))
     study = DispatchStudy(
-        table=table_of(latency, model),
-        qos_s=qos_ms / MS,
+        table=_table_of(latency, model),
+        qos_s=qos_ms / _MS,
         policies=names,
         pools=_pools(pool, names),
         seeds=seeds,
@@ -78,36 +86,66 @@ def dispatch(
         load=load_of(mix, arrivals, after=mix_after, at=change_at),
     )
     rows = run(study, out, ProcessorClock())
-    (out / "dispatch.svg").write_text(picture(rows, model, service))
+    (out / "dispatch.svg").write_text(picture(rows))
     (out / "dispatch.html").write_text(page(rows, requests))
     document: dict[str, object] = {
         "folder": str(out),
-        "policies": {name: _figures(group) for _, _, name, group in summary(rows)},
+        "policies": {name: _figures(group) for name, group in summary(rows).items()},
     }
     screen.show(_lines(rows, out), document=document)
 
 
-def table_of(latency: Path, model: str) -> LatencyTable:
-    """Give the latencies of a model in a file.
+def live(
+    screen: Screen,
+    latency: Latency,
+    model: Model,
+    qos_ms: QosMs,
+    pool: Annotated[str, typer.Option(metavar="N,N,...", help="Workers of each type.")],
+    seconds: Annotated[float, typer.Option(help="Of the steady load.")] = 180.0,
+    overload: Annotated[float, typer.Option(help="Seconds of overload.")] = 60.0,
+    killing: Annotated[float, typer.Option(help="Seconds of the last phase.")] = 30.0,
+    limit: Annotated[int, typer.Option(help="Most requests that wait.")] = 128,
+    seed: Annotated[int, typer.Option(help="Of all draws.", min=0)] = 0,
+    policy: Annotated[
+        str, typer.Option(help=f"Dispatches; of {', '.join(DISPATCH_POLICIES)}.")
+    ] = DEFAULT.dispatch,
+) -> None:
+    """Run real worker processes that emulate measured latencies, and simulate the same load.
 
-    Raises:
-        InvalidInput: If the file cannot be read or is none of latencies.
+    A line per phase: what the dispatcher adds to a call; three minutes at 80 % of the simulated
+    allowable rate beside the simulator; overload and recovery; two workers killed under load.
     """
+    chosen = live_study.LiveStudy(
+        table=_table_of(latency, model),
+        qos_s=qos_ms / _MS,
+        pool=_counts_of(pool),
+        steady_s=seconds,
+        overload_s=overload,
+        killing_s=killing,
+        limit=limit,
+        seed=seed,
+        policy=policy,
+    )
+    phases: dict[str, object] = {}
+
+    def tell(phase: str, figures: dict[str, object]) -> None:
+        phases[phase] = figures
+        screen.note(f"{phase}: {json.dumps(figures)}")
+
+    live_study.run(chosen, tell)
+    screen.show(json.dumps(phases, indent=2), document=phases)
+
+
+def _table_of(latency: Path, model: str) -> LatencyTable:
     try:
         with latency.open(newline="") as file:
             return parse_latencies(file, model)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput.of(
-            "--latency", "must be a file that can be read", str(error)
-        ) from error
+        rule = "must be a file that can be read"
+        raise InvalidInput.of("--latency", rule, str(error)) from error
 
 
-def counts_of(word: str) -> Pool:
-    """Give the counts of a pool.
-
-    Raises:
-        InvalidInput: If they are no whole numbers joined by commas.
-    """
+def _counts_of(word: str) -> Pool:
     try:
         return tuple(int(count) for count in word.split(","))
     except ValueError as error:
@@ -119,7 +157,7 @@ def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
     common: Pool | None = None
     for word in words:
         name, _, counts = word.rpartition("=")
-        pool = counts_of(counts)
+        pool = _counts_of(counts)
         if not name:
             common = pool
         elif name in names:
@@ -145,8 +183,8 @@ def _figures(group: list[DispatchRow]) -> dict[str, object]:
 
 def _lines(rows: list[DispatchRow], out: Path) -> str:
     lines = [f"{'policy':<18}{'pool':<14}{'allowable, 1/s':>15}{'sd':>8}{'worst late, ms':>16}"]
-    for _, _, name, group in summary(rows):
+    for name, group in summary(rows).items():
         rate, deviation = spread([row.allowable_rps for row in group])
-        worst = max(row.late_max_s for row in group) * MS
+        worst = max(row.late_max_s for row in group) * _MS
         lines.append(f"{name:<18}{group[0].pool:<14}{rate:>15.1f}{deviation:>8.1f}{worst:>16.1f}")
     return "\n".join([*lines, f"written: {out}/dispatch.csv, .svg, .html"])

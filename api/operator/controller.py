@@ -1,87 +1,118 @@
-"""Listens to `PipelineQuery` objects with kopf: finalizers, retries, events; the rest decides.
+"""A running operator: preflight, then leadership, then `PipelineQuery` objects by way of kopf.
 
-Every object is looked at anew at a fixed interval, whatever the cluster told or forgot to tell.
-Requests to the service are blocking calls, so kopf runs the handlers in threads of its own.
+kopf has the finalizers, retries and events; `following` decides. Every object is looked at anew at
+a fixed interval, whatever the cluster told or forgot to tell. Requests to the service are blocking
+calls, so kopf runs the handlers in threads of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import kopf
 
-from api.client import Refused
-from api.event_log import trouble
-from api.operator.definition import GROUP, PLURAL, VERSION
-from api.operator.following import Look, Seen, Service, follow, release
-from api.operator.status import Event, Status, transition
-from deploy.kubernetes.connection import Connection
-from pipelines.clock import Clock
-from pipelines.errors import CircinusError, Unavailable
+from circinus.api.client import Client, Refused
+from circinus.api.event_log import trouble
+from circinus.api.operator.definition import GROUP, PLURAL, VERSION
+from circinus.api.operator.following import Look, SeenQuery, follow, release
+from circinus.api.operator.leadership import ClusterLeases, Contender, lead
+from circinus.api.operator.status import Status, transition
+from circinus.deploy.kubernetes.access import OPERATOR, require_access
+from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
+from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.errors import Unavailable
 
 FINALIZER = f"{GROUP}/finalizer"
+LEASE_NAME = "circinus-operator"
+_RENEWALS = 5
 _RETRY_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    """How the controller works.
+class OperatorSettings:
+    """How an operator works."""
 
-    Attributes:
-        namespace: Whose objects it follows.
-        look_s: Seconds between two looks at an object.
-        identity: Of this controller, for events.
+    namespace: str | None  # whose objects it follows; None: the pod's own
+    kubeconfig: Path | None  # the way to the cluster; None: the pod's own, or `KUBECONFIG`
+    identity: str  # unlike that of any other operator
+    lease_s: float  # after which a silent leader is replaced
+    look_s: float  # seconds between two looks at an object
+
+
+def run(settings: OperatorSettings, service: Client) -> None:
+    """Follow the objects of a namespace until SIGTERM or an interrupt.
+
+    Raises:
+        InvalidInput: If there is no way to the cluster, or a setting breaks a rule.
+        NotAllowed: If the account lacks a permission; the message names all of them.
+        Unavailable: If the cluster does not answer.
     """
-
-    namespace: str
-    look_s: float = 1.0
-    identity: str = "circinus-operator"
+    asyncio.run(_run(settings, service))
 
 
-async def control(
-    settings: ControllerSettings,
-    connect: Callable[[], Connection],
+async def _run(settings: OperatorSettings, service: Client) -> None:
+    namespace = settings.namespace or own_namespace()
+    cluster = Cluster(connect(settings.kubeconfig))
+    await asyncio.to_thread(require_access, cluster, namespace, OPERATOR)
+    clock = SystemClock()
+    duration_s = settings.lease_s
+    contender = Contender(
+        identity=settings.identity,
+        leases=ClusterLeases(
+            cluster=cluster, namespace=namespace, name=LEASE_NAME, duration_s=duration_s
+        ),
+        clock=clock,
+        duration_s=duration_s,
+        renew_s=duration_s / _RENEWALS,
+    )
+    handlers = Handlers(service=service, clock=clock)
+
+    async def act(over: asyncio.Event) -> None:
+        await _control(settings, namespace, cluster, handlers, over)
+
+    leading = asyncio.ensure_future(lead(contender, act))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await leading
+
+
+async def _control(
+    settings: OperatorSettings,
+    namespace: str,
+    cluster: Cluster,
     handlers: Handlers,
     over: asyncio.Event,
 ) -> None:
-    """Follow the objects of a namespace until the event is set.
-
-    Args:
-        settings: How.
-        connect: Gives the way to the API server; asked again when a token has run out.
-        handlers: What to do.
-        over: Ends it.
-    """
+    """Follow the objects of a namespace until the event is set."""
     registry = kopf.OperatorRegistry()
     kind = (GROUP, VERSION, PLURAL)
-    kopf.on.login(registry=registry, id="login")(lambda **_: _connection_info(connect()))
+    kopf.on.login(registry=registry, id="login")(lambda **_: connection_of(cluster))
     kopf.timer(*kind, registry=registry, id="look", interval=settings.look_s)(handlers.look)
     kopf.on.delete(*kind, registry=registry, id="release")(handlers.delete)
     await kopf.operator(
         registry=registry,
-        settings=_kopf_settings(settings),
+        settings=_kopf_settings(settings.identity),
         standalone=True,  # which of several acts is the lease's to say, not kopf's peering
-        namespaces=[settings.namespace],
+        namespaces=[namespace],
         stop_flag=over,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What is done when kopf calls.
+    """What is done when kopf calls."""
 
-    Attributes:
-        service: Of the queries.
-        clock: Says when.
-    """
-
-    service: Service
+    service: Client
     clock: Clock
 
     def look(self, body: kopf.Body, patch: kopf.Patch, **_: Any) -> None:  # noqa: ANN401 - kopf's own
@@ -96,42 +127,47 @@ class Handlers:
         """Stop what an object asked for; the object goes when nothing of it runs."""
         try:
             left = release(seen_of(body), self.service)
-        except Refused as error:
-            raise kopf.TemporaryError(str(error), delay=_RETRY_S) from error
-        except Unavailable as error:
-            raise kopf.TemporaryError(str(error), delay=error.retry_after_s) from error
+        except (Unavailable, Refused) as error:
+            pause = error.retry_after_s if isinstance(error, Unavailable) else _RETRY_S
+            raise kopf.TemporaryError(str(error), delay=pause) from error
         if left:
             told = f"still being stopped: {', '.join(left)}"
             raise kopf.TemporaryError(told, delay=_RETRY_S)
 
-    def _looked(self, seen: Seen, body: kopf.Body) -> dict[str, Any]:
+    def _looked(self, seen: SeenQuery, body: kopf.Body) -> dict[str, Any]:
         try:
             look = follow(seen, self.service)
-        except Unavailable as error:
-            look = _unreachable(seen, error)
-        except Refused as error:  # such as a token that the service does not know
-            trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
-            look = _unreachable(seen, error)
+        except (Unavailable, Refused) as error:
+            if isinstance(error, Refused):  # such as a token that the service does not know
+                trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
+            status = Status.unreachable(seen.generation, seen.status, str(error))
+            look = Look(status=status)
         document = look.status.document(seen.status, at=self.clock.timestamp())
         new = transition(seen.status, document)
         for event in (*look.events, *((new,) if new else ())):
-            _tell(body, event)
+            kind = "Warning" if event.warning else "Normal"
+            kopf.event(body, type=kind, reason=event.reason, message=event.message)
         return document
 
 
-def _connection_info(connection: Connection) -> kopf.ConnectionInfo:
+def connection_of(cluster: Cluster) -> kopf.ConnectionInfo:
+    """Give the way to a cluster; asked again, with a fresh token."""
+    chosen = cluster.client.configuration
+    header = chosen.get_api_key_with_prefix("BearerToken") or chosen.get_api_key_with_prefix(
+        "authorization"
+    )
     return kopf.ConnectionInfo(
-        server=connection.server,
-        ca_path=connection.authority,
-        insecure=connection.insecure,
-        scheme="Bearer" if connection.token else None,
-        token=connection.token,
-        certificate_path=connection.certificate,
-        private_key_path=connection.key,
+        server=chosen.host,
+        ca_path=chosen.ssl_ca_cert,
+        insecure=not chosen.verify_ssl,
+        scheme="Bearer" if header else None,
+        token=header.rpartition(" ")[2] if header else None,  # "Bearer X", or in small letters
+        certificate_path=chosen.cert_file,
+        private_key_path=chosen.key_file,
     )
 
 
-def _kopf_settings(settings: ControllerSettings) -> kopf.OperatorSettings:
+def _kopf_settings(identity: str) -> kopf.OperatorSettings:
     chosen = kopf.OperatorSettings()
     chosen.persistence.finalizer = FINALIZER
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
@@ -139,15 +175,15 @@ def _kopf_settings(settings: ControllerSettings) -> kopf.OperatorSettings:
     chosen.scanning.disabled = True  # no need to read the cluster's CRDs and namespaces
     chosen.posting.enabled = True
     chosen.posting.loggers = False  # events are ours to choose
-    chosen.posting.reporting_component = settings.identity
+    chosen.posting.reporting_component = identity
     chosen.process.ultimate_exiting_timeout = None  # who started us decides
     return chosen
 
 
-def seen_of(body: Mapping[str, Any]) -> Seen:
+def seen_of(body: Mapping[str, Any]) -> SeenQuery:
     """Give an object as the cluster has it."""
     metadata = body["metadata"]
-    return Seen(
+    return SeenQuery(
         uid=metadata["uid"],
         generation=metadata["generation"],
         spec=_plain(body.get("spec", {})),
@@ -162,12 +198,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a JSON tree
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
-
-
-def _unreachable(seen: Seen, error: CircinusError) -> Look:
-    return Look(status=Status.unreachable(seen.generation, seen.status, str(error)))
-
-
-def _tell(body: kopf.Body, event: Event) -> None:
-    kind = "Warning" if event.warning else "Normal"
-    kopf.event(body, type=kind, reason=event.reason, message=event.message)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from api.query_file import query_schema
-from api.schemas.query import LARGEST_SEED
+from circinus.api.query_file import query_schema
+from circinus.api.schemas.query import LARGEST_SEED
 
 GROUP = "circinus.io"
 VERSION = "v1alpha1"
 KIND = "PipelineQuery"
 PLURAL = "pipelinequeries"
+_DESCRIPTION = "A pipeline on some data with objectives, planned and served by Circinus."
 
 _UNKNOWN_TO_KUBERNETES = frozenset(
     {"title", "additionalProperties", "propertyNames", "uniqueItems", "$schema", "$defs"}
@@ -56,7 +57,14 @@ def definition() -> dict[str, Any]:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": _object_schema()},
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": _DESCRIPTION,
+                "required": ["spec"],
+                "properties": {"spec": _spec_schema(), "status": _status_schema()},
+            }
+        },
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -74,15 +82,6 @@ def definition() -> dict[str, Any]:
             },
             "versions": [version],
         },
-    }
-
-
-def _object_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "description": "A pipeline on some data with objectives, planned and served by Circinus.",
-        "required": ["spec"],
-        "properties": {"spec": _spec_schema(), "status": _status_schema()},
     }
 
 
@@ -105,11 +104,9 @@ def _spec_schema() -> dict[str, Any]:
 
 
 def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a JSON schema in the form that Kubernetes takes.
+    """Give a JSON schema of pydantic in the form that Kubernetes takes.
 
-    Args:
-        schema: As pydantic writes it; a null that stands for "left out" is dropped.
-        definitions: What its references name.
+    Its references name `definitions`; a null that stands for "left out" is dropped.
     """
     schema = _resolved(schema, definitions)
     found = {k: v for k, v in schema.items() if k not in _UNKNOWN_TO_KUBERNETES}

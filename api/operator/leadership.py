@@ -1,9 +1,9 @@
 """One of several controllers leads: who holds the lease acts, the others wait.
 
-A lease is a small record in the cluster with its holder and when that last renewed it. Whoever
-finds it not renewed for its duration takes it; the cluster refuses all but one of those who try at
-once. Times of holders are never compared with ours, as clocks differ: a lease is stale when *we*
-have seen it unchanged for its duration.
+A lease is a small record in the cluster (`coordination.k8s.io/v1`) with its holder and when that
+last renewed it. Whoever finds it not renewed for its duration takes it; the cluster refuses all
+but one of those who try at once. Times of holders are never compared with ours, as clocks differ:
+a lease is stale when *we* have seen it unchanged for its duration.
 """
 
 from __future__ import annotations
@@ -12,75 +12,100 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import UTC, datetime
 
-from api.event_log import event, trouble
-from deploy.kubernetes.leases import Lease
-from pipelines import checks
-from pipelines.clock import Clock
-from pipelines.errors import CircinusError
+from circinus.api.event_log import event, trouble
+from circinus.deploy.kubernetes.api import Clash, Cluster, Object, collection_of, path_of
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError
 
 _LOG = logging.getLogger(__name__)
 
 
-class Leases(Protocol):
-    """Keeps the lease. Calls block."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who leads, as the cluster has it."""
+
+    holder: str = ""  # who; empty: nobody, it was given up
+    # When the holder renewed it last, by its own clock; to be compared for equality only
+    renewed: str = ""
+    # Of the record: writing needs the one that was read. None: there is no record
+    version: str | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ClusterLeases:
+    """A lease of a name in a namespace. Calls block, and raise as `Cluster` does."""
+
+    cluster: Cluster  # that keeps it
+    namespace: str  # where
+    name: str  # of the lease
+    duration_s: float  # told to others who look, in whole seconds
 
     def read(self) -> Lease:
-        """Give the lease; one without version if there is none.
-
-        Raises:
-            CircinusError: If the cluster does not answer, or says no.
-        """
+        """Give the lease; one without version if there is none."""
+        found = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
+        return Lease() if found is None else _lease(found)
 
     def write(self, lease: Lease, holder: str, *, at: float) -> Lease | None:
         """Put a holder, renewed at that time, into the lease that was read.
 
         None: somebody else was faster.
-
-        Raises:
-            CircinusError: If the cluster does not answer, or says no.
         """
+        metadata = {"name": self.name, "namespace": self.namespace}
+        if lease.version is not None:
+            metadata["resourceVersion"] = lease.version
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": holder or None,
+                "leaseDurationSeconds": max(1, round(self.duration_s)),
+                "renewTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+        try:
+            if lease.version is None:
+                return _lease(self.cluster.create(collection_of("Lease", self.namespace), body))
+            path = path_of(self.namespace, f"Lease/{self.name}")
+            return _lease(self.cluster.replace(path, body))
+        except Clash:
+            return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipSettings:
-    """How long a lease lasts.
+def _lease(found: Object) -> Lease:
+    spec = found.get("spec") or {}
+    return Lease(
+        holder=spec.get("holderIdentity") or "",
+        renewed=spec.get("renewTime") or "",
+        version=found["metadata"]["resourceVersion"],
+    )
 
-    Attributes:
-        duration_s: A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own
-            controllers.
-        renew_s: Pause between renewals, `> 0` and below half the duration: one may fail.
+
+@dataclass(slots=True, kw_only=True)
+class Contender:
+    """One controller's way to the lease and with it. Used within one thread at a time.
+
+    Its identity is unlike that of any other.
     """
 
+    identity: str
+    leases: ClusterLeases
+    clock: Clock
+    # A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own controllers
     duration_s: float = 15.0
-    renew_s: float = 3.0
+    renew_s: float = 3.0  # pause between renewals, `> 0` and below half the duration: one may fail
+    _seen: Lease | None = field(default=None, init=False)
+    _seen_at: float = field(default=0.0, init=False)
+    _held_until: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         checks.positive("duration_s", self.duration_s)
         checks.positive("renew_s", self.renew_s)
         rule = "must be below half of duration_s"
         checks.require(self.renew_s < self.duration_s / 2, "renew_s", rule, self.renew_s)
-
-
-@dataclass(slots=True, kw_only=True)
-class Candidate:
-    """One controller's way to the lease and with it. Used within one thread at a time.
-
-    Attributes:
-        identity: Unlike that of any other.
-        leases: With the lease.
-        clock: Says when.
-        settings: How long it lasts.
-    """
-
-    identity: str
-    leases: Leases
-    clock: Clock
-    settings: LeadershipSettings
-    _seen: Lease | None = field(default=None, init=False)
-    _seen_at: float = field(default=0.0, init=False)
-    _held_until: float | None = field(default=None, init=False)
 
     @property
     def leads(self) -> bool:
@@ -98,12 +123,12 @@ class Candidate:
         lease = self.leases.read()
         if self._seen is None or lease != self._seen:
             self._seen, self._seen_at = lease, asked
-        stale = asked - self._seen_at >= self.settings.duration_s
+        stale = asked - self._seen_at >= self.duration_s
         if lease.holder not in ("", self.identity) and not stale:
             self._held_until = None
             return False
         mine = self.leases.write(lease, self.identity, at=self.clock.timestamp())
-        self._held_until = None if mine is None else asked + self.settings.duration_s
+        self._held_until = None if mine is None else asked + self.duration_s
         return mine is not None
 
     def resign(self) -> None:
@@ -121,53 +146,50 @@ class Candidate:
                 self.leases.write(lease, "", at=self.clock.timestamp())
 
 
-async def lead(candidate: Candidate, act: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def lead(contender: Contender, act: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Act whenever the lease is ours, until cancelled.
 
-    Args:
-        candidate: Goes for the lease.
-        act: Runs while we lead; it has to end soon after its event is set. If it ends before
-            that, so do we, with its error if it had one.
+    What acts has to end soon after its event is set. If it ends before that, so do we, with its
+    error if it had one.
     """
     try:
-        while not await _tried(candidate):
-            await asyncio.sleep(candidate.settings.renew_s)
         while True:
-            event(_LOG, "leadership.won", identity=candidate.identity)
+            while not await _tried(contender):
+                await asyncio.sleep(contender.renew_s)
+            event(_LOG, "leadership.won", identity=contender.identity)
             over = asyncio.Event()
             acting = asyncio.ensure_future(act(over))
             try:
-                await _held(candidate, acting)
+                await _held(contender, acting)
             finally:
                 over.set()
                 await acting
-            if candidate.leads:
+            if contender.leads:
                 return
-            trouble(_LOG, "leadership.lost", identity=candidate.identity)
-            while not await _tried(candidate):
-                await asyncio.sleep(candidate.settings.renew_s)
+            trouble(_LOG, "leadership.lost", identity=contender.identity)
     finally:
-        await _resigned(candidate)
+        await _answered(
+            contender, contender.resign, "leadership.not_resigned"
+        )  # then it ends by itself
 
 
-async def _held(candidate: Candidate, acting: asyncio.Future[None]) -> None:
+async def _held(contender: Contender, acting: asyncio.Future[None]) -> None:
     """Return when the lease is lost, or the acting is over."""
     while not acting.done():
-        await asyncio.wait([acting], timeout=candidate.settings.renew_s)
-        if not acting.done() and not await _tried(candidate) and not candidate.leads:
+        await asyncio.wait([acting], timeout=contender.renew_s)
+        if not acting.done() and not await _tried(contender) and not contender.leads:
             return
 
 
-async def _tried(candidate: Candidate) -> bool:
+async def _tried(contender: Contender) -> bool:
+    return bool(await _answered(contender, contender.tick, "leadership.no_answer"))
+
+
+async def _answered(
+    contender: Contender, ask: Callable[[], bool | None], otherwise: str
+) -> bool | None:
     try:
-        return await asyncio.to_thread(candidate.tick)
+        return await asyncio.to_thread(ask)
     except CircinusError as error:
-        trouble(_LOG, "leadership.no_answer", identity=candidate.identity, reason=str(error))
+        trouble(_LOG, otherwise, identity=contender.identity, reason=str(error))
         return False
-
-
-async def _resigned(candidate: Candidate) -> None:
-    try:
-        await asyncio.to_thread(candidate.resign)
-    except CircinusError as error:  # then it ends by itself
-        trouble(_LOG, "leadership.not_resigned", identity=candidate.identity, reason=str(error))

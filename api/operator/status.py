@@ -7,16 +7,20 @@ so nothing is written to the cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from api.phases import LIVE, Phase
-from api.schemas import PlanList, PlanningView, PlanView, QueryView
+from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.schemas.planning import PlanningView
+from circinus.api.schemas.plans import PlanList, PlanView
+from circinus.api.schemas.progress import QueryView
 
 PLANNED = "Planned"
 READY = "Ready"
-_TROUBLE = frozenset({Phase.INFEASIBLE, Phase.EXHAUSTED, Phase.FAILED, Phase.CANCELLED})
+_TROUBLE = frozenset(
+    {QueryPhase.INFEASIBLE, QueryPhase.EXHAUSTED, QueryPhase.FAILED, QueryPhase.CANCELLED}
+)
 _REFUSED = "refused"
 _UNKNOWN = "unknown"
 _UNREACHABLE = "ServiceUnavailable"
@@ -24,13 +28,7 @@ _UNREACHABLE = "ServiceUnavailable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something to tell whoever watches the object.
-
-    Attributes:
-        warning: Whether somebody should look.
-        reason: One word, in CamelCase.
-        message: In words.
-    """
+    """Something to tell whoever watches the object: the reason is one word, in CamelCase."""
 
     warning: bool
     reason: str
@@ -39,46 +37,29 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What is so, is not so, or is not known.
+    """What is so, is not so, or is not known."""
 
-    Attributes:
-        type: `Planned` or `Ready`.
-        holds: None: not known yet.
-        reason: One word, in CamelCase.
-        message: In words; may be empty.
-    """
-
-    type: str
-    holds: bool | None
-    reason: str
-    message: str = ""
+    type: str  # `Planned` or `Ready`
+    holds: bool | None  # None: not known yet
+    reason: str  # one word, in CamelCase
+    message: str = ""  # in words; may be empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a status says.
+    """What a status says."""
 
-    Attributes:
-        generation: Of the spec that it is about.
-        phase: In one word, for the column.
-        message: More about the phase; may be empty.
-        query_id: Of the spec's query; None: there is none.
-        plan_id: That the schedule chose; None: none yet.
-        served_by: Query of an older spec that answers requests meanwhile; None: none does.
-        planning: How the query is planned; None: there is none, or as it was.
-        plan: The chosen plan, where it is not told already; None: as it was.
-        conditions: All of them.
-    """
-
-    generation: int
-    phase: str
-    message: str
-    query_id: str | None = None
-    plan_id: str | None = None
+    generation: int  # of the spec that it is about
+    phase: str  # in one word, for the column
+    message: str  # more about the phase; may be empty
+    query_id: str | None = None  # of the spec's query; None: there is none
+    plan_id: str | None = None  # that the schedule chose; None: none yet
+    # Query of an older spec that answers requests meanwhile; None: none does
     served_by: str | None = None
+    # How the query is planned; None: there is none, or as it was
     planning: PlanningView | None = None
-    plan: PlanView | None = None
-    conditions: tuple[Condition, ...] = field(default=())
+    plan: PlanView | None = None  # the chosen plan, where it is not told already; None: as it was
+    conditions: tuple[Condition, ...] = ()  # all of them
 
     @classmethod
     def refused(cls, generation: int, message: str) -> Status:
@@ -90,25 +71,23 @@ class Status:
         return cls(generation=generation, phase=_REFUSED, message=message, conditions=no)
 
     @classmethod
-    def unreachable(cls, generation: int, before: Mapping[str, object], message: str) -> Status:
+    def unreachable(cls, generation: int, before: Mapping[str, Any], message: str) -> Status:
         """Give the status while the service does not answer: what was known, and why no more."""
         unknown = Condition(type=READY, holds=None, reason=_UNREACHABLE, message=message)
         return cls(
             generation=generation,
-            phase=str(before.get("phase") or _UNKNOWN),
+            phase=before.get("phase") or _UNKNOWN,
             message=message,
-            query_id=_text(before.get("queryId")),
-            plan_id=_text(before.get("planId")),
-            served_by=_text(before.get("servedBy")),
+            query_id=before.get("queryId"),
+            plan_id=before.get("planId"),
+            served_by=before.get("servedBy"),
             conditions=(unknown,),
         )
 
     def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
         """Give the status as the cluster keeps it; fields that no longer hold are None.
 
-        Args:
-            before: As it was written last.
-            at: Seconds since the epoch, for what changes now.
+        `before` is what was written last; what changes does so `at` seconds since the epoch.
         """
         told: dict[str, Any] = {
             "observedGeneration": self.generation,
@@ -122,15 +101,22 @@ class Status:
         if self.query_id is None:
             told["planning"] = None
         elif self.planning is not None:
-            told["planning"] = _planning_fields(self.planning, before.get("planning") or {})
+            parts = self.planning.model_dump(mode="json", exclude_none=True)
+            told["planning"] = dict.fromkeys(before.get("planning") or ()) | parts
         if self.plan is not None:
-            told |= _plan_fields(self.plan)
+            states = {name: state.value for name, state in self.plan.states.items()}
+            told |= {
+                "costUsdPerHour": self.plan.cost_usd_per_hour,
+                "slo": ", ".join(f"{name} {state}" for name, state in states.items()),
+                "sloStates": states,
+            }
         elif self.plan_id is None:
             told |= dict.fromkeys(("costUsdPerHour", "slo", "sloStates"))
         return told
 
     def _conditions(self, before: Sequence[Mapping[str, Any]], at: float) -> list[dict[str, Any]]:
         known = {condition["type"]: dict(condition) for condition in before}
+        now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for condition in self.conditions:
             old = known.get(condition.type, {})
             state = {None: "Unknown", True: "True", False: "False"}[condition.holds]
@@ -140,7 +126,7 @@ class Status:
                 "status": state,
                 "reason": condition.reason,
                 "message": condition.message,
-                "lastTransitionTime": since or _time(at),
+                "lastTransitionTime": since or now,
                 "observedGeneration": self.generation,
             }
         return list(known.values())
@@ -149,13 +135,9 @@ class Status:
 def status_of(
     generation: int, query: QueryView, plans: PlanList | None, *, served_by: str | None = None
 ) -> Status:
-    """Give what to say of a query.
+    """Give what to say of the query of a spec.
 
-    Args:
-        generation: Of the spec.
-        query: Of the spec.
-        plans: Of the query, to tell of the chosen one; None: it is told already, or none is.
-        served_by: Query of an older spec that answers requests meanwhile; None: none does.
+    `plans` are its own, to tell of the chosen one; None: it is told already, or none is.
     """
     items = () if plans is None else plans.items
     return Status(
@@ -185,13 +167,11 @@ def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Event
 
 
 def _message(query: QueryView) -> str:
-    if query.shortfall is not None:
-        return query.shortfall.sentence
-    return query.message or ""
+    return query.message or "" if query.shortfall is None else query.shortfall.sentence
 
 
 def _planned(query: QueryView) -> Condition:
-    if query.phase in LIVE or query.phase is Phase.RETIRED:
+    if query.phase in LIVE or query.phase is QueryPhase.RETIRED:
         return Condition(type=PLANNED, holds=True, reason="PlansFound")
     holds = False if query.phase in _TROUBLE else None
     reason = query.phase.value.capitalize()
@@ -199,31 +179,9 @@ def _planned(query: QueryView) -> Condition:
 
 
 def _ready(query: QueryView, served_by: str | None) -> Condition:
-    reason = query.phase.value.capitalize()
     message = _message(query)
     if served_by is not None:
         message = f"query {served_by} of the spec before answers meanwhile. {message}".strip()
-    holds = query.phase is Phase.SERVING
+    holds = query.phase is QueryPhase.SERVING
+    reason = query.phase.value.capitalize()
     return Condition(type=READY, holds=holds, reason=reason, message=message)
-
-
-def _plan_fields(plan: PlanView) -> dict[str, Any]:
-    states = {name: state.value for name, state in plan.states.items()}
-    return {
-        "costUsdPerHour": plan.cost_usd_per_hour,
-        "slo": ", ".join(f"{name} {state}" for name, state in states.items()),
-        "sloStates": states,
-    }
-
-
-def _planning_fields(planning: PlanningView, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the parts there are, and None for those that are no more."""
-    return dict.fromkeys(before) | planning.model_dump(mode="json", exclude_none=True)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

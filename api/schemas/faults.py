@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import Fault, InvalidInput
 
 MOST_FAULTS = 50
 """More than this many are not listed: a body can be made of nothing but faults."""
@@ -43,6 +43,21 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
     "too_long": ("max_length", "must have at most {} items"),
     "too_short": ("min_length", "must have at least {} items"),
 }
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def checked(model: type[Model], document: object) -> Model:
+    """Give what a parsed document or options describe.
+
+    Raises:
+        InvalidInput: With every broken rule that was found.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise InvalidInput(faults_of(error, model=model)) from error
 
 
 def faults_of(

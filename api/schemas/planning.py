@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from api.schemas.base import Input, View
-from deploy.methods import DEFAULT, METHODS, Method, method_of, parts_of
-from pipelines import checks
-from pipelines.method import SAMPLING, STOPPING, STRATEGIES, PlanningMethod
+from circinus.api.schemas.base import Input, View
+from circinus.deploy.methods import DEFAULT, METHODS, Method, method_of, parts_of
+from circinus.pipelines import checks
+from circinus.pipelines.query import SAMPLING, STOPPING, STRATEGIES, PlanningMethod
 
 
 def _among(names: Iterable[str]) -> Callable[[str], str]:
@@ -102,9 +102,4 @@ def planned_by_default() -> PlanningView:
 
 def method_view(method: Method) -> MethodView:
     """Give what a service does by itself."""
-    return MethodView(
-        name=method.name,
-        planning=planning_view(method.planning),
-        scheduling=method.scheduling,
-        dispatch=method.dispatch,
-    )
+    return MethodView.of(method, planning=planning_view(method.planning))

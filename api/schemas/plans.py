@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from api.schemas.base import View, finite
-from pipelines.infrastructure import Infrastructure
-from pipelines.operators import KnobValue
-from pipelines.plan import Plan
-from pipelines.slo import Estimate, Slo, SloState
+from circinus.api.schemas.base import Finite, View
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.slo import Slo, SloState
 
 
 class EstimateView(View):
     """A figure and how well it is known."""
 
-    value: float | None
+    value: Finite
     """The figure; none: nothing was measured."""
-    low: float | None
+    low: Finite
     """Lower end of the confidence interval; none: unbounded."""
-    high: float | None
+    high: Finite
     """Upper end of the confidence interval; none: unbounded."""
     confidence: float
     """Of the interval, in (0, 1)."""
@@ -75,45 +73,21 @@ class PlanList(View):
     """Cheapest first."""
 
 
-def plan_view(
-    plan: Plan, slo: Slo, infrastructure: Infrastructure, *, id: str | None = None
-) -> PlanView:
+def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
     """Give a plan as the service shows it to the owner of a query with that SLO.
 
     Args:
         plan: What to show.
         slo: What `states` are about.
         infrastructure: Says which tiers are emulated.
-        id: How the store calls the plan; None: the plan's own id.
     """
     deployment = plan.deployment
-    return PlanView(
-        id=id or plan.id,
-        pipeline=plan.pipeline,
+    return PlanView.of(
+        plan,
         configuration=plan.configuration.as_dict(),
-        placement=dict(deployment.placement),
-        allocation=dict(deployment.allocation),
-        replicas=dict(deployment.replicas),
-        demand=[DemandView(tier=item.tier, share=item.share) for item in plan.demand],
-        accuracy=estimate_view(plan.accuracy),
-        latency_s=estimate_view(plan.latency_s),
-        cost_usd_per_hour=plan.cost_usd_per_hour,
+        placement=deployment.placement,
+        allocation=deployment.allocation,
+        replicas=deployment.replicas,
         states=plan.states(slo),
-        tier_service_s=dict(plan.tier_service_s),
-        emulated=_emulated(deployment.tiers, infrastructure),
-    )
-
-
-def _emulated(tiers: Sequence[str], infrastructure: Infrastructure) -> list[str]:
-    return [tier for tier in tiers if infrastructure.tier(tier).emulated]
-
-
-def estimate_view(estimate: Estimate) -> EstimateView:
-    """Give an estimate as the service shows it."""
-    return EstimateView(
-        value=finite(estimate.value),
-        low=finite(estimate.low),
-        high=finite(estimate.high),
-        confidence=estimate.confidence,
-        inputs=estimate.inputs,
+        emulated=[tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
     )

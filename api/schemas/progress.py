@@ -6,20 +6,36 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from api.phases import Phase
-from api.schemas.base import View
-from api.schemas.bill import BillView, bill_view
-from api.schemas.deployments import DeploymentView
-from api.schemas.planning import PlanningView, planned_by_default
-from api.schemas.plans import PlanView, plan_view
-from api.schemas.query import QueryRequest
-from api.schemas.schedule import DisplacedView
-from pipelines.infrastructure import Infrastructure
-from pipelines.slo import Slo
-from planner.result import PlanningResult, Progress, Shortfall
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.base import View
+from circinus.api.schemas.planning import PlanningView, planned_by_default
+from circinus.api.schemas.plans import PlanView, plan_view
+from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.schedule import DisplacedView
+from circinus.api.schemas.service import DeploymentView
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.bill import Cost, Forecast
+from circinus.planner.search.result import PlanningProgress, PlanningResult, Shortfall
 
 Outcome = Literal["feasible", "infeasible", "exhausted", "cancelled"]
 """How planning ended."""
+
+
+class BillView(View):
+    """What was expected, paid and saved."""
+
+    paid: Cost
+    """Paid, warm-ups and failures included."""
+    cache: Cost
+    """What reused outputs saved of the inputs that were measured."""
+    early_stopping: Cost
+    """What ending early saved beside that."""
+    against: str
+    """What early stopping is compared with."""
+    forecast: Forecast | None = None
+    """What was expected before profiling; none: nothing was."""
 
 
 class ProgressView(View):
@@ -99,7 +115,7 @@ class QueryView(View):
     """Names the query in every path."""
     request: QueryRequest
     """What was submitted, defaults filled in."""
-    phase: Phase
+    phase: QueryPhase
     """Where it is on its way."""
     submitted_at: AwareDatetime
     """When it was submitted, UTC."""
@@ -140,53 +156,28 @@ class QueryPage(View):
     """Hand it back as `cursor` for the next page; none: this is the last."""
 
 
-def progress_view(progress: Progress, slo: Slo, infrastructure: Infrastructure) -> ProgressView:
+def progress_view(
+    progress: PlanningProgress, slo: Slo, infrastructure: Infrastructure
+) -> ProgressView:
     """Give how far planning is."""
-    best = progress.best
-    return ProgressView(
-        phase=progress.phase.value,
-        measured=progress.measured,
-        failed=progress.failed,
-        inputs=progress.inputs,
-        spent_s=progress.spent_s,
-        saved_s=progress.bill.cache.seconds,
-        profiling_left_s=progress.profiling_left_s,
-        elapsed_s=progress.elapsed_s,
-        time_left_s=progress.time_left_s,
-        plans=progress.plans,
-        best=None if best is None else plan_view(best, slo, infrastructure),
-        bill=bill_view(progress.bill),
-    )
+    best = _shown(progress.best, slo, infrastructure)
+    return ProgressView.of(progress, saved_s=progress.bill.cache.seconds, best=best)
 
 
 def finished_view(
     result: PlanningResult, slo: Slo, infrastructure: Infrastructure
 ) -> ProgressView:
     """Give where planning ended."""
-    best = result.plans[0] if result.plans else None
-    return ProgressView(
-        phase="finished",
-        measured=result.measured,
-        failed=result.failed,
-        inputs=result.inputs,
-        spent_s=result.spent_s,
-        saved_s=result.saved_s,
-        plans=len(result.plans),
-        best=None if best is None else plan_view(best, slo, infrastructure),
-        bill=bill_view(result.bill),
-    )
+    best = _shown(next(iter(result.plans), None), slo, infrastructure)
+    return ProgressView.of(result, phase="finished", plans=len(result.plans), best=best)
 
 
 def shortfall_view(
     shortfall: Shortfall, slo: Slo, infrastructure: Infrastructure
 ) -> ShortfallView:
     """Give why there is no plan."""
-    closest = shortfall.closest
-    return ShortfallView(
-        binding=list(shortfall.binding),
-        closest=None if closest is None else plan_view(closest, slo, infrastructure),
-        sentence=shortfall.sentence,
-        relaxations=dict(shortfall.relaxations),
-        sure_relaxations=dict(shortfall.sure_relaxations),
-        evidence=shortfall.evidence,
-    )
+    return ShortfallView.of(shortfall, closest=_shown(shortfall.closest, slo, infrastructure))
+
+
+def _shown(plan: Plan | None, slo: Slo, infrastructure: Infrastructure) -> PlanView | None:
+    return None if plan is None else plan_view(plan, slo, infrastructure)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
-
-from api.schemas.base import Input
-from api.schemas.planning import PlanningRequest, to_planning
-from api.schemas.restrictions import (
-    DeviceRequest,
-    RestrictionsRequest,
-    to_device,
-    to_restrictions,
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
 )
-from deploy.methods import DEFAULT, Method
-from pipelines import checks
-from pipelines.dataset import LARGEST_DATASET
-from pipelines.errors import Fault, InvalidInput
-from pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
-from pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+
+from circinus.api.schemas.base import Input
+from circinus.api.schemas.planning import PlanningRequest, to_planning
+from circinus.deploy.methods import DEFAULT, Method
+from circinus.pipelines import checks
+from circinus.pipelines.dataset import LARGEST_DATASET
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.infrastructure import DeviceProfile
+from circinus.pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
+from circinus.pipelines.restrictions import Stays
+from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic
 
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""
@@ -132,6 +141,80 @@ class LimitsRequest(Input):
     """Most configurations to measure; left out: any."""
 
 
+MOST_VALUES = 1000
+LONGEST_VALUE = 1000
+_BYTES_PER_MBIT = 1e6 / 8
+
+
+def _knob_value(value: object) -> object:
+    """Refuse what is no knob value, in one fault instead of one per type that it could be."""
+    short = isinstance(value, str) and len(value) <= LONGEST_VALUE
+    finite = isinstance(value, int | float) and -(2**63) <= value < 2**63
+    if not (short or finite):
+        raise InvalidInput.of("", "must be text, a finite number or a truth value", value)
+    return value
+
+
+KnobInput = Annotated[
+    StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_knob_value)
+]
+Name = Annotated[str, Field(min_length=1, max_length=63)]
+_EITHER: dict[str, Any] = {"anyOf": [{"required": ["only"]}, {"required": ["never"]}]}
+
+
+class _Told(Input):
+    model_config = ConfigDict(json_schema_extra=_EITHER)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise InvalidInput([Fault("", "must say only or never", "{}")])
+        return self
+
+
+class TierChoice(_Told):
+    """The tiers that an operator may run on."""
+
+    only: Annotated[list[Name], Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    """One of these; a single one pins the operator."""
+    never: list[Name] = Field(default_factory=list, max_length=MOST_VALUES)
+    """None of these."""
+
+
+class KnobChoice(_Told):
+    """The values that a knob may have."""
+
+    only: Annotated[list[KnobInput], Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    """One of these; a single one pins the knob."""
+    never: list[KnobInput] = Field(default_factory=list, max_length=MOST_VALUES)
+    """None of these."""
+
+
+class RestrictionsRequest(Input):
+    """What holds in every plan."""
+
+    tiers: dict[Name, TierChoice] = Field(default_factory=dict, max_length=MOST_VALUES)
+    """Operator -> where it may run."""
+    knobs: dict[Name, Annotated[dict[Name, KnobChoice], Field(max_length=MOST_VALUES)]] = Field(
+        default_factory=dict, max_length=MOST_VALUES
+    )
+    """Operator -> knob -> which values it may have."""
+    stays_on_device: Stays = Field(default=Stays.NOTHING, strict=False)
+    """What must not leave the tier where requests start: nothing, the input (operators that take
+    it run there), or everything (all operators do)."""
+
+
+class DeviceRequest(Input):
+    """What the query's own device is like; what is left out is as the infrastructure says."""
+
+    speed_factor: Annotated[float, Field(gt=0)] | None = None
+    """How many times as fast as the reference machine."""
+    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)] | None = None
+    """Of its links."""
+    delay_s: Annotated[float, Field(ge=0)] | None = None
+    """Of its links."""
+
+
 class QueryRequest(Input):
     """A pipeline on some data with objectives."""
 
@@ -197,22 +280,25 @@ def to_query(
     Raises:
         InvalidInput: If a value breaks a rule that the schema does not state.
     """
-    return Query(
-        pipeline=pipeline or request.pipeline,
-        slo=_slo(request.slo),
-        request_rate_per_s=request.request_rate_per_s,
-        weight=request.weight,
-        priority=request.priority,
-        tenant=request.tenant,
-        duration_s=request.duration_s,
-        limits=PlanningLimits(**request.limits.model_dump()),
-        seed=request.seed,
-        restrictions=to_restrictions(request.restrictions),
-        device=to_device(request.device),
-        planning=to_planning(request.planning, method),
+    told = request.model_dump(exclude={"data", "cold"})
+    told["pipeline"] = pipeline or request.pipeline
+    if request.slo.latency_s is None:
+        told["slo"]["latency_s"] = ANY_LATENCY_S
+    told["device"] = None if request.device is None else _device(request.device)
+    told["planning"] = to_planning(request.planning, method)
+    try:
+        return _QUERY.validate_python(told)
+    except ValidationError as error:  # the schema has seen to all but the parts' own rules
+        raise error.errors()[0]["ctx"]["error"] from error
+
+
+def _device(request: DeviceRequest) -> DeviceProfile:
+    rate = request.bandwidth_mbit_per_s
+    return DeviceProfile(
+        speed_factor=request.speed_factor,
+        bandwidth_bytes_per_s=None if rate is None else rate * _BYTES_PER_MBIT,
+        delay_s=request.delay_s,
     )
 
 
-def _slo(request: SloRequest) -> Slo:
-    latency_s = ANY_LATENCY_S if request.latency_s is None else request.latency_s
-    return Slo(**request.model_dump(exclude={"latency_s"}), latency_s=latency_s)
+_QUERY = TypeAdapter(Query)

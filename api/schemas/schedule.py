@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
-from api.schemas.base import Input, View
-from api.schemas.query import Priority, Tenant, Weight
+from circinus.api.schemas.base import Input, View
+from circinus.api.schemas.query import Priority, Tenant, Weight
 
 
 class MachineShare(View):

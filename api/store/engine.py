@@ -1,4 +1,4 @@
-"""Connections to the database, and what SQLite needs to behave like one.
+"""Connections to the database, its tables of this version, and what SQLite needs for both.
 
 SQLite: write-ahead log (readers and the writer do not block each other), a busy
 timeout instead of errors, foreign keys on, and transactions that take the write
@@ -7,20 +7,25 @@ lock when they begin: a lock taken halfway through cannot wait, it fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput
 
 BUSY_TIMEOUT_MS = 20_000
-READ_ONLY = {"circinus_read": True}
-"""Execution options of a connection that will not write."""
+_READ_ONLY = {"circinus_read": True}
+_SCRIPTS = Path(__file__).parent / "migrations"
 
 
 class Durability(StrEnum):
@@ -84,3 +89,30 @@ def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
 
     event.listen(engine, "connect", set_pragmas)
     event.listen(engine, "begin", begin)
+
+
+def migrate(engine: Engine) -> None:
+    """Run every migration that the database has not seen, all or nothing: before it is used."""
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """Give a session whose changes are stored when the block ends well, else none of them."""
+    with Session(engine, expire_on_commit=False) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """Give a session that takes no lock."""
+    with (
+        engine.connect().execution_options(**_READ_ONLY) as connection,
+        Session(connection) as session,
+    ):
+        yield session

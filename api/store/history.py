@@ -12,17 +12,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
-from api.documents import from_document, to_document
-from api.store.engine import READ_ONLY, connect
-from api.store.migrate import migrate
-from api.store.tables import HistoryRow
-from deploy.methods import DEFAULT, parts_of
-from pipelines import checks
-from pipelines.errors import InvalidInput, Unavailable
-from pipelines.method import PlanningMethod
-from planner.history import QueryRecord
+from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.engine import connect, migrate, reading, writing
+from circinus.api.store.tables import HistoryRow
+from circinus.deploy.methods import DEFAULT, parts_of
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.query import PlanningMethod
+from circinus.planner.models.history import QueryRecord
 
 MOST_RECORDS = 1_000
 _FORM = 1
@@ -33,14 +31,7 @@ _PLANNING = "planning"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySummary:
-    """What is kept of one version of a pipeline, planned in one way.
-
-    Attributes:
-        pipeline: Name.
-        fingerprint: Of the version.
-        planning: How the queries were planned.
-        queries: Number of records.
-    """
+    """How many queries are kept of one version of a pipeline, planned in one way."""
 
     pipeline: str
     fingerprint: str
@@ -49,7 +40,7 @@ class HistorySummary:
 
 
 class SqlHistory:
-    """A `planner.history.HistoryStore` on an engine whose tables exist.
+    """Records of earlier queries, on an engine whose tables exist. Safe to call from any thread.
 
     Args:
         engine: With the tables.
@@ -62,8 +53,8 @@ class SqlHistory:
         self._most = most
 
     def record(self, query: QueryRecord, planning: PlanningMethod = DEFAULT.planning) -> None:
-        """See `HistoryStore.record`; `planning` is how the query was planned."""
-        with Session(self._engine) as session, session.begin():
+        """Keep a record, and how the query was planned; of one query the newest counts."""
+        with writing(self._engine) as session:
             session.execute(delete(HistoryRow).where(HistoryRow.query == query.query))
             session.add(
                 HistoryRow(
@@ -78,7 +69,7 @@ class SqlHistory:
             session.execute(delete(HistoryRow).where(HistoryRow.serial.not_in(newest)))
 
     def earlier(self, fingerprint: str, most: int) -> Sequence[QueryRecord]:
-        """See `HistoryStore.earlier`."""
+        """Give at most `most` records of that fingerprint, the newest first."""
         wanted = (
             select(HistoryRow)
             .where(HistoryRow.fingerprint == fingerprint)
@@ -123,10 +114,7 @@ class SqlHistory:
         self._engine.dispose()
 
     def _rows(self, wanted: object) -> tuple[HistoryRow, ...]:
-        with (
-            self._engine.connect().execution_options(**READ_ONLY) as connection,
-            Session(connection, expire_on_commit=False) as session,
-        ):
+        with reading(self._engine) as session:
             return tuple(session.scalars(wanted))  # type: ignore[call-overload]  # a select of rows
 
 

@@ -1,5 +1,8 @@
 """The measurements of one query in the database: a restarted search pays for none of them again.
 
+Its rows tell what was measured; a checkpoint tells of which query, data, pipeline and versions.
+Where one differs, going on would mix figures of two things, so the checkpoint is refused.
+
 Each record is a commit of its own. On SQLite it outlives a killed process, not a
 power cut (`Durability.PROCESS`), which spares a wait for the disk per measurement;
 a measurement lost to a power cut is measured again, nothing worse.
@@ -9,21 +12,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
 
-from api.store.claims import require_claim
-from api.store.engine import READ_ONLY
-from api.store.tables import MeasurementRow
-from pipelines.configuration import Configuration
-from pipelines.pipeline import Pipeline
-from pipelines.profile import Failure, FloatArray
-from profiler.journal import MeasuredInput
+from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.engine import reading, writing
+from circinus.api.store.queue import require_claim
+from circinus.api.store.tables import CheckpointRow, MeasurementRow
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import Failure, FloatArray
+from circinus.profiler.journal import MeasuredInput
 
 _TYPE = np.dtype("<f8")
 _TABLE = MeasurementRow.__table__
@@ -62,10 +67,7 @@ class SqlJournal:
             MeasurementRow.query_id == self.query_id,
             MeasurementRow.configuration == self._key(configuration),
         )
-        with (
-            self._engine.connect().execution_options(**READ_ONLY) as connection,
-            Session(connection) as session,
-        ):
+        with reading(self._engine) as session:
             return tuple(_measured(row) for row in session.scalars(wanted))
 
     def everything(self) -> Sequence[tuple[Configuration, MeasuredInput]]:
@@ -75,10 +77,7 @@ class SqlJournal:
             MeasurementRow.query_id == self.query_id,
             MeasurementRow.configuration.startswith(mine, autoescape=True),
         )
-        with (
-            self._engine.connect().execution_options(**READ_ONLY) as connection,
-            Session(connection) as session,
-        ):
+        with reading(self._engine) as session:
             return tuple(
                 (_configuration(row.configuration[len(mine) :]), _measured(row))
                 for row in session.scalars(wanted)
@@ -129,8 +128,8 @@ def measurement_counts(engine: Engine, query_id: str) -> tuple[int, int]:
         select(func.count()).where(mine),
         select(func.count()).where(mine, MeasurementRow.times > 1),
     )
-    with engine.connect().execution_options(**READ_ONLY) as connection:
-        total, again = (connection.scalar(statement) or 0 for statement in wanted)
+    with reading(engine) as session:
+        total, again = (session.scalar(statement) or 0 for statement in wanted)
     return total, again
 
 
@@ -168,3 +167,69 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
         runs=stored.runs,
         saved_runs=stored.saved_runs,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What planning a query rests on.
+
+    Attributes:
+        parts: Part -> its fingerprint: `query`, `data`, `pipeline`, `versions`.
+        history: Ids of the earlier queries that the search was told of, so that a restart is told
+            of the same ones.
+    """
+
+    parts: Mapping[str, str]
+    history: tuple[str, ...] = ()
+
+
+class StaleCheckpoint(CircinusError):
+    """Measurements were made for something else; the message says what changed."""
+
+    def __init__(self, query_id: str, kept: Checkpoint, now: Checkpoint) -> None:
+        changed = [
+            f"{part} was {kept.parts.get(part, 'unknown')}, is {value}"
+            for part, value in now.parts.items()
+            if kept.parts.get(part) != value
+        ]
+        super().__init__(
+            f"the checkpoint of {query_id} must be of the same query, data, pipeline and "
+            f"versions, got a stale one: {'; '.join(changed)}."
+        )
+
+
+class SqlCheckpoints:
+    """The checkpoints of all queries; `worker` must hold a query, None: nobody has to."""
+
+    def __init__(self, engine: Engine, worker: str | None = None) -> None:
+        self.worker = worker
+        self._engine = engine
+
+    def opened(self, query_id: str, now: Checkpoint) -> Checkpoint:
+        """Give the checkpoint to go on from: the one that is kept, else `now`, kept from here on.
+
+        Raises:
+            StaleCheckpoint: If one is kept for something else; nothing was changed.
+            ClaimLost: If the worker does not hold the query.
+        """
+        with writing(self._engine) as session:
+            require_claim(session, query_id, self.worker)
+            row = session.get(CheckpointRow, query_id)
+            if row is None:
+                session.add(CheckpointRow(query_id=query_id, document=to_document(now)))
+                return now
+            kept = from_document(Checkpoint, row.document)
+        if dict(kept.parts) != dict(now.parts):
+            raise StaleCheckpoint(query_id, kept, now)
+        return kept
+
+    def restart(self, query_id: str, now: Checkpoint) -> None:
+        """Forget what was measured of a query, and keep another checkpoint from here on.
+
+        Raises:
+            ClaimLost: If the worker does not hold the query.
+        """
+        with writing(self._engine) as session:
+            require_claim(session, query_id, self.worker)
+            session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == query_id))
+            session.merge(CheckpointRow(query_id=query_id, document=to_document(now)))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TypeAlias
 
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from api.documents import from_document
-from api.phases import LIVE, Phase
-from api.store.records import (
+from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.store.documents import from_document
+from circinus.api.store.records import (
     REPLANNED,
-    Ending,
     JsonObject,
     NewQuery,
-    PhaseChange,
-    QueryRecord,
-    Search,
+    PlanningEnding,
     StoredPlan,
+    StoredQuery,
 )
-from api.store.tables import PlanRow, QueryRow
+from circinus.api.store.tables import PlanRow, QueryRow
 
 _Plans: TypeAlias = Sequence[tuple[str, JsonObject]]
+_FIELDS = tuple(field.name for field in fields(StoredQuery))
 
 
 def new_row(query: NewQuery) -> QueryRow:
@@ -32,17 +32,17 @@ def new_row(query: NewQuery) -> QueryRow:
         id=query.id,
         idempotency_key=query.idempotency_key,
         fingerprint=query.fingerprint,
-        spec=dict(query.spec),
+        spec=copy.deepcopy(dict(query.spec)),  # the caller may change its own
         tenant=query.tenant,
         cancel_requested=False,
         crashes=0,
         history=[],
     )
-    enter(row, Phase.QUEUED, query.at, "")
+    enter(row, QueryPhase.QUEUED, query.at, "")
     return row
 
 
-def enter(row: QueryRow, phase: Phase, at: float, message: str) -> None:
+def enter(row: QueryRow, phase: QueryPhase, at: float, message: str) -> None:
     """Put a query into a phase, which its history tells."""
     row.phase = phase.value
     row.message = message
@@ -50,38 +50,14 @@ def enter(row: QueryRow, phase: Phase, at: float, message: str) -> None:
     row.history = [*row.history, {"phase": phase.value, "at": at, "message": message}]
 
 
-def record_of(row: QueryRow) -> QueryRecord:
-    """Give a row as the store hands it out, by copy."""
-    return QueryRecord(
-        serial=row.serial,
-        id=row.id,
-        spec=copy.deepcopy(row.spec),
-        phase=Phase(row.phase),
-        message=row.message,
-        history=tuple(
-            PhaseChange(
-                phase=Phase(str(step["phase"])),
-                at=float(str(step["at"])),
-                message=str(step["message"]),
-            )
-            for step in row.history
-        ),
-        progress=copy.deepcopy(row.progress),
-        result=copy.deepcopy(row.result),
-        claimed_by=row.claimed_by,
-        cancel_requested=row.cancel_requested,
-        crashes=row.crashes,
-        idempotency_key=row.idempotency_key,
-        search=None if row.search is None else from_document(Search, row.search),
-        revision=row.revision,
-    )
+def record_of(row: QueryRow) -> StoredQuery:
+    """Give a row as the store hands it out; its documents were read for this one session."""
+    return from_document(StoredQuery, {name: getattr(row, name) for name in _FIELDS})
 
 
 def stored_plan(row: PlanRow) -> StoredPlan:
-    """Give a plan as the store hands it out, by copy."""
-    return StoredPlan(
-        id=row.id, query_id=row.query_id, position=row.position, plan=copy.deepcopy(row.plan)
-    )
+    """Give a plan as the store hands it out."""
+    return StoredPlan(id=row.id, query_id=row.query_id, position=row.position, document=row.plan)
 
 
 def add_plans(session: Session, row: QueryRow, plans: _Plans) -> None:
@@ -116,14 +92,14 @@ def drop_search(row: QueryRow, at: float, why: str) -> None:
         row.search = {**(row.search or {}), "ended": why, "ended_at": at}
 
 
-def end_search(session: Session, row: QueryRow, ending: Ending, at: float) -> None:
+def end_search(session: Session, row: QueryRow, ending: PlanningEnding, at: float) -> None:
     """End a search: plans take the place of the old ones, without any these stay."""
     if row.search is None or not ending.plans:
         drop_search(row, at, ending.message)
         return
     why = row.search["why"]
     replace_plans(session, row, ending.result, ending.plans)
-    enter(row, Phase.WAITING, at, f"{REPLANNED}{why}")
+    enter(row, QueryPhase.WAITING, at, f"{REPLANNED}{why}")
 
 
 def give_back(row: QueryRow, at: float, limit: int, cause: str) -> None:
@@ -134,8 +110,8 @@ def give_back(row: QueryRow, at: float, limit: int, cause: str) -> None:
         if crashed:
             drop_search(row, at, crashed)
     elif row.cancel_requested:
-        enter(row, Phase.CANCELLED, at, "")
+        enter(row, QueryPhase.CANCELLED, at, "")
     elif crashed:
-        enter(row, Phase.FAILED, at, crashed)
+        enter(row, QueryPhase.FAILED, at, crashed)
     else:
-        enter(row, Phase.QUEUED, at, cause)
+        enter(row, QueryPhase.QUEUED, at, cause)

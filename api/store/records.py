@@ -1,21 +1,44 @@
-"""What the store hands out and takes in: frozen values, JSON documents inside.
+"""What the store hands out and takes in: frozen values with JSON documents inside.
 
-The store knows nothing of plans and queries beyond their ids and phases; the
-documents are written and read by `api.documents`.
+A query's documents are read once, when first asked for, and known by their types from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
-from api.phases import Phase
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.store.documents import from_document, to_document
+from circinus.pipelines.errors import CircinusError, Fault
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.query import Query
+from circinus.planner.search.result import PlanningProgress, PlanningResult
 
 REPLANNED = "replanned: "
 """How the messages of replanned queries begin."""
 
 JsonObject: TypeAlias = Mapping[str, object]
+
+
+class NotFound(CircinusError):
+    """What was asked for does not exist: a query, a plan, ...; `faults` say so field by field."""
+
+    def __init__(self, kind: str, id: str) -> None:
+        self.faults = (Fault.of(kind, "must exist", id),)
+        super().__init__(f"{kind} must exist, got {id!r}.")
+
+
+class Conflict(CircinusError):
+    """The thing exists, but what was asked for does not fit its state; `faults` say what."""
+
+    def __init__(self, field: str, rule: str, value: str) -> None:
+        self.faults = (Fault(field, rule, value),)
+        super().__init__(f"{field} {rule}, got {value}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +64,9 @@ class NewQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChange:
-    """One step of a query's life.
+    """One step of a query's life: the phase it entered, seconds since the epoch, why in words."""
 
-    Attributes:
-        phase: Entered.
-        at: Seconds since the epoch.
-        message: Why, in words; may be empty.
-    """
-
-    phase: Phase
+    phase: QueryPhase
     at: float
     message: str = ""
 
@@ -72,9 +89,14 @@ class Search:
     ended: str | None = None
     ended_at: float | None = None
 
+    @property
+    def observed(self) -> Infrastructure:
+        """The world to plan for."""
+        return from_document(Infrastructure, self.infrastructure)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryRecord:
+
+@dataclass(frozen=True, kw_only=True)
+class StoredQuery:
     """A stored query.
 
     Attributes:
@@ -97,7 +119,7 @@ class QueryRecord:
     serial: int
     id: str
     spec: JsonObject
-    phase: Phase
+    phase: QueryPhase
     message: str
     history: tuple[PhaseChange, ...]
     progress: JsonObject | None
@@ -108,6 +130,26 @@ class QueryRecord:
     idempotency_key: str | None
     search: Search | None = None
     revision: int = 0
+
+    @cached_property
+    def request(self) -> QueryRequest:
+        """What was submitted, defaults filled in."""
+        return QueryRequest.model_validate(dict(self.spec))
+
+    @cached_property
+    def query(self) -> Query:
+        """What is asked for, as everybody who plans and schedules knows it."""
+        return to_query(self.request)
+
+    @cached_property
+    def planned(self) -> PlanningResult | None:
+        """How planning ended; None before."""
+        return None if self.result is None else from_document(PlanningResult, self.result)
+
+    @cached_property
+    def latest(self) -> PlanningProgress | None:
+        """Latest word of the planning worker; None before the first."""
+        return None if self.progress is None else from_document(PlanningProgress, self.progress)
 
     @property
     def searching(self) -> Search | None:
@@ -126,7 +168,7 @@ class QueryRecord:
         searched_at = 0.0 if search is None else search.ended_at or search.at
         return max(self.history[-1].at, searched_at)
 
-    def entered(self, phase: Phase) -> float | None:
+    def entered(self, phase: QueryPhase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""
         times = (change.at for change in self.history if change.phase is phase)
         return next(times, None)
@@ -140,17 +182,27 @@ class StoredPlan:
         id: Unique among the query's plans; queries that found the same plan have the same id.
         query_id: Whose.
         position: Place among the query's plans, cheapest first, from 0.
-        plan: The document.
+        document: The plan, as JSON.
     """
 
     id: str
     query_id: str
     position: int
-    plan: JsonObject
+    document: JsonObject
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return from_document(Plan, self.document)
+
+
+def plan_documents(plans: Iterable[Plan]) -> tuple[tuple[str, JsonObject], ...]:
+    """Give plans as the store takes them: each (plan id, document)."""
+    return tuple((plan.id, to_document(plan)) for plan in plans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class PlanningEnding:
     """How planning ended.
 
     Attributes:
@@ -160,7 +212,7 @@ class Ending:
         plans: In order, each (plan id, document).
     """
 
-    phase: Phase
+    phase: QueryPhase
     message: str
     result: JsonObject | None
     plans: tuple[tuple[str, JsonObject], ...] = ()
@@ -190,19 +242,17 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A change of phase that holds only if the query still is where it is thought to be.
+class DisplacedRecord:
+    """One query that had to make way for another.
 
     Attributes:
-        query_id: Which query.
-        expected: The phases it may be in.
-        to: The next one; may equal the present one, to change the message.
-        message: Why, in words.
         at: Seconds since the epoch.
+        query_id: Who ran.
+        by: Who came onto its machines; None: nobody, its machines or its plan are gone.
+        moved: Whether it is served all the same, elsewhere or with another plan.
     """
 
-    query_id: str
-    expected: frozenset[Phase]
-    to: Phase
     at: float
-    message: str = ""
+    query_id: str
+    by: str | None
+    moved: bool

@@ -1,62 +1,59 @@
-"""The contract of the store: queries as rows, which are also the queue of the planning workers."""
+"""Queries and their plans in a relational database: SQLite as it comes, PostgreSQL by URL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
-from api.phases import Phase
-from api.store.records import (
-    Ending,
-    JsonObject,
-    Move,
+from sqlalchemy import Engine, delete, func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
+from circinus.api.store.documents import to_document
+from circinus.api.store.engine import reading, writing
+from circinus.api.store.query_rows import (
+    drop_search,
+    enter,
+    is_searched,
+    new_row,
+    record_of,
+    replace_plans,
+    stored_plan,
+)
+from circinus.api.store.queue import PlanningQueue
+from circinus.api.store.records import (
+    REPLANNED,
+    Conflict,
     NewQuery,
-    QueryRecord,
+    NotFound,
     Replan,
     Search,
     StoredPlan,
+    StoredQuery,
 )
-from pipelines.errors import CircinusError
+from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
+
+_CANCELLED = "cancelled"
 
 
-class NotFound(CircinusError):
-    """What was asked for does not exist.
-
-    Attributes:
-        kind: `query`, `plan`, ...
-        id: As asked for.
-    """
-
-    def __init__(self, kind: str, id: str) -> None:
-        self.kind = kind
-        self.id = id
-        super().__init__(f"{kind} must exist, got {id!r}.")
-
-
-class Conflict(CircinusError):
-    """The thing exists, but what was asked for does not fit its state.
-
-    Attributes:
-        field: What is in the way.
-        rule: What must hold.
-        value: What holds.
-    """
-
-    def __init__(self, field: str, rule: str, value: str) -> None:
-        self.field = field
-        self.rule = rule
-        self.value = value
-        super().__init__(f"{field} {rule}, got {value}.")
-
-
-class Store(Protocol):
+class Store:
     """Keeps everything that a user waits for. Safe to share between threads and processes.
 
     Values go in and come out by copy: changing a document afterwards changes nothing here. What a
     method did is stored when it returns, and each does all or nothing.
+
+    Args:
+        engine: On a database whose tables exist (see `api.store.engine.migrate`).
+
+    Attributes:
+        queue: The same queries, as planning workers see them.
     """
 
-    def submit(self, query: NewQuery) -> tuple[QueryRecord, bool]:
+    def __init__(self, engine: Engine) -> None:
+        self.queue = PlanningQueue(engine)
+        self._engine = engine
+
+    def submit(self, query: NewQuery) -> tuple[StoredQuery, bool]:
         """Queue a query; give its record and whether it is new.
 
         A known idempotency key gives the query that first came with it.
@@ -64,23 +61,44 @@ class Store(Protocol):
         Raises:
             Conflict: If the key came with another specification before.
         """
+        try:
+            with writing(self._engine) as session:
+                known = _of_key(session, query)
+                if known is not None:
+                    return known, False
+                row = new_row(query)
+                session.add(row)
+                session.flush()
+                return record_of(row), True
+        except IntegrityError:
+            # Another process inserted the key between our look and our insert.
+            with reading(self._engine) as session:
+                known = _of_key(session, query)
+            if known is None:
+                raise
+            return known, False
 
-    def query(self, query_id: str) -> QueryRecord:
+    def query(self, query_id: str) -> StoredQuery:
         """Give a query.
 
         Raises:
             NotFound: If there is none of that id.
         """
+        with reading(self._engine) as session:
+            row = session.scalar(select(QueryRow).where(QueryRow.id == query_id))
+            if row is None:
+                raise NotFound("query", query_id)
+            return record_of(row)
 
     def queries(
         self,
         *,
         limit: int,
         before: int | None = None,
-        phases: frozenset[Phase] | None = None,
+        phases: frozenset[QueryPhase] | None = None,
         tenant: str | None = None,
         key_prefix: str | None = None,
-    ) -> tuple[QueryRecord, ...]:
+    ) -> tuple[StoredQuery, ...]:
         """Give queries, newest first.
 
         Args:
@@ -90,56 +108,46 @@ class Store(Protocol):
             tenant: Only this one's; None: anybody's.
             key_prefix: Only those whose idempotency key begins so; None: any.
         """
+        wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
+        if before is not None:
+            wanted = wanted.where(QueryRow.serial < before)
+        if phases is not None:
+            wanted = wanted.where(QueryRow.phase.in_(phases))
+        if tenant is not None:
+            wanted = wanted.where(QueryRow.tenant == tenant)
+        if key_prefix is not None:
+            # Not LIKE: SQLite's does not tell capitals from small letters.
+            begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
+            wanted = wanted.where(begin == key_prefix)
+        with reading(self._engine) as session:
+            return tuple(record_of(row) for row in session.scalars(wanted))
 
-    def ids(self, phases: frozenset[Phase]) -> tuple[str, ...]:
+    def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
         """Give the ids of all queries in one of the phases, oldest first. Cheap."""
+        wanted = select(QueryRow.id).where(QueryRow.phase.in_(phases)).order_by(QueryRow.serial)
+        with reading(self._engine) as session:
+            return tuple(session.scalars(wanted))
 
     def live(self) -> Mapping[str, int]:
         """Give the live queries, oldest first: id -> revision of its plans. Cheap.
 
         A query whose revision differs from what it was has other plans, or had them meanwhile.
         """
+        wanted = (
+            select(QueryRow.id, QueryRow.revision)
+            .where(QueryRow.phase.in_(LIVE))
+            .order_by(QueryRow.serial)
+        )
+        with reading(self._engine) as session:
+            return {query_id: revision for query_id, revision in session.execute(wanted)}
 
-    def count(self, phases: frozenset[Phase]) -> int:
+    def count(self, phases: frozenset[QueryPhase]) -> int:
         """Give how many queries are in one of the phases."""
+        wanted = select(func.count()).select_from(QueryRow).where(QueryRow.phase.in_(phases))
+        with reading(self._engine) as session:
+            return session.scalar(wanted) or 0
 
-    def claim(self, worker: str, *, at: float) -> QueryRecord | None:
-        """Give a worker the oldest queued query, now planning; None: there is nothing to plan.
-
-        Where none is queued, the live query whose search was asked for first: it stays in its
-        phase. No query is ever given to two workers.
-        """
-
-    def beat(
-        self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
-    ) -> bool:
-        """Renew a worker's hold of a query, with news if there are; give whether to stop.
-
-        True when cancelling was asked for, and when the worker holds the query no longer.
-        """
-
-    def finish(self, query_id: str, worker: str, ending: Ending, *, at: float) -> bool:
-        """Store how planning ended, plans included; False: the worker holds the query no longer.
-
-        A query that should be cancelled becomes `cancelled`, whatever the ending. Where a live
-        query was searched on, plans replace the old ones as in `replan`; without plans only its
-        search ends, with the ending's message.
-        """
-
-    def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
-        """Take its queries from a worker that died; give their ids.
-
-        They go back to the queue; at the limit of crashes they are `failed` with the cause. A
-        search goes back, or ends with the cause; its query stays as it is.
-        """
-
-    def release(self, worker: str, *, at: float) -> tuple[str, ...]:
-        """Return its queries and searches from a worker that was stopped; give the ids."""
-
-    def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
-        """Return what is planned or searched without a beat since then; give the ids."""
-
-    def request_cancel(self, query_id: str, *, at: float) -> QueryRecord:
+    def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:
         """Cancel a queued query at once, and ask the worker of one in planning to stop.
 
         Of a live query the search is cancelled, at once; its plans go on serving.
@@ -148,13 +156,44 @@ class Store(Protocol):
             NotFound: If there is none of that id.
             Conflict: If planning it is over, unless it was cancelled before.
         """
+        with writing(self._engine) as session:
+            row = _locked(session, query_id)
+            search = row.search if row.phase in LIVE else None
+            if search is not None and search["ended"] in (None, _CANCELLED):
+                drop_search(row, at, _CANCELLED)
+                return record_of(row)
+            if QueryPhase(row.phase) not in CANCELLABLE | {QueryPhase.CANCELLED}:
+                rule = "must be queued or planning (or the query searched on) to be cancelled"
+                raise Conflict("phase", rule, row.phase)
+            row.cancel_requested = True
+            if row.phase == QueryPhase.QUEUED:
+                enter(row, QueryPhase.CANCELLED, at, "cancelled before planning began")
+            return record_of(row)
 
-    def move(self, move: Move) -> bool:
-        """Change the phase; False: the query was in none of the expected phases.
+    def move(
+        self,
+        query_id: str,
+        to: QueryPhase,
+        *,
+        at: float,
+        message: str = "",
+        expected: frozenset[QueryPhase] = LIVE,
+    ) -> bool:
+        """Change the phase, or only its message; False: it was in none of the expected phases.
 
         The history grows only if the phase or the message is a new one. A query that is not live
         any more is searched on no longer.
         """
+        there = QueryRow.id == query_id, QueryRow.phase.in_(expected)
+        with writing(self._engine) as session:
+            row = session.scalar(select(QueryRow).where(*there).with_for_update())
+            if row is None:
+                return False
+            if to not in LIVE:
+                drop_search(row, at, f"the query is {to.value}")
+            if (row.phase, row.message) != (to, message):
+                enter(row, to, at, message)
+            return True
 
     def replan(self, replan: Replan) -> bool:
         """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
@@ -165,6 +204,20 @@ class Store(Protocol):
         Raises:
             NotFound: If there is no such query.
         """
+        mine = replan.query_id
+        with writing(self._engine) as session:
+            row = _locked(session, mine)
+            if QueryPhase(row.phase) not in REPLANNABLE:
+                return False
+            session.execute(delete(CheckpointRow).where(CheckpointRow.query_id == mine))
+            if replan.forget:
+                session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == mine))
+            row.spec = dict(replan.spec)
+            row.cancel_requested = False
+            replace_plans(session, row, replan.result, replan.plans)
+            to = QueryPhase.QUEUED if replan.result is None else QueryPhase.WAITING
+            enter(row, to, replan.at, REPLANNED + replan.why)
+            return True
 
     def search_on(self, query_id: str, search: Search) -> bool:
         """Ask for a search for other plans while a query stays as it is.
@@ -174,9 +227,20 @@ class Store(Protocol):
         Raises:
             NotFound: If there is no such query.
         """
+        with writing(self._engine) as session:
+            row = _locked(session, query_id)
+            if row.phase not in LIVE or is_searched(row):
+                return False
+            row.search = to_document(search)
+            row.progress = None
+            row.crashes = 0
+            return True
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """Give the plans of a query in order; empty before planning ended."""
+        wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
+        with reading(self._engine) as session:
+            return tuple(stored_plan(row) for row in session.scalars(wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
         """Give a plan; that of the newest query where several found the same.
@@ -184,6 +248,38 @@ class Store(Protocol):
         Raises:
             NotFound: If there is none of that id.
         """
+        newest = (
+            select(PlanRow)
+            .join(QueryRow, QueryRow.id == PlanRow.query_id)
+            .where(PlanRow.id == plan_id)
+            .order_by(QueryRow.serial.desc())
+            .limit(1)
+        )
+        with reading(self._engine) as session:
+            row = session.scalar(newest)
+            if row is None:
+                raise NotFound("plan", plan_id)
+            return stored_plan(row)
 
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""
+        self._engine.dispose()
+
+
+def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:
+    if query.idempotency_key is None:
+        return None
+    row = session.scalar(select(QueryRow).where(QueryRow.idempotency_key == query.idempotency_key))
+    if row is None:
+        return None
+    if row.fingerprint != query.fingerprint:
+        rule = "must not come again with another query"
+        raise Conflict("Idempotency-Key", rule, repr(query.idempotency_key))
+    return record_of(row)
+
+
+def _locked(session: Session, query_id: str) -> QueryRow:
+    row = session.scalar(select(QueryRow).where(QueryRow.id == query_id).with_for_update())
+    if row is None:
+        raise NotFound("query", query_id)
+    return row

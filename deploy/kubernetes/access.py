@@ -9,105 +9,85 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from deploy.kubernetes.api import Cluster
-from pipelines.errors import CircinusError
+from circinus.deploy.kubernetes.api import Cluster
+from circinus.pipelines.errors import CircinusError
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Verbs on a kind of object.
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Verbs on a kind of object."""
 
-    Attributes:
-        group: API group; empty: the core one.
-        resource: Plural, with the subresource behind a slash.
-        verbs: All that are needed.
-        purpose: What for, in words.
-        of_cluster: Whether the objects belong to no namespace.
-    """
-
-    group: str
-    resource: str
-    verbs: tuple[str, ...]
-    purpose: str
-    of_cluster: bool = False
+    group: str  # API group; empty: the core one
+    resource: str  # plural, with the subresource behind a slash
+    verbs: tuple[str, ...]  # all that are needed
+    purpose: str  # what for, in words
+    of_cluster: bool = False  # whether the objects belong to no namespace
 
 
 class NotAllowed(CircinusError):
-    """The account lacks permissions.
-
-    Attributes:
-        missing: Each in words.
-    """
+    """The account lacks permissions."""
 
     def __init__(self, missing: Iterable[str]) -> None:
-        self.missing = tuple(missing)
+        self.missing = tuple(missing)  # each in words
         super().__init__(
             f"the account lacks permissions: {'; '.join(self.missing)}. "
             "The chart's roles grant them (docs/kubernetes.md)."
         )
 
 
+_GROUP = "circinus.io"
 OPERATOR = (
-    Need(
-        group="circinus.io",
-        resource="pipelinequeries",
-        verbs=("list", "watch", "patch"),
-        purpose="to follow PipelineQuery objects and hold them until they are released",
+    Permission(
+        _GROUP,
+        "pipelinequeries",
+        ("list", "watch", "patch"),
+        "to follow PipelineQuery objects and hold them until they are released",
     ),
-    Need(
-        group="circinus.io",
-        resource="pipelinequeries/status",
-        verbs=("patch",),
-        purpose="to write how a query fares",
-    ),
-    Need(group="", resource="events", verbs=("create",), purpose="to tell what happened"),
-    Need(
-        group="coordination.k8s.io",
-        resource="leases",
-        verbs=("get", "create", "update"),
-        purpose="to let one of several operators lead",
+    Permission(_GROUP, "pipelinequeries/status", ("patch",), "to write how a query fares"),
+    Permission("", "events", ("create",), "to tell what happened"),
+    Permission(
+        "coordination.k8s.io",
+        "leases",
+        ("get", "create", "update"),
+        "to let one of several operators lead",
     ),
 )
 """Of `circinus operator`, in its namespace."""
 
 DISCOVERY = (
-    Need(
-        group="",
-        resource="nodes",
-        verbs=("list", "watch"),
-        purpose="to count the machines of each tier",
-        of_cluster=True,
+    Permission(
+        "", "nodes", ("list", "watch"), "to count the machines of each tier", of_cluster=True
     ),
 )
 """Of a service that plans for the nodes of its cluster."""
 
 DEPLOYER = (
-    Need(
-        group="apps",
-        resource="deployments",
-        verbs=("create", "patch", "list", "delete"),
-        purpose="to start workers, and to end those that nobody wants",
+    Permission(
+        "apps",
+        "deployments",
+        ("create", "patch", "list", "delete"),
+        "to start workers, and to end those that nobody wants",
     ),
-    Need(
-        group="",
-        resource="services",
-        verbs=("create", "patch", "delete"),
-        purpose="to let the cluster tell which workers are ready",
+    Permission(
+        "",
+        "services",
+        ("create", "patch", "delete"),
+        "to let the cluster tell which workers are ready",
     ),
-    Need(
-        group="discovery.k8s.io",
-        resource="endpointslices",
-        verbs=("list", "watch"),
-        purpose="to find the workers that are ready",
+    Permission(
+        "discovery.k8s.io",
+        "endpointslices",
+        ("list", "watch"),
+        "to find the workers that are ready",
     ),
-    Need(group="", resource="pods", verbs=("list",), purpose="to say why one does not start"),
+    Permission("", "pods", ("list",), "to say why one does not start"),
 )
 """Of a service whose plans run in its cluster, in their namespace."""
 
 
-def require_access(cluster: Cluster, namespace: str, needs: Iterable[Need]) -> None:
+def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]) -> None:
     """Return if the account may do everything that is needed.
 
     Raises:
@@ -120,7 +100,7 @@ def require_access(cluster: Cluster, namespace: str, needs: Iterable[Need]) -> N
         raise NotAllowed(missing)
 
 
-def _missing(cluster: Cluster, namespace: str, need: Need) -> Iterator[str]:
+def _missing(cluster: Cluster, namespace: str, need: Permission) -> Iterator[str]:
     resource, _, subresource = need.resource.partition("/")
     where = "" if need.of_cluster else f" in namespace {namespace}"
     group = f".{need.group}" if need.group else ""

@@ -1,4 +1,4 @@
-"""A cluster's API server: JSON in, JSON out, over paths; one table maps its refusals.
+"""A cluster's API server: the way to it, then JSON in, JSON out; one table maps its refusals.
 
 Objects stay the documents that they are: manifests are rendered, compared and applied as such.
 """
@@ -7,26 +7,114 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import kubernetes.client
+import kubernetes.config
 import urllib3
 import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
 
-from deploy.kubernetes.errors import Clash, ClusterRefused, Expired, Forbidden
-from pipelines.errors import Unavailable
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON has it."""
 
 FIELD_MANAGER = "circinus"
+DEFAULT_NAMESPACE = "default"
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TIMEOUT_S = 30.0
 _RETRY_AFTER_S = 1.0
 _NOT_FOUND, _TOO_MANY, _SERVER_ERROR = 404, 429, 500
-_KINDS = {403: Forbidden, 409: Clash, 410: Expired}
 _JSON = "application/json"
+
+VERSIONS = {
+    "ConfigMap": "v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "Service": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    "Deployment": "apps/v1",
+    "EndpointSlice": "discovery.k8s.io/v1",
+    "Lease": "coordination.k8s.io/v1",
+    "Pod": "v1",
+}
+"""API version of every kind that is read or written in a namespace."""
+
+
+class ClusterRefused(CircinusError):
+    """The API server understood and said no.
+
+    `status` is of HTTP; `reason` its word for it, such as `Forbidden`, `Conflict` or
+    `AlreadyExists`; `words` its sentence, which may be empty.
+    """
+
+    def __init__(self, doing: str, status: int, reason: str, words: str) -> None:
+        self.status = status
+        self.words = words
+        super().__init__(f"cannot {doing}: {words or reason}")
+
+
+class Forbidden(ClusterRefused):
+    """The account may not do it: a role is missing."""
+
+
+class Clash(ClusterRefused):
+    """Somebody else changed the object first, or made one of the same name."""
+
+
+class Expired(ClusterRefused):
+    """What was watched from is forgotten: list again."""
+
+
+_KINDS = {403: Forbidden, 409: Clash, 410: Expired}
+
+
+def collection_of(kind: str, namespace: str) -> str:
+    """Give the path of the objects of a kind of `VERSIONS` in a namespace."""
+    version = VERSIONS[kind]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = "networkpolicies" if kind == "NetworkPolicy" else f"{kind.lower()}s"
+    return f"{root}/namespaces/{namespace}/{plural}"
+
+
+def path_of(namespace: str, key: str) -> str:
+    """Give the path of an object of `Kind/name`."""
+    kind, name = key.split("/")
+    return f"{collection_of(kind, namespace)}/{name}"
+
+
+def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
+    """Give a client of the cluster.
+
+    Without a kubeconfig: by the pod's service account, else by what `KUBECONFIG` names, else by
+    `~/.kube/config`.
+
+    Raises:
+        InvalidInput: If there is no way to a cluster.
+    """
+    chosen = kubernetes.client.Configuration()
+    try:
+        if kubeconfig is None and _NAMESPACE_FILE.exists():
+            kubernetes.config.load_incluster_config(client_configuration=chosen)  # type: ignore[no-untyped-call]
+        else:
+            path = None if kubeconfig is None else str(kubeconfig)
+            kubernetes.config.load_kube_config(path, client_configuration=chosen)  # type: ignore[no-untyped-call]
+    except (kubernetes.config.ConfigException, OSError) as error:
+        where = "the pod's service account, KUBECONFIG or ~/.kube/config"
+        value = str(kubeconfig) if kubeconfig is not None else where
+        raise InvalidInput.of("kubeconfig", f"must lead to a cluster ({error})", value) from error
+    return kubernetes.client.ApiClient(chosen)
+
+
+def own_namespace() -> str:
+    """Give the namespace of the pod that this runs in; `default` outside of a cluster."""
+    try:
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    except OSError:
+        return DEFAULT_NAMESPACE
 
 
 class Cluster:
@@ -118,10 +206,8 @@ class Cluster:
         response = self._response(
             method, path, query or {}, body, content=content, timeout_s=self._timeout_s
         )
-        try:
+        with _read(f"{method} {path}"):
             data = response.data
-        except urllib3.exceptions.HTTPError as error:
-            raise _no_answer(f"{method} {path}", error) from error
         answer: Object = json.loads(data) if data else {}
         return answer
 
@@ -137,13 +223,12 @@ class Cluster:
     ) -> urllib3.BaseHTTPResponse:
         doing = f"{method} {path}"
         text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        headers = self._headers(content if body is not None else None)
-        try:
+        with _read(doing):
             response = self.client.rest_client.pool_manager.request(
                 method,
                 f"{self.client.configuration.host}{path}{'?' if text else ''}{text}",
                 body=None if body is None else json.dumps(body),
-                headers=headers,
+                headers=self._headers() | ({} if body is None else {"Content-Type": content}),
                 timeout=urllib3.Timeout(connect=5.0, read=timeout_s),
                 retries=False,
                 preload_content=False,
@@ -151,29 +236,21 @@ class Cluster:
             if response.status < 400:
                 return response
             data = response.data
-        except (urllib3.exceptions.HTTPError, ApiException) as error:
-            raise _no_answer(doing, error) from error
         raise _refusal(doing, response.status, _status(data))
 
-    def _headers(self, content: str | None) -> dict[str, str]:
-        found = {"Accept": _JSON, "User-Agent": "circinus"}
-        if content is not None:
-            found["Content-Type"] = content
-        auth = self.client.configuration.auth_settings()
-        for setting in auth.values():
-            if setting["in"] == "header" and setting["value"]:
-                found[str(setting["key"])] = str(setting["value"])
-        return found
+    def _headers(self) -> dict[str, str]:
+        auth = self.client.configuration.auth_settings().values()
+        shown = [s for s in auth if s["in"] == "header" and s["value"]]
+        own = {"Accept": _JSON, "User-Agent": "circinus"}
+        return own | {str(setting["key"]): str(setting["value"]) for setting in shown}
 
 
 def _lines(response: urllib3.BaseHTTPResponse, doing: str) -> Iterator[bytes]:
     rest = b""
-    try:
+    with _read(doing):
         for chunk in response.stream(None):
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line for line in lines if line)
-    except urllib3.exceptions.HTTPError as error:
-        raise _no_answer(doing, error) from error
 
 
 def _status(data: bytes) -> Object:
@@ -195,6 +272,11 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
     return _KINDS.get(status, ClusterRefused)(doing, status, reason, words)
 
 
-def _no_answer(doing: str, error: Exception) -> Unavailable:
-    told = f"the cluster does not answer ({doing}: {error})"
-    return Unavailable(told, retry_after_s=_RETRY_AFTER_S)
+@contextmanager
+def _read(doing: str) -> Iterator[None]:
+    """Let what the connection raises be Unavailable."""
+    try:
+        yield
+    except (urllib3.exceptions.HTTPError, ApiException) as error:
+        told = f"the cluster does not answer ({doing}: {error})"
+        raise Unavailable(told, retry_after_s=_RETRY_AFTER_S) from error

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.hardened import container_rights, pod_rights, storage
-from deploy.kubernetes.worker_objects import MANAGED_BY, QUERY_LABEL
-from pipelines import checks
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.names import COMPONENT, MANAGED_BY, QUERY
+from circinus.deploy.kubernetes.pods import locked_down
+from circinus.pipelines import checks
 
-COMPONENT = {"app.kubernetes.io/component": "benchmark"}
 _KEPT_S = 3600
 _LONGEST_S = 1800
 _PULL_POLICIES = ("IfNotPresent", "Always", "Never")
@@ -22,29 +21,18 @@ _PULL_POLICIES = ("IfNotPresent", "Always", "Never")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkSettings:
-    """What is verified, and with what.
+    """What is verified, and with what."""
 
-    Attributes:
-        query_id: Of a query that serves.
-        requests: How many are sent, at least 2.
-        seed: Of their inputs.
-        namespace: Of the Job.
-        image: Of the service.
-        pull_policy: Of the image.
-        environment: Folder of every node with the Python packages; None: the image has them.
-        service_url: Where the service is found from a pod.
-        token_secret: Secret of the namespace with the key `token`.
-    """
-
-    query_id: str
-    requests: int
-    seed: int
-    namespace: str
-    image: str
-    pull_policy: str = "IfNotPresent"
+    query_id: str  # of a query that serves
+    requests: int  # how many are sent, at least 2
+    seed: int  # of their inputs
+    namespace: str  # of the Job
+    image: str  # of the service
+    pull_policy: str = "IfNotPresent"  # of the image
+    # Folder of every node with the Python packages; None: the image has them
     environment: str | None = None
-    service_url: str
-    token_secret: str
+    service_url: str  # where the service is found from a pod
+    token_secret: str  # Secret of the namespace with the key `token`
 
     def __post_init__(self) -> None:
         checks.require(self.requests > 1, "requests", "must be at least 2", self.requests)
@@ -61,7 +49,10 @@ def name_of(settings: BenchmarkSettings) -> str:
 
 def benchmark_job(settings: BenchmarkSettings) -> Object:
     """Give the Job. It runs once: figures of a second try would not be those of the first."""
-    labels = {**MANAGED_BY, **COMPONENT, QUERY_LABEL: settings.query_id}
+    labels = {MANAGED_BY: FIELD_MANAGER, COMPONENT: "benchmark", QUERY: settings.query_id}
+    pod = locked_down(
+        _container(settings), environment=settings.environment, more={"restartPolicy": "Never"}
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -74,22 +65,12 @@ def benchmark_job(settings: BenchmarkSettings) -> Object:
             "backoffLimit": 0,
             "activeDeadlineSeconds": _LONGEST_S,
             "ttlSecondsAfterFinished": _KEPT_S,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(settings)},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 
 
-def _pod(settings: BenchmarkSettings) -> Object:
-    mounts, volumes = storage(settings.environment)
-    return {
-        **pod_rights(),
-        "restartPolicy": "Never",
-        "containers": [_container(settings, mounts)],
-        "volumes": volumes,
-    }
-
-
-def _container(settings: BenchmarkSettings, mounts: list[Object]) -> Object:
+def _container(settings: BenchmarkSettings) -> Object:
     requests, seed = str(settings.requests), str(settings.seed)
     secret = {"name": settings.token_secret, "key": "token"}
     return {
@@ -106,6 +87,4 @@ def _container(settings: BenchmarkSettings, mounts: list[Object]) -> Object:
             "limits": {"memory": "1Gi"},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": container_rights(),
-        "volumeMounts": mounts,
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.quantities import quantity
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.names import GROUP
+from circinus.deploy.kubernetes.resources import quantity
 
 Amounts = dict[str, Decimal]
 _OVER = ("Succeeded", "Failed")
@@ -15,12 +16,9 @@ _OVER = ("Succeeded", "Failed")
 def free_of(
     nodes: Iterable[Object], pods: Iterable[Object], *, without: Collection[str] = ()
 ) -> dict[str, Amounts]:
-    """Give what each usable node has left.
+    """Give what each usable node has left beside all pods but those of the Deployments `without`.
 
-    Args:
-        nodes: All.
-        pods: All.
-        without: Names of Deployments (our group label) whose pods count as gone.
+    A pod's Deployment is named by its group label.
     """
     free = {
         node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
@@ -29,7 +27,7 @@ def free_of(
     }
     for pod in pods:
         node = pod.get("spec", {}).get("nodeName")
-        gone = (pod["metadata"].get("labels") or {}).get("circinus.io/group") in without
+        gone = (pod["metadata"].get("labels") or {}).get(GROUP) in without
         if node in free and not gone and pod.get("status", {}).get("phase") not in _OVER:
             _take(free[node], _asked(pod["spec"]))
             _take(free[node], {"pods": Decimal(1)})
@@ -49,7 +47,11 @@ def shortage(
     for deployment in sorted(deployments, key=_size, reverse=True):
         pod = deployment["spec"]["template"]["spec"]
         wanted = _wanted(pod)
-        fitting = [name for name in left if _matches(labels[name], wanted)]
+        fitting = [
+            node
+            for node in left
+            if all(labels[node].get(key) in values for key, values in wanted.items())
+        ]
         told = ", ".join(f"{key}={'|'.join(values)}" for key, values in wanted.items())
         name = deployment["metadata"]["name"]
         if not fitting:
@@ -77,10 +79,6 @@ def _takes_pods(spec: Object) -> bool:
 def _wanted(pod: Object) -> dict[str, list[str]]:
     affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     return {t["key"]: t["values"] for t in affinity["nodeSelectorTerms"][0]["matchExpressions"]}
-
-
-def _matches(labels: Mapping[str, str], wanted: Mapping[str, list[str]]) -> bool:
-    return all(labels.get(key) in values for key, values in wanted.items())
 
 
 def _size(deployment: Object) -> Decimal:

@@ -1,67 +1,167 @@
-"""The objects of ours in a namespace."""
+"""What of ours is in a namespace, and what has to change so that it is as rendered.
+
+The plans that were deployed are kept there, too: a ConfigMap for each revision of a query. An
+object agrees with what was rendered when everything that was rendered is in it: the server's
+defaults and what other field managers own are not ours to compare.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import base64
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.history import HISTORY
-from deploy.kubernetes.names import CONTENT, QUERY, ROLE, label_value, selector_of
+from circinus.deploy.kubernetes import names
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object, collection_of
+from circinus.deploy.kubernetes.manifests import PLAN_ID, QUERY_ID, Rendered
 
-COLLECTIONS = {
-    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
-    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
-    "Service": "/api/v1/namespaces/{namespace}/services",
-    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
-    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
-}
-_VERSIONS = {
-    "ConfigMap": "v1",
-    "NetworkPolicy": "networking.k8s.io/v1",
-    "Service": "v1",
-    "PodDisruptionBudget": "policy/v1",
-    "Deployment": "apps/v1",
-}
+KINDS = ("ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
+"""Of the objects of a plan."""
+KEPT = 10
+"""Revisions of a query that are kept."""
 
-
-class Listed(Protocol):
-    """Gives the list at a path."""
-
-    def __call__(self, path: str, **query: str) -> Object:
-        """Give it; raises as `Cluster` does."""
-        ...
-
-
-def path_of(namespace: str, key: str) -> str:
-    """Give the path of an object of `Kind/name`."""
-    kind, name = key.split("/")
-    return f"{COLLECTIONS[kind].format(namespace=namespace)}/{name}"
+_HISTORY = "history"
+_REVISION = "circinus.io/revision"
+_OBJECTS = "objects.json.gz"
 
 
 def deployed(
-    listed: Listed, namespace: str, query_id: str | None = None
+    listed: Callable[..., Object], namespace: str, query_id: str | None = None
 ) -> tuple[dict[str, Object], list[Object]]:
-    """Give the objects of plans by key, and the records of the history.
+    """Give the objects of a query's plans by `Kind/name`, and the records of its history.
 
-    Args:
-        listed: Lists a collection; asked once for each kind.
-        namespace: Where.
-        query_id: Whose; None: everybody's.
-
-    Raises:
-        ClusterRefused: If the cluster says no.
-        Unavailable: If it does not answer.
+    None: everybody's. `listed` is that of `Cluster`, or one that tries again.
     """
-    chosen = selector_of() if query_id is None else selector_of(query=label_value(query_id))
+    chosen = names.selector_of(
+        {} if query_id is None else {names.QUERY: names.label_value(query_id)}
+    )
     objects: dict[str, Object] = {}
     records: list[Object] = []
-    for kind, collection in COLLECTIONS.items():
-        found = listed(collection.format(namespace=namespace), labelSelector=chosen)
-        for item in found["items"]:
+    for kind in KINDS:
+        for item in listed(collection_of(kind, namespace), labelSelector=chosen)["items"]:
             metadata = item["metadata"]
-            if metadata["labels"].get(ROLE) == HISTORY:
+            if metadata["labels"].get(names.ROLE) == _HISTORY:
                 records.append(item)
-            elif CONTENT in (metadata.get("annotations") or {}) and QUERY in metadata["labels"]:
-                item |= {"kind": kind, "apiVersion": _VERSIONS[kind]}  # lists leave it out
-                objects[f"{kind}/{metadata['name']}"] = item
+            elif (
+                names.CONTENT in (metadata.get("annotations") or {})
+                and names.QUERY in metadata["labels"]
+            ):
+                item |= {"kind": kind, "apiVersion": VERSIONS[kind]}  # lists leave it out
+                objects[key_of(item)] = item
     return objects, records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A plan that was deployed."""
+
+    number: int  # counts from 1
+    name: str  # of its ConfigMap
+    rendered: Rendered  # what was applied
+
+
+def record_of(rendered: Rendered, number: int) -> Object:
+    """Give the ConfigMap of a revision."""
+    packed = gzip.compress(json.dumps(rendered.objects).encode(), mtime=0)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.object_name(_HISTORY, rendered.query_id, str(number)),
+            "namespace": rendered.namespace,
+            "labels": {
+                names.MANAGED_BY: FIELD_MANAGER,
+                names.QUERY: names.label_value(rendered.query_id),
+                names.PLAN: names.label_value(rendered.plan_id),
+                names.ROLE: _HISTORY,
+            },
+            "annotations": {
+                _REVISION: str(number),
+                QUERY_ID: rendered.query_id,
+                PLAN_ID: rendered.plan_id,
+            },
+        },
+        "data": {_OBJECTS: base64.b64encode(packed).decode()},
+    }
+
+
+def revisions(records: Iterable[Object]) -> list[Revision]:
+    """Give what ConfigMaps of `record_of` hold, the oldest first."""
+    return sorted(map(_revision, records), key=lambda revision: revision.number)
+
+
+def _revision(record: Object) -> Revision:
+    metadata = record["metadata"]
+    notes = metadata["annotations"]
+    objects = json.loads(gzip.decompress(base64.b64decode(record["data"][_OBJECTS])))
+    rendered = Rendered(
+        query_id=notes[QUERY_ID],
+        plan_id=notes[PLAN_ID],
+        namespace=metadata["namespace"],
+        objects=tuple(objects),
+    )
+    return Revision(number=int(notes[_REVISION]), name=metadata["name"], rendered=rendered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What is to be done, of objects by `Kind/name`."""
+
+    create: tuple[str, ...]  # that do not exist
+    # That exist and differ: `path: is -> should be`, of the fields that do
+    change: Mapping[str, tuple[str, ...]]
+    prune: tuple[str, ...]  # that nobody wants
+    unchanged: int  # number of those that agree
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.create or self.change or self.prune)
+
+    @property
+    def to_apply(self) -> frozenset[str]:
+        """The keys of what is to be written."""
+        return frozenset((*self.create, *self.change))
+
+
+def key_of(document: Object) -> str:
+    """Give `Kind/name`."""
+    return f"{document['kind']}/{document['metadata']['name']}"
+
+
+def difference(wanted: Iterable[Object], live: Mapping[str, Object]) -> Difference:
+    """Give what has to change, where `live` are all objects of ours for the same queries."""
+    by_key = {key_of(document): document for document in wanted}
+    changes = {
+        key: tuple(_differences(document, live[key], ""))
+        for key, document in by_key.items()
+        if key in live
+    }
+    return Difference(
+        create=tuple(key for key in by_key if key not in live),
+        change={key: told for key, told in changes.items() if told},
+        prune=tuple(key for key in live if key not in by_key),
+        unchanged=sum(not told for told in changes.values()),
+    )
+
+
+def _differences(wanted: object, live: object, path: str) -> Iterator[str]:
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        for name, value in wanted.items():
+            below = f"{path}.{name}" if path else str(name)
+            if name not in live and value not in ({}, []):
+                yield f"{below}: absent -> {_shown(value)}"
+            elif name in live:
+                yield from _differences(value, live[name], below)
+    elif isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        for number, (value, there) in enumerate(zip(wanted, live, strict=True)):
+            yield from _differences(value, there, f"{path}[{number}]")
+    elif wanted != live:
+        yield f"{path}: {_shown(live)} -> {_shown(wanted)}"
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

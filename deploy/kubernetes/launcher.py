@@ -1,4 +1,4 @@
-"""Instances as pods of a cluster.
+"""Instances as pods of a cluster, with the dispatcher and the policies of local ones.
 
 The cluster starts, restarts and moves pods; we say what should be there and listen to which
 workers are ready. An instance ends when its address is gone; the next start finds the pod that the
@@ -9,48 +9,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deploy.errors import LaunchFailed
-from deploy.instances import InstanceSpec
-from deploy.kubernetes.api import Cluster, Object
-from deploy.kubernetes.endpoints import COLLECTION, ready_addresses
-from deploy.kubernetes.mirror import Mirror
-from deploy.kubernetes.pods import why_not_ready
-from deploy.kubernetes.worker_objects import (
-    PLAN_LABEL,
+from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
+from circinus.deploy.kubernetes.inventory import key_of
+from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.names import COMPONENT, INSTANCE, PLAN, QUERY, selector_of
+from circinus.deploy.kubernetes.outcome import why_not_ready
+from circinus.deploy.kubernetes.pods import (
     PORT_NAME,
-    QUERY_LABEL,
-    SELECTOR,
-    WorkerShape,
+    WORKERS,
+    RenderSettings,
     name_of,
     worker_objects,
 )
-from deploy.shares import Enforcement, enforcement_for
-from deploy.tls import TlsFiles
-from deploy.workers.client import WorkerClient
-from pipelines.errors import CircinusError
+from circinus.deploy.runtime.instances import DesiredDeployment, InstanceSpec, RunningInstance
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.workers.client import answers
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.shares import enforcement_for
+from circinus.deploy.workers.transport import TlsFiles
+from circinus.pipelines.errors import CircinusError
 
-_POLL_S = 0.1
-_COLLECTIONS = {
-    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
-    "Service": "/api/v1/namespaces/{namespace}/services",
-}
+SERVICE_LABEL = "kubernetes.io/service-name"
+_SELECTOR = selector_of({COMPONENT: WORKERS[COMPONENT]})
 
 _log = logging.getLogger(__name__)
 
 
 class ReadyWorkers:
-    """The addresses of ready workers by Service, as the cluster tells them. In one event loop."""
+    """The addresses of ready workers by Service, from its EndpointSlices. In one event loop.
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    A slice that is split, or an address that two slices name while the cluster moves it, changes
+    nothing about the answer.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, selector: str, port_name: str) -> None:
+        """Listen from now on; the labels are the Services', which their slices have too."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
-        path = COLLECTION.format(namespace=namespace)
-        # The labels are the Services': the cluster copies them to their slices.
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=SELECTOR)
+        self._port_name = port_name
+        path = collection_of("EndpointSlice", namespace)
+        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=selector)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -66,7 +68,7 @@ class ReadyWorkers:
         self._mirror.stop()
 
     def _hear(self, slices: Mapping[str, Object]) -> None:
-        found = ready_addresses(slices.values(), PORT_NAME)
+        found = ready_addresses(slices.values(), self._port_name)
         self._loop.call_soon_threadsafe(self._take, found)
 
     def _take(self, found: Mapping[str, frozenset[tuple[str, str]]]) -> None:
@@ -75,111 +77,114 @@ class ReadyWorkers:
         self._news = asyncio.Event()
 
 
-@dataclass(slots=True, eq=False)
-class ClusterInstance:
-    """A worker's pod."""
+def ready_addresses(
+    slices: Iterable[Object], port_name: str
+) -> Mapping[str, frozenset[tuple[str, str]]]:
+    """Give (pod, `host:port`) of the endpoints that take requests, by their Service."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for piece in slices:
+        service = (piece["metadata"].get("labels") or {}).get(SERVICE_LABEL)
+        ports = [p["port"] for p in piece.get("ports") or () if p.get("name") == port_name]
+        if service is None or not ports:
+            continue
+        for endpoint in filter(_is_ready, piece.get("endpoints") or ()):
+            pod = (endpoint.get("targetRef") or {}).get("name") or ""
+            for address in endpoint["addresses"]:
+                host = f"[{address}]" if ":" in address else address
+                found.setdefault(service, set()).add((pod, f"{host}:{ports[0]}"))
+    return {service: frozenset(addresses) for service, addresses in found.items()}
+
+
+def _is_ready(endpoint: Object) -> bool:
+    conditions = endpoint.get("conditions") or {}
+    # Left out means ready, by the API's own words; one that is ending is not.
+    return conditions.get("ready") is not False and not conditions.get("terminating")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ClusterInstance(RunningInstance):
+    """A worker's pod. It keeps to its share by itself, but for warming up."""
 
     service: str
     pod: str
-    address: str
-    tls: TlsFiles | None
-    enforcement: Enforcement
-    _launcher: ClusterLauncher
-    note: str = "the worker keeps to it"
-    pid: int | None = field(default=None, init=False)
+    launcher: ClusterLauncher
     _gone: bool = field(default=False, init=False)
-
-    def limit(self) -> None:
-        """See `RunningInstance`: the worker does so by itself, but for warming up."""
 
     async def ended(self) -> str:
         """See `RunningInstance`."""
-        while (self.pod, self.address) in self._launcher.ready.of(self.service):
-            await self._launcher.ready.change()
+        while (self.pod, self.address) in self.launcher.ready.of(self.service):
+            await self.launcher.ready.change()
         self._gone = True
         return f"pod {self.pod} is not ready any more"
 
     async def stop(self) -> None:
         """See `RunningInstance`. One that ended leaves its Deployment: a new pod comes of it."""
-        if not self._gone and not self._launcher.leaving:
-            await self._launcher.remove(self.service)
+        if not self._gone and not self.launcher.leaving:
+            await self.launcher.remove(self.service)
 
 
+@dataclass(slots=True, eq=False)
 class ClusterLauncher:
-    """Starts workers as pods. Used within one event loop.
+    """Starts workers as pods, and listens from the start on. Used within one event loop."""
 
-    Attributes:
-        ready: Which workers are.
-        leaving: Whether what runs is left running: the service ends, its pods serve its next run.
-    """
+    cluster: Cluster
+    shape: RenderSettings
+    tls: TlsFiles  # with what to call workers
+    start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
+    ready: ReadyWorkers = field(init=False)
+    # Whether what runs is left running: the service ends, its pods serve its next run
+    leaving: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        shape: WorkerShape,
-        tls: TlsFiles,
-        *,
-        start_timeout_s: float = 180.0,
-    ) -> None:
-        """Make a launcher; it listens from now on.
-
-        Args:
-            cluster: Where pods run.
-            shape: What they have in common.
-            tls: With what they are called.
-            start_timeout_s: How long one may take until it is healthy.
-        """
-        self.ready = ReadyWorkers(cluster, shape.namespace)
-        self.leaving = False
-        self._cluster = cluster
-        self._shape = shape
-        self._tls = tls
-        self._start_timeout_s = start_timeout_s
+    def __post_init__(self) -> None:
+        self.ready = ReadyWorkers(self.cluster, self.shape.namespace, _SELECTOR, PORT_NAME)
 
     async def start(self, spec: InstanceSpec) -> ClusterInstance:
         """See `Launcher`."""
         service = name_of(spec.key)
         try:
-            async with asyncio.timeout(self._start_timeout_s):
-                for document in worker_objects(spec, self._shape):
-                    await self._apply(document)
+            async with asyncio.timeout(self.start_timeout_s):
+                for document in worker_objects(spec, self.shape):
+                    path = path_of(self.shape.namespace, key_of(document))
+                    await asyncio.to_thread(self.cluster.apply, path, document)
                 pod, address = await self._healthy(service)
         except TimeoutError as error:
-            cause = f"not ready within {self._start_timeout_s:g} s"
+            cause = f"not ready within {self.start_timeout_s:g} s"
             told = await asyncio.to_thread(self._why, service)
             await self.remove(service)
             raise LaunchFailed(str(spec.key), cause, told) from error
         except CircinusError as error:
-            raise LaunchFailed(
-                str(spec.key), str(error), "(the cluster did not take it)"
-            ) from error
+            told = "(the cluster did not take it)"
+            raise LaunchFailed(str(spec.key), str(error), told) from error
         except asyncio.CancelledError:
             await self.remove(service)
             raise
         enforcement = enforcement_for(spec.operators, spec.share, cgroups=False)
-        return ClusterInstance(service, pod, address, self._tls, enforcement, self)
+        return ClusterInstance(
+            address=address,
+            tls=self.tls,
+            enforcement=enforcement,
+            note="the worker keeps to it",
+            service=service,
+            pod=pod,
+            launcher=self,
+        )
 
     async def remove(self, service: str) -> None:
         """Delete an instance's objects; what does not answer is pruned later."""
-        for collection in _COLLECTIONS.values():
-            path = f"{collection.format(namespace=self._shape.namespace)}/{service}"
+        for kind in ("Deployment", "Service"):
+            path = path_of(self.shape.namespace, f"{kind}/{service}")
             try:
-                await asyncio.to_thread(self._cluster.delete, path)
+                await asyncio.to_thread(self.cluster.delete, path)
             except CircinusError as error:
                 _log.warning("delete_failed path=%s cause=%s", path, error)
 
     async def prune(self, wanted: Collection[tuple[str, str]]) -> tuple[str, ...]:
         """Delete the instances of plans that nobody wants; give their names.
 
-        Args:
-            wanted: (query, plan) of those that stay.
-
-        Raises:
-            ClusterRefused: If the cluster says no.
-            Unavailable: If it does not answer.
+        Those of the (query, plan) that are wanted stay. Raises as `Cluster` does.
         """
-        path = _COLLECTIONS["Deployment"].format(namespace=self._shape.namespace)
-        found = await asyncio.to_thread(self._cluster.listed, path, labelSelector=SELECTOR)
+        path = collection_of("Deployment", self.shape.namespace)
+        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
         spare = [
             item["metadata"]["name"]
             for item in found["items"]
@@ -189,15 +194,10 @@ class ClusterLauncher:
             await self.remove(name)
         return tuple(spare)
 
-    async def _apply(self, document: Object) -> None:
-        collection = _COLLECTIONS[document["kind"]].format(namespace=self._shape.namespace)
-        path = f"{collection}/{document['metadata']['name']}"
-        await asyncio.to_thread(self._cluster.apply, path, document)
-
     async def _healthy(self, service: str) -> tuple[str, str]:
         while True:
             for pod, address in self.ready.of(service):
-                if await self._answers(address):
+                if await answers(address, self.tls, timeout_s=2.0):
                     return pod, address
             try:
                 async with asyncio.timeout(1.0):
@@ -205,17 +205,10 @@ class ClusterLauncher:
             except TimeoutError:
                 continue
 
-    async def _answers(self, address: str) -> bool:
-        client = WorkerClient(address, self._tls)
-        try:
-            return await client.healthy(timeout_s=2.0)
-        finally:
-            await client.close()
-
     def _why(self, service: str) -> str:
-        path = f"/api/v1/namespaces/{self._shape.namespace}/pods"
+        path = collection_of("Pod", self.shape.namespace)
         try:
-            pods = self._cluster.listed(path, labelSelector=f"circinus.io/instance={service}")
+            pods = self.cluster.listed(path, labelSelector=f"{INSTANCE}={service}")
         except CircinusError as error:
             return f"(its pods cannot be read: {error})"
         return why_not_ready(pods["items"])
@@ -223,4 +216,36 @@ class ClusterLauncher:
 
 def _owner(item: Object) -> tuple[str, str]:
     labels = item["metadata"].get("labels") or {}
-    return labels.get(QUERY_LABEL, ""), labels.get(PLAN_LABEL, "")
+    return labels.get(QUERY, ""), labels.get(PLAN, "")
+
+
+class ClusterOrchestrator(Orchestrator):
+    """All deployments in a cluster. Used within one event loop.
+
+    What an earlier run of the service left is taken over where it is still wanted, and pruned
+    where it is not. Closing leaves everything running for the next run.
+    """
+
+    launcher: ClusterLauncher
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        """See `Orchestrator`."""
+        await super().apply(desired)
+        if self.launcher.leaving:
+            return
+        wanted = {(query_id, deployment.plan.id) for query_id, deployment in desired.items()}
+        # A plan that did not start leaves the one before serving.
+        wanted |= {(query_id, self.status(query_id).plan_id) for query_id in desired}
+        try:
+            pruned = await self.launcher.prune(wanted)
+        except CircinusError as error:  # what is too much harms nobody until the next time
+            _log.warning("prune_failed cause=%s", error)
+            return
+        if pruned:
+            _log.info("pruned names=%s", ",".join(pruned))
+
+    async def close(self) -> None:
+        """Let go of everything, and leave it running; may be called again."""
+        self.launcher.leaving = True
+        await super().close()
+        self.launcher.ready.stop()

@@ -15,25 +15,65 @@ from typing import NamedTuple
 
 import yaml
 
-from deploy.instances import InstanceSpec
-from deploy.kubernetes.api import FIELD_MANAGER, Object
-from deploy.kubernetes.names import (
-    COMPONENT,
-    CONTENT,
-    MANAGED_BY,
-    PLAN,
-    QUERY,
-    ROLE,
-    TIER,
-    content_hash,
-    label_value,
-    object_name,
+from circinus.deploy.kubernetes import names
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.pods import (
+    HEALTH_PORT,
+    PORT,
+    PORT_NAME,
+    Pinning,
+    RenderSettings,
+    pod_template,
 )
-from deploy.kubernetes.scheduled import Pinning, RenderSettings, ScheduledPlan
-from deploy.kubernetes.worker_objects import HEALTH_PORT, PORT, PORT_NAME
-from deploy.kubernetes.workers_pod import pod_template
+from circinus.deploy.runtime.instances import DesiredDeployment, InstanceSpec, instances_of
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
+from circinus.scheduler.problem import Slice, parts_of
 
+QUERY_ID, PLAN_ID = "circinus.io/query-id", "circinus.io/plan-id"
+"""Annotations: what the labels stand for."""
 SERVING, STANDBY = "serving", "standby"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScheduledPlan:
+    """A query's plan on its machines."""
+
+    query_id: str  # whose
+    pipeline_reference: str  # see `pipelines.registry`
+    plan: Plan  # what runs
+    graph: PipelineGraph  # of its pipeline
+    infrastructure: Infrastructure  # that it was planned for
+    # A slice for every item of the plan's demand, in its order; none: the schedule is not known,
+    # workers are bound to tiers
+    slices: tuple[Slice, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.slices:
+            return
+        granted = [(s.tier, parts_of(s.share)) for s in self.slices]
+        asked = [(tier, parts_of(share)) for tier, share in self.plan.demand]
+        if granted != asked:
+            rule = f"must be those of plan {self.plan.id}, {asked}"
+            raise InvalidInput.of("slices", rule, granted)
+
+    def placed(self) -> list[tuple[InstanceSpec, int | None]]:
+        """Give the instances, each with its machine; None: any of the tier.
+
+        Raises:
+            InvalidInput: If the plan names an operator or tier that does not exist.
+        """
+        desired = DesiredDeployment(pipeline_reference=self.pipeline_reference, plan=self.plan)
+        found = instances_of(self.query_id, desired, self.graph, self.infrastructure)
+        specs = list(found.values())
+        if not self.slices:
+            return [(spec, None) for spec in specs]
+        return [
+            (spec, None if spec.tier.dedicated else each.machine)
+            for spec, each in zip(specs, self.slices, strict=True)
+        ]
 
 
 class _Group(NamedTuple):
@@ -47,19 +87,12 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """The objects of a plan.
+    """The objects of a plan."""
 
-    Attributes:
-        query_id: Whose.
-        plan_id: Of the plan.
-        namespace: Of all objects.
-        objects: In the order in which they are to be applied.
-    """
-
-    query_id: str
-    plan_id: str
-    namespace: str
-    objects: tuple[Object, ...]
+    query_id: str  # whose
+    plan_id: str  # of the plan
+    namespace: str  # of all objects
+    objects: tuple[Object, ...]  # in the order in which they are to be applied
 
     def as_yaml(self) -> str:
         """Give the objects as one YAML stream."""
@@ -83,7 +116,7 @@ def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
     ]
     for document in documents:
         document["metadata"]["namespace"] = settings.namespace
-        document["metadata"]["annotations"][CONTENT] = content_hash(document)
+        document["metadata"]["annotations"][names.CONTENT] = names.content_hash(document)
     return Rendered(
         query_id=scheduled.query_id,
         plan_id=scheduled.plan.id,
@@ -116,27 +149,36 @@ def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
 
 def _own(scheduled: ScheduledPlan) -> dict[str, str]:
     return {
-        MANAGED_BY: FIELD_MANAGER,
-        QUERY: label_value(scheduled.query_id),
-        PLAN: label_value(scheduled.plan.id),
+        names.MANAGED_BY: FIELD_MANAGER,
+        names.QUERY: names.label_value(scheduled.query_id),
+        names.PLAN: names.label_value(scheduled.plan.id),
     }
 
 
 def _of_tier(scheduled: ScheduledPlan, tier: str) -> dict[str, str]:
-    return {**_own(scheduled), COMPONENT: "worker", TIER: label_value(tier)}
+    return {**_own(scheduled), names.COMPONENT: "worker", names.TIER: names.label_value(tier)}
 
 
-def _metadata(
-    scheduled: ScheduledPlan, kind: str, labels: Mapping[str, str], *more: str
+def _object(
+    scheduled: ScheduledPlan,
+    api_version: str,
+    kind: str,
+    labels: Mapping[str, str],
+    *parts: str,
 ) -> Object:
+    """Give an object without its content; the parts of its name are its use first."""
     plan = scheduled.plan
     return {
-        "name": object_name(plan.pipeline, scheduled.query_id, plan.id, kind, *more),
-        "labels": dict(labels),
-        "annotations": {
-            "circinus.io/pipeline": plan.pipeline,
-            "circinus.io/query-id": scheduled.query_id,
-            "circinus.io/plan-id": plan.id,
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": names.object_name(plan.pipeline, scheduled.query_id, plan.id, *parts),
+            "labels": dict(labels),
+            "annotations": {
+                "circinus.io/pipeline": plan.pipeline,
+                QUERY_ID: scheduled.query_id,
+                PLAN_ID: plan.id,
+            },
         },
     }
 
@@ -156,37 +198,25 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
         "latency_s": plan.latency_s.value,
         "cost_usd_per_hour": plan.cost_usd_per_hour,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _metadata(scheduled, "plan", {**_own(scheduled), ROLE: "plan"}),
-        "data": {"plan.json": json.dumps(told, indent=1)},
-    }
+    found = _object(scheduled, "v1", "ConfigMap", {**_own(scheduled), names.ROLE: "plan"}, "plan")
+    return {**found, "data": {"plan.json": json.dumps(told, indent=1)}}
 
 
 def _service(scheduled: ScheduledPlan, tier: str) -> Object:
     labels = _of_tier(scheduled, tier)
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _metadata(scheduled, "service", labels, tier),
-        "spec": {
-            "clusterIP": "None",  # the dispatcher chooses the pod, nobody in between
-            "selector": labels,
-            "ports": [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
-        },
+    spec = {
+        "clusterIP": "None",  # the dispatcher chooses the pod, nobody in between
+        "selector": labels,
+        "ports": [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
     }
+    return {**_object(scheduled, "v1", "Service", labels, "service", tier), "spec": spec}
 
 
 def _disruption_budget(scheduled: ScheduledPlan, tier: str) -> Object:
     labels = _of_tier(scheduled, tier)
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _metadata(scheduled, "budget", labels, tier),
-        # One at a time: a least number available would forbid draining the node of an only one.
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
-    }
+    found = _object(scheduled, "policy/v1", "PodDisruptionBudget", labels, "budget", tier)
+    # One at a time: a least number available would forbid draining the node of an only one.
+    return {**found, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}}}
 
 
 def _network_policy(scheduled: ScheduledPlan, tier: str, settings: RenderSettings) -> Object:
@@ -199,24 +229,14 @@ def _network_policy(scheduled: ScheduledPlan, tier: str, settings: RenderSetting
         "podSelector": {"matchLabels": dict(settings.dispatcher)},
         "namespaceSelector": {},
     }
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(scheduled, "policy", labels, tier),
-        "spec": {
-            "podSelector": {"matchLabels": labels},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "from": [*neighbours, dispatcher],
-                    "ports": [
-                        {"port": PORT, "protocol": "TCP"},
-                        {"port": HEALTH_PORT, "protocol": "TCP"},
-                    ],
-                }
-            ],
-        },
+    ports = [{"port": port, "protocol": "TCP"} for port in (PORT, HEALTH_PORT)]
+    spec = {
+        "podSelector": {"matchLabels": labels},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [*neighbours, dispatcher], "ports": ports}],
     }
+    version = "networking.k8s.io/v1"
+    return {**_object(scheduled, version, "NetworkPolicy", labels, "policy", tier), "spec": spec}
 
 
 def _neighbours(scheduled: ScheduledPlan, tier: str) -> list[str]:
@@ -235,18 +255,14 @@ def _deployment(scheduled: ScheduledPlan, group: _Group, settings: RenderSetting
     tier = group.spec.tier.name
     spread = _of_tier(scheduled, tier)
     where = "any" if group.machine is None else str(group.machine)
-    name = _metadata(scheduled, "workers", spread, tier, where, group.role)
-    selector = {**spread, ROLE: group.role, "circinus.io/group": name["name"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {**name, "labels": selector},
-        "spec": {
-            "replicas": group.replicas,
-            "progressDeadlineSeconds": 600,
-            "selector": {"matchLabels": selector},
-            "template": pod_template(
-                group.spec, group.machine, settings, labels=selector, spread=spread
-            ),
-        },
+    found = _object(scheduled, "apps/v1", "Deployment", spread, "workers", tier, where, group.role)
+    labels = {**spread, names.ROLE: group.role, names.GROUP: found["metadata"]["name"]}
+    found["metadata"]["labels"] = labels
+    template = pod_template(group.spec, group.machine, settings, labels=labels, spread=spread)
+    spec = {
+        "replicas": group.replicas,
+        "progressDeadlineSeconds": 600,
+        "selector": {"matchLabels": labels},
+        "template": template,
     }
+    return {**found, "spec": spec}

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from deploy.kubernetes.api import Cluster, Object
-from deploy.kubernetes.errors import Expired
-from pipelines.errors import CircinusError, Unavailable
+from circinus.deploy.kubernetes.api import Cluster, Expired, Object
+from circinus.pipelines.errors import CircinusError, Unavailable
 
 Heard = Callable[[Mapping[str, Object]], None]
 """Is given all objects by name, after every change. Called in the mirror's thread."""
@@ -27,19 +26,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Mirror:
-    """Follows a collection, in a thread of its own.
+    """Follows a collection, in a thread of its own."""
 
-    Attributes:
-        cluster: With the collection.
-        path: Of the collection.
-        heard: Is given its objects; an error of it is logged and changes nothing.
-        selector: Only objects with these labels; empty: all.
-    """
-
-    cluster: Cluster
-    path: str
-    heard: Heard
-    selector: str = ""
+    cluster: Cluster  # with the collection
+    path: str  # of the collection
+    heard: Heard  # is given its objects; an error of it is logged and changes nothing
+    selector: str = ""  # only objects with these labels; empty: all
     _over: Event = field(default_factory=Event, init=False)
     _objects: dict[str, Object] = field(default_factory=dict, init=False)
     _version: str | None = field(default=None, init=False)
@@ -66,12 +58,7 @@ class Mirror:
                 self._give_up(None)
 
     def step(self) -> None:
-        """List if nothing is known, then follow one watch to its end.
-
-        Raises:
-            ClusterRefused: If the cluster says no.
-            Unavailable: If it does not answer.
-        """
+        """List if nothing is known, then follow one watch to its end; raises as `Cluster` does."""
         query = {"labelSelector": self.selector} if self.selector else {}
         if self._version is None:
             found = self.cluster.listed(self.path, **query)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-from deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 COMPONENT = "app.kubernetes.io/component"
 QUERY, PLAN, TIER = "circinus.io/query", "circinus.io/plan", "circinus.io/tier"
 MACHINE = "circinus.io/machine"
 ROLE = "circinus.io/role"
+GROUP = "circinus.io/group"
+"""Label: the Deployment of a scheduled plan that a pod is of."""
+INSTANCE = "circinus.io/instance"
+"""Label of what the launcher starts: its name; annotation: the instance in words."""
 CONTENT = "circinus.io/content"
 """Annotation: hash of the object as it was rendered."""
 
@@ -44,10 +48,9 @@ def content_hash(document: Object) -> str:
     return blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-def selector_of(**labels: str) -> str:
-    """Give the selector of everything of ours with these labels (`query`, `role`)."""
-    names = {"query": QUERY, "role": ROLE}
-    given = {MANAGED_BY: FIELD_MANAGER, **{names[key]: value for key, value in labels.items()}}
+def selector_of(labels: Mapping[str, str]) -> str:
+    """Give the selector of everything of ours with these labels."""
+    given = {MANAGED_BY: FIELD_MANAGER, **labels}
     return ",".join(f"{name}={value}" for name, value in given.items())
 
 

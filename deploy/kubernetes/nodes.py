@@ -10,16 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deploy.kubernetes.api import Cluster, Object
-from deploy.kubernetes.mirror import Mirror
-from deploy.kubernetes.quantities import quantity
-from pipelines.errors import CircinusError, InvalidInput
+from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.resources import quantity
+from circinus.pipelines.errors import CircinusError, InvalidInput
 
-TIER_LABEL = "circinus.io/tier"
 NODES = "/api/v1/nodes"
-
-Told = Callable[[Mapping[str, int]], object]
-"""Is given the number of machines of every tier that is followed."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,17 +24,13 @@ _log = logging.getLogger(__name__)
 def machines_of(
     nodes: Iterable[Object], tiers: Iterable[str], least: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Give how many machines each of the tiers has.
+    """Give how many machines each of the tiers has; nodes of others do not count.
 
-    Args:
-        nodes: As the cluster has them.
-        tiers: Their names; nodes of others do not count.
-        least: Resource -> quantity that a machine must have to give, such as `cpu: 500m`;
-            None: any.
+    `least` is what a machine must have to give: resource -> quantity, such as `cpu: 500m`.
     """
     found = dict.fromkeys(tiers, 0)
     for node in nodes:
-        tier = (node["metadata"].get("labels") or {}).get(TIER_LABEL)
+        tier = (node["metadata"].get("labels") or {}).get(TIER)
         if tier in found and is_usable(node) and _gives(node, least or {}):
             found[tier] += 1
     return found
@@ -60,32 +53,27 @@ def _gives(node: Object, least: Mapping[str, str]) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Discovery:
-    """Tells how many machines there are, whenever that changes.
+    """Tells how many machines there are, whenever that changes."""
 
-    Attributes:
-        cluster: With the nodes.
-        tiers: That are followed.
-        told: Hears of every change, in the mirror's thread. If it fails, it is told again with
-            the next event of any node (kubelets report every few seconds).
-        least: See `machines_of`.
-    """
-
-    cluster: Cluster
-    tiers: tuple[str, ...]
-    told: Told
-    least: Mapping[str, str] = field(default_factory=dict)
+    cluster: Cluster  # with the nodes
+    tiers: tuple[str, ...]  # that are followed
+    # Hears of every change, in the mirror's thread: the machines of every tier. If it fails, it
+    # is told again with the next event of any node (kubelets report every few seconds)
+    told: Callable[[Mapping[str, int]], object]
+    least: Mapping[str, str] = field(default_factory=dict)  # see `machines_of`
     _last: dict[str, int] | None = field(default=None, init=False)
-    _mirror: Mirror | None = field(default=None, init=False)
+    _mirror: Mirror = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mirror = Mirror(cluster=self.cluster, path=NODES, heard=self.hear)
 
     def start(self) -> None:
         """Begin to follow; returns at once."""
-        self._mirror = Mirror(cluster=self.cluster, path=NODES, heard=self.hear)
         self._mirror.start()
 
     def stop(self) -> None:
         """Tell nothing more."""
-        if self._mirror is not None:
-            self._mirror.stop()
+        self._mirror.stop()
 
     def hear(self, nodes: Mapping[str, Object]) -> None:
         """Take the nodes as they are now."""

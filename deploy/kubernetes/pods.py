@@ -1,34 +1,251 @@
-"""Why pods are not ready, in words. Pure."""
+"""Pods of workers: the same program and options as a local one, locked down.
+
+Pure: equal specs and settings give equal documents. A scheduled plan has a template for each tier
+and machine (`manifests`); the launcher has a Deployment of one pod, and a Service beside it, for
+each instance. Each call gives new documents: what is shared would be an alias in YAML.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
 
-from deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes import names
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
+from circinus.deploy.workers.shares import enforcement_for
+from circinus.deploy.workers.transport import files_in
+from circinus.pipelines import checks
+
+WORKERS = {names.MANAGED_BY: FIELD_MANAGER, names.COMPONENT: "worker"}
+"""Labels that all workers of ours have, and nothing else."""
+PORT_NAME = "worker"
+PORT, HEALTH_PORT = 50051, 50052
+
+_TLS_FOLDER = Path("/etc/circinus-tls")
+_USER = 10001
+_GRACE_S = 15
+# A pod on its limit from the start: what takes 6 s alone takes 120 s on a share of 0.05.
+_START_S, _START_LIMITED_S = 180, 300
 
 
-def why_not_ready(pods: Iterable[Object]) -> str:
-    """Give a line for every pod that is not ready."""
-    found = list(pods)
-    lines = [line for pod in found for line in _lines(pod)]
-    if not found:
-        return "there is no pod: the cluster made none (a quota, or an admission rule?)"
-    return "\n".join(lines) or "its pods are ready, but do not answer"
+class Pinning(StrEnum):
+    """How far a worker is bound to what the schedule says."""
+
+    # To the node labelled as the scheduled machine; on a dedicated tier, to the tier
+    MACHINE = "machine"
+    TIER = "tier"  # to any node of the tier
 
 
-def _lines(pod: Object) -> Iterator[str]:
-    name = pod["metadata"]["name"]
-    status = pod.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield f"pod {name} finds no node: {condition.get('message', '')}"
-    for container in status.get("containerStatuses") or ():
-        state = container.get("state") or {}
-        waiting, ended = state.get("waiting"), state.get("terminated")
-        if waiting and waiting.get("reason") != "ContainerCreating":
-            told = f"pod {name} waits: {waiting.get('reason')} {waiting.get('message', '')}"
-            yield told.rstrip()
-        if ended:
-            yield f"pod {name} ended with code {ended.get('exitCode')}: {ended.get('reason', '')}"
-        if state.get("running") and not container.get("ready"):
-            yield f"pod {name} runs, but is not ready yet"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSettings:
+    """What all workers of a cluster have in common."""
+
+    namespace: str = "default"  # where they run
+    image: str = "circinus/worker:latest"  # of their container
+    pull_policy: str = "IfNotPresent"  # of the image
+    pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers not in `machines`
+    machines: Mapping[str, MachineShape] = field(default_factory=dict)  # tier -> its machines
+    # Further replicas per tier that are warm, on any node of the tier, `>= 0`. Nobody scheduled
+    # them: they ask for more than the schedule granted
+    standby: int = 0
+    tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
+    # Folder of every node with the Python packages; None: the image has them
+    environment: str | None = None
+    allow_import: bool = False  # whether workers may load `module:attribute`
+    # Labels of the pods that send requests; they may be in any namespace
+    dispatcher: Mapping[str, str] = field(
+        default_factory=lambda: {"app.kubernetes.io/name": "circinus"}
+    )
+
+    def __post_init__(self) -> None:
+        checks.require(self.standby >= 0, "standby", "must be >= 0", self.standby)
+        checks.require(bool(self.namespace), "namespace", "must not be empty", self.namespace)
+
+    def machine_of(self, tier: str) -> MachineShape:
+        """Give the machines of a tier."""
+        return self.machines.get(tier, self.machine)
+
+
+def locked_down(
+    container: Object,
+    *,
+    environment: str | None,
+    tls_secret: str | None = None,
+    more: Mapping[str, object],
+) -> Object:
+    """Give the pod of one container, which may do as little as runs, with `more` fields.
+
+    The container gets mounts, as its own files are read-only; `environment` as in
+    `RenderSettings`, `tls_secret` None: it needs no certificates.
+    """
+    mounts: list[Object] = [{"name": "scratch", "mountPath": "/tmp"}]
+    volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
+    if tls_secret is not None:
+        mounts.insert(0, {"name": "tls", "mountPath": str(_TLS_FOLDER), "readOnly": True})
+        # Not root, so the group of the pod has to be able to read the key.
+        secret = {"secretName": tls_secret, "defaultMode": 0o440}
+        volumes.insert(0, {"name": "tls", "secret": secret})
+    if environment is not None:
+        mounts.append({"name": "environment", "mountPath": "/opt/environment", "readOnly": True})
+        path = {"path": environment, "type": "Directory"}
+        volumes.append({"name": "environment", "hostPath": path})
+    rights = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            **({} if tls_secret is None else {"fsGroup": _USER}),
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **more,
+        "containers": [{**container, "securityContext": rights, "volumeMounts": mounts}],
+        "volumes": volumes,
+    }
+
+
+def pod_template(
+    spec: InstanceSpec,
+    machine: int | None,
+    settings: RenderSettings,
+    *,
+    labels: Mapping[str, str],
+    spread: Mapping[str, str],
+) -> Object:
+    """Give the template of the pods of a scheduled plan's workers.
+
+    They are bound to the machine; None: to any of the tier. Pods with the labels `spread` should
+    be on unlike nodes.
+    """
+    tier = spec.tier.name
+    shape = settings.machine_of(tier)
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(spread)},
+    }
+    placing = {
+        "affinity": {"nodeAffinity": _on(tier, machine)},
+        "topologySpreadConstraints": [constraint],
+    }
+    pod = _pod(spec, settings, placing, shape.resources(spec.share, tier), limited=True)
+    percent = shape.threads_percent(spec.share)
+    if percent is not None:
+        limit = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": str(percent)}
+        pod["containers"][0]["env"] = [limit]
+    return {"metadata": {"labels": dict(labels)}, "spec": pod}
+
+
+def name_of(key: InstanceKey) -> str:
+    """Give the name of an instance's objects: a hash, valid and the same for equal keys."""
+    return "cq-" + blake2b(str(key).encode(), digest_size=12).hexdigest()
+
+
+def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object, ...]:
+    """Give the objects of an instance, in the order in which they are to be applied."""
+    name = name_of(spec.key)
+    labels = {
+        **WORKERS,
+        names.INSTANCE: name,
+        names.QUERY: spec.key.query_id,
+        names.PLAN: spec.key.plan_id,
+        names.TIER: spec.tier.name,
+    }
+    metadata = {
+        "name": name,
+        "namespace": settings.namespace,
+        "labels": labels,
+        "annotations": {names.INSTANCE: str(spec.key)},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "clusterIP": "None",  # the dispatcher chooses the pod, nobody in between
+            "selector": {names.INSTANCE: name},
+            "ports": [{"name": PORT_NAME, "port": PORT, "protocol": "TCP"}],
+        },
+    }
+    shape = settings.machine_of(spec.tier.name)
+    # No CPU limit: a worker starts free of its share, and keeps to it by itself afterwards.
+    resources = {
+        "requests": {
+            "cpu": f"{shape.milli_cpu(spec.share)}m",
+            "memory": f"{shape.mebibytes(spec.share)}Mi",
+        },
+        "limits": {"memory": shape.memory},
+    }
+    placing = {"nodeSelector": {names.TIER: spec.tier.name}}
+    pod = _pod(spec, settings, placing, resources, limited=False)
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {names.INSTANCE: name}},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+    return service, deployment
+
+
+def _on(tier: str, machine: int | None) -> Object:
+    wanted = {names.TIER: names.label_value(tier)}
+    if machine is not None:
+        wanted[names.MACHINE] = str(machine)
+    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
+    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
+
+
+def _pod(
+    spec: InstanceSpec,
+    settings: RenderSettings,
+    placing: Mapping[str, object],
+    resources: Object,
+    *,
+    limited: bool,
+) -> Object:
+    """Give a worker's pod; with `limited` its limit keeps it to its share, else it does itself."""
+    enforcement = enforcement_for(spec.operators, spec.share, cgroups=limited)
+    options = replace(
+        spec.options(enforcement, allow_import=settings.allow_import),
+        bind=f"0.0.0.0:{PORT}",
+        health=f"0.0.0.0:{HEALTH_PORT}",
+        tls=replace(files_in(_TLS_FOLDER), server_name=None),
+    )
+    ports = {PORT_NAME: PORT, "health": HEALTH_PORT} if limited else {PORT_NAME: PORT}
+    start_s = _START_LIMITED_S if limited else _START_S
+    probe = {"grpc": {"port": HEALTH_PORT}}
+    container = {
+        "name": "worker",
+        "image": settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "args": options.arguments(),
+        "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in ports.items()],
+        "resources": resources,
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": start_s},
+        "readinessProbe": {**probe, "periodSeconds": 2, "timeoutSeconds": 2},
+        "livenessProbe": {**probe, "periodSeconds": 20, "timeoutSeconds": 5},
+    }
+    return locked_down(
+        container,
+        environment=settings.environment,
+        tls_secret=settings.tls_secret,
+        more={**placing, "terminationGracePeriodSeconds": _GRACE_S},
+    )

@@ -11,113 +11,141 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from deploy.kubernetes.api import Cluster, Object
-from deploy.kubernetes.capacity import free_of, shortage
-from deploy.kubernetes.difference import Difference, difference, key_of
-from deploy.kubernetes.errors import Forbidden
-from deploy.kubernetes.history import KEPT, Revision, record_of, revisions
-from deploy.kubernetes.inventory import COLLECTIONS, Listed, deployed, path_of
-from deploy.kubernetes.manifests import Rendered
-from deploy.kubernetes.names import QUERY, label_value, selector_of
-from deploy.kubernetes.outcome import Outcome, State, in_words, state_of
-from deploy.kubernetes.readiness import failure_of, is_ready, ready_replicas, why_waiting
-from pipelines import checks
-from pipelines.clock import Clock
-from pipelines.errors import CircinusError, InvalidInput, Unavailable
+from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object, collection_of, path_of
+from circinus.deploy.kubernetes.capacity import free_of, shortage
+from circinus.deploy.kubernetes.inventory import (
+    KEPT,
+    Difference,
+    Revision,
+    deployed,
+    difference,
+    key_of,
+    record_of,
+    revisions,
+)
+from circinus.deploy.kubernetes.manifests import Rendered
+from circinus.deploy.kubernetes.names import GROUP, QUERY, label_value, selector_of
+from circinus.deploy.kubernetes.outcome import (
+    RolloutOutcome,
+    State,
+    failure_of,
+    in_words,
+    is_ready,
+    ready_replicas,
+    state_of,
+    why_waiting,
+)
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
 Result = TypeVar("Result")
 _POLL_S = 0.5
 _WRITERS = 8
+_WORKERS = "Deployment/"
+_HALF_DONE = (
+    "What was written stays, and so does the plan before, if there was one: "
+    "apply again, roll back or delete."
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutSettings:
-    """How far to go.
-
-    Attributes:
-        timeout_s: For writing and becoming ready together, `> 0`. 300: a worker may load a model.
-        force: Take over fields that other field managers own.
-    """
-
-    timeout_s: float = 300.0
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        checks.positive("timeout_s", self.timeout_s)
-
-
+@dataclass(eq=False)
 class _Failed(Exception):
     """Ends a rollout with a state."""
 
-    def __init__(self, state: State, words: str) -> None:
-        self.state = state
-        self.words = words
-        super().__init__(words)
+    state: State
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class _PatientCluster:
+    """A namespace of a cluster that is asked again while it cannot answer, until a deadline."""
+
+    cluster: Cluster
+    namespace: str
+    clock: Clock
+    tell: Callable[[str], object]
+    deadline: float
+
+    def listed(self, path: str, **query: str) -> Object:
+        return self._retried(lambda: self.cluster.listed(path, **query))
+
+    def apply(self, document: Object, *, force: bool, dry_run: bool = False) -> None:
+        path = path_of(self.namespace, key_of(document))
+        self._retried(lambda: self.cluster.apply(path, document, force=force, dry_run=dry_run))
+
+    def delete(self, key: str) -> None:
+        path = path_of(self.namespace, key)
+        self._retried(lambda: self.cluster.delete(path))
+
+    def _retried(self, call: Callable[[], Result]) -> Result:
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                pause = min(error.retry_after_s, 5.0)
+                if self.clock.now() + pause > self.deadline:
+                    raise
+                self.tell(str(error))
+                self.clock.sleep(pause)
 
 
 @dataclass(slots=True)
 class _Work:
     """A rollout on its way."""
 
+    there: _PatientCluster
     wanted: dict[str, Object]
     found: Difference
-    deadline: float
     applied: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
     gap_from: float | None = None
 
-    def outcome(self, state: State, words: str = "") -> Outcome:
-        done = set(self.applied)
-        return Outcome(
+    def outcome(self, state: State, words: str = "") -> RolloutOutcome:
+        return RolloutOutcome(
             state=state,
             words=words,
             applied=tuple(self.applied),
-            missing=tuple(sorted(self.found.to_apply - done)),
+            missing=tuple(sorted(self.found.to_apply.difference(self.applied))),
             pruned=tuple(self.pruned),
             unchanged=self.found.unchanged,
         )
 
+    def prune(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key not in self.pruned:
+                self.there.delete(key)
+                self.pruned.append(key)
 
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
-    """Deploys plans into a namespace. Calls block."""
+    """Deploys plans into a namespace. Calls block.
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        clock: Clock,
-        settings: RolloutSettings | None = None,
-        tell: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        """Make one.
+    All but `apply` and `preview`, whose outcomes tell of it, raise ClusterRefused if the cluster
+    says no, and Unavailable if it does not answer.
+    """
 
-        Args:
-            cluster: Where.
-            namespace: Of all objects.
-            clock: For waiting.
-            settings: None takes the defaults.
-            tell: Hears of progress, in words.
-        """
-        self._cluster = cluster
-        self._namespace = namespace
-        self._clock = clock
-        self._settings = settings or RolloutSettings()
-        self._tell = tell
+    cluster: Cluster
+    namespace: str
+    clock: Clock
+    # For writing and becoming ready together, `> 0`. 300: a worker may load a model
+    timeout_s: float = 300.0
+    force: bool = False  # take over fields that other field managers own
+    tell: Callable[[str], object] = lambda _: None  # hears of progress, in words
+
+    def __post_init__(self) -> None:
+        checks.positive("timeout_s", self.timeout_s)
 
     def diff(self, rendered: Sequence[Rendered]) -> Difference:
-        """Give what `apply` would do.
+        """Give what `apply` would do."""
+        return self._compared(rendered, self.cluster.listed)[0]
 
-        Raises:
-            ClusterRefused: If the cluster says no.
-            Unavailable: If it does not answer.
-        """
-        return self._compared(rendered)[0]
-
-    def preview(self, rendered: Sequence[Rendered]) -> Outcome:
+    def preview(self, rendered: Sequence[Rendered]) -> RolloutOutcome:
         """Let the server check everything that would be written, without writing."""
         try:
-            found, wanted, _ = self._compared(rendered)
-            work = _Work(wanted, found, self._deadline())
+            found, wanted, _ = self._compared(rendered, self.cluster.listed)
+            work = _Work(self._patient(), wanted, found)
             self._write(work, dry_run=True)
         except CircinusError as error:
             return _refused(error)
@@ -125,17 +153,17 @@ class Rollout:
             return work.outcome(failed.state, failed.words)
         return work.outcome(State.PREVIEW)
 
-    def apply(self, rendered: Sequence[Rendered]) -> Outcome:
+    def apply(self, rendered: Sequence[Rendered]) -> RolloutOutcome:
         """Make the cluster be as rendered, for these queries; others are left alone.
 
         Whatever fails is told by the outcome, with what was written until then.
         """
-        deadline = self._deadline()
+        there = self._patient()
         try:
-            found, wanted, records = self._compared(rendered, self._patient(deadline))
+            found, wanted, records = self._compared(rendered, there.listed)
         except CircinusError as error:
             return _refused(error)
-        work = _Work(wanted, found, deadline)
+        work = _Work(there, wanted, found)
         try:
             return self._carried_out(rendered, work, revisions(records))
         except _Failed as failed:
@@ -145,217 +173,165 @@ class Rollout:
             state = state_of(error)
             return work.outcome(state, in_words(state, error))
 
-    def rollback(self, query_id: str, number: int | None = None) -> Outcome:
+    def rollback(self, query_id: str, number: int | None = None) -> RolloutOutcome:
         """Apply an earlier revision of a query again; None: the last one of another content.
 
         Raises:
             InvalidInput: If there is none.
-            ClusterRefused: If the cluster says no.
-            Unavailable: If it does not answer.
         """
         found = self.history(query_id)
         if number is None:
-            earlier = [r for r in found if r.rendered.objects != found[-1].rendered.objects]
-            chosen = earlier[-1] if earlier else None
+            chosen = [r for r in found if r.rendered.objects != found[-1].rendered.objects]
         else:
-            chosen = next((r for r in found if r.number == number), None)
-        if chosen is None:
+            chosen = [r for r in found if r.number == number]
+        if not chosen:
             known = ", ".join(str(r.number) for r in found) or "none"
             raise InvalidInput.of("revision", f"must be among those kept ({known})", number)
-        self._tell(f"back to revision {chosen.number}, plan {chosen.rendered.plan_id}")
-        return self.apply([chosen.rendered])
+        self.tell(f"back to revision {chosen[-1].number}, plan {chosen[-1].rendered.plan_id}")
+        return self.apply([chosen[-1].rendered])
 
     def history(self, query_id: str) -> list[Revision]:
         """Give the revisions of a query, the oldest first."""
-        return revisions(deployed(self._cluster.listed, self._namespace, query_id)[1])
+        return revisions(deployed(self.cluster.listed, self.namespace, query_id)[1])
 
     def live(self, query_id: str | None = None) -> dict[str, Object]:
         """Give the objects of a query's plans, or of everybody's, by key."""
-        return deployed(self._cluster.listed, self._namespace, query_id)[0]
+        return deployed(self.cluster.listed, self.namespace, query_id)[0]
 
     def delete(self, query_id: str) -> tuple[str, ...]:
         """Delete everything of a query, its history too; give the keys.
 
-        Raises:
-            ClusterRefused: If the cluster says no; what was not deleted is found again.
-            Unavailable: If it does not answer.
+        What was not deleted when it raises is found again.
         """
-        objects, records = deployed(self._cluster.listed, self._namespace, query_id)
+        objects, records = deployed(self.cluster.listed, self.namespace, query_id)
         keys = [*objects, *(f"ConfigMap/{r['metadata']['name']}" for r in records)]
         for key in keys:
-            self._delete(key, self._deadline())
+            self._patient().delete(key)
         return tuple(keys)
+
+    def _patient(self) -> _PatientCluster:
+        deadline = self.clock.now() + self.timeout_s
+        return _PatientCluster(self.cluster, self.namespace, self.clock, self.tell, deadline)
 
     def _carried_out(
         self, rendered: Sequence[Rendered], work: _Work, before: Sequence[Revision]
-    ) -> Outcome:
+    ) -> RolloutOutcome:
         self._make_room(work)
         self._write(work)
         self._wait(work)
-        gap = None if work.gap_from is None else self._clock.now() - work.gap_from
+        gap = None if work.gap_from is None else self.clock.now() - work.gap_from
         if gap is not None:
-            self._tell(f"no plan served for {gap:.1f} s")
-        self._prune(work, work.found.prune)
+            self.tell(f"no plan served for {gap:.1f} s")
+        work.prune(work.found.prune)
         number = None
         if work.applied or work.pruned:
-            number = self._remember(rendered, before, work.deadline)
+            number = _remember(work.there, rendered, before)
         return replace(work.outcome(State.READY), revision=number, gap_s=gap)
 
     def _compared(
-        self, rendered: Sequence[Rendered], listed: Listed | None = None
+        self, rendered: Sequence[Rendered], listed: Callable[..., Object]
     ) -> tuple[Difference, dict[str, Object], list[Object]]:
         wanted = {key_of(document): document for each in rendered for document in each.objects}
         one = rendered[0].query_id if len(rendered) == 1 else None
-        live, records = deployed(listed or self._cluster.listed, self._namespace, one)
+        live, records = deployed(listed, self.namespace, one)
         queries = {label_value(each.query_id) for each in rendered}
         mine = {k: o for k, o in live.items() if o["metadata"]["labels"][QUERY] in queries}
         history = [r for r in records if r["metadata"]["labels"][QUERY] in queries]
         return difference(wanted.values(), mine), wanted, history
 
     def _make_room(self, work: _Work) -> None:
-        new = [work.wanted[c.key] for c in work.found.create if c.key.startswith("Deployment/")]
+        new = [work.wanted[key] for key in work.found.create if key.startswith(_WORKERS)]
         if not new:
             return
         try:
-            listed = self._patient(work.deadline)
-            nodes, pods = (listed(p)["items"] for p in ("/api/v1/nodes", "/api/v1/pods"))
+            nodes, pods = (work.there.listed(f"/api/v1/{k}")["items"] for k in ("nodes", "pods"))
         except Forbidden as error:
-            self._tell(f"room on the nodes is not checked: {error}")
+            self.tell(f"room on the nodes is not checked: {error}")
             return
         told = shortage(new, nodes, free_of(nodes, pods))
         if not told:
             return
-        old = [key for key in work.found.prune if key.startswith("Deployment/")]
-        names = [key.split("/")[1] for key in old]
+        old = [key for key in work.found.prune if key.startswith(_WORKERS)]
+        names = [key.removeprefix(_WORKERS) for key in old]
         if not old or shortage(new, nodes, free_of(nodes, pods, without=names)):
             raise _Failed(State.CAPACITY, f"{told} Nothing was changed.")
-        self._tell(
+        self.tell(
             f"no room for both plans ({told}): the old one goes first, a gap until it is ready"
         )
-        work.gap_from = self._clock.now()
-        self._prune(work, old)
+        work.gap_from = self.clock.now()
+        work.prune(old)
 
     def _write(self, work: _Work, *, dry_run: bool = False) -> None:
-        keys = [key for key in work.wanted if key in work.found.to_apply]
-
         def write(key: str) -> CircinusError | None:
             try:
-                self._retried(lambda: self._put(key, work.wanted[key], dry_run), work.deadline)
+                work.there.apply(work.wanted[key], force=self.force, dry_run=dry_run)
             except CircinusError as error:
                 return error
             work.applied.append(key)
             return None
 
+        keys = [key for key in work.wanted if key in work.found.to_apply]
+        workers = [key for key in keys if key.startswith(_WORKERS)]
         # Workers come last, so that what guards and finds them is there before they are.
-        first = [key for key in keys if not key.startswith("Deployment/")]
-        for batch in (first, [key for key in keys if key.startswith("Deployment/")]):
+        for batch in ([key for key in keys if not key.startswith(_WORKERS)], workers):
             with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
                 failures = [error for error in writers.map(write, batch) if error is not None]
             if failures:
                 state = state_of(failures[0])
                 raise _Failed(state, in_words(state, failures[0]))
 
-    def _put(self, key: str, document: Object, dry_run: bool) -> None:
-        path = path_of(self._namespace, key)
-        self._cluster.apply(path, document, force=self._settings.force, dry_run=dry_run)
-
     def _wait(self, work: _Work) -> None:
-        wanted = {key for key in work.wanted if key.startswith("Deployment/")}
+        wanted = {key for key in work.wanted if key.startswith(_WORKERS)}
+        queries = {d["metadata"]["labels"][QUERY] for d in work.wanted.values()}
+        chosen = selector_of({QUERY: min(queries)} if len(queries) == 1 else {})
+        path = collection_of("Deployment", self.namespace)
         said = (-1, -1)
         while True:
-            mine = self._deployments(work, wanted)
+            found = work.there.listed(path, labelSelector=chosen)["items"]
+            mine = [item for item in found if _WORKERS + item["metadata"]["name"] in wanted]
             if len(mine) == len(wanted) and all(map(is_ready, mine)):
                 return
             for failure in filter(None, map(failure_of, mine)):
                 raise _Failed(failure[0], in_words(*failure))
-            if self._clock.now() > work.deadline:
+            if self.clock.now() > work.there.deadline:
                 raise _Failed(*self._why(mine))
             counts = ready_replicas(mine)
             if counts != said:
-                self._tell(f"{counts[0]} of {counts[1]} workers ready")
+                self.tell(f"{counts[0]} of {counts[1]} workers ready")
                 said = counts
-            self._clock.sleep(_POLL_S)
-
-    def _deployments(self, work: _Work, wanted: Iterable[str]) -> list[Object]:
-        path = COLLECTIONS["Deployment"].format(namespace=self._namespace)
-        queries = {d["metadata"]["labels"][QUERY] for d in work.wanted.values()}
-        chosen = selector_of(query=min(queries)) if len(queries) == 1 else selector_of()
-        found = self._patient(work.deadline)(path, labelSelector=chosen)["items"]
-        keys = set(wanted)
-        return [item for item in found if f"Deployment/{item['metadata']['name']}" in keys]
+            self.clock.sleep(_POLL_S)
 
     def _why(self, deployments: Iterable[Object]) -> tuple[State, str]:
         late = [d["metadata"]["name"] for d in deployments if not is_ready(d)]
-        chosen = f"circinus.io/group in ({','.join(late[:20])})"
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
-        pods = self._cluster.listed(path, labelSelector=chosen)["items"] if late else []
+        chosen = f"{GROUP} in ({','.join(late[:20])})"
+        path = collection_of("Pod", self.namespace)
+        pods = self.cluster.listed(path, labelSelector=chosen)["items"] if late else []
         state, words = why_waiting(pods)
-        return state, f"not ready within {self._settings.timeout_s:g} s: {words}"
-
-    def _prune(self, work: _Work, keys: Iterable[str]) -> None:
-        for key in keys:
-            if key not in work.pruned:
-                self._delete(key, work.deadline)
-                work.pruned.append(key)
-
-    def _delete(self, key: str, deadline: float) -> None:
-        path = path_of(self._namespace, key)
-        self._retried(lambda: self._cluster.delete(path), deadline)
-
-    def _remember(
-        self, rendered: Sequence[Rendered], before: Sequence[Revision], deadline: float
-    ) -> int:
-        number = 0
-        for each in rendered:
-            mine = [r for r in before if r.rendered.query_id == each.query_id]
-            number = mine[-1].number + 1 if mine else 1
-            record = record_of(each, number)
-            path = path_of(self._namespace, key_of(record))
-            self._retried(
-                lambda p=path, r=record: self._cluster.apply(p, r, force=True),  # type: ignore[misc]  # defaults bind them
-                deadline,
-            )
-            for old in mine[: max(0, len(mine) + 1 - KEPT)]:
-                self._delete(f"ConfigMap/{old.name}", deadline)
-        return number
-
-    def _patient(self, deadline: float) -> Listed:
-        def listed(path: str, **query: str) -> Object:
-            return self._retried(lambda: self._cluster.listed(path, **query), deadline)
-
-        return listed
-
-    def _retried(self, call: Callable[[], Result], deadline: float) -> Result:
-        """Give what a call gives, tried again while the cluster cannot answer."""
-        while True:
-            try:
-                return call()
-            except Unavailable as error:
-                pause = min(error.retry_after_s, 5.0)
-                if self._clock.now() + pause > deadline:
-                    raise
-                self._tell(str(error))
-                self._clock.sleep(pause)
-
-    def _deadline(self) -> float:
-        return self._clock.now() + self._settings.timeout_s
+        return state, f"not ready within {self.timeout_s:g} s: {words}"
 
 
-_HALF_DONE = (
-    "What was written stays, and so does the plan before, if there was one: "
-    "apply again, roll back or delete."
-)
+def _remember(
+    there: _PatientCluster, rendered: Sequence[Rendered], before: Sequence[Revision]
+) -> int:
+    number = 0
+    for each in rendered:
+        mine = [r for r in before if r.rendered.query_id == each.query_id]
+        number = mine[-1].number + 1 if mine else 1
+        there.apply(record_of(each, number), force=True)
+        for old in mine[: max(0, len(mine) + 1 - KEPT)]:
+            there.delete(f"ConfigMap/{old.name}")
+    return number
 
 
-def _refused(error: CircinusError) -> Outcome:
+def _refused(error: CircinusError) -> RolloutOutcome:
     state = state_of(error)
-    return Outcome(state=state, words=in_words(state, error))
+    return RolloutOutcome(state=state, words=in_words(state, error))
 
 
 def readiness(live: Mapping[str, Object]) -> dict[str, tuple[int, int]]:
     """Give (ready, wanted) replicas of the Deployments among objects, by name."""
     return {
-        key.split("/")[1]: ready_replicas([document])
+        key.removeprefix(_WORKERS): ready_replicas([document])
         for key, document in live.items()
-        if key.startswith("Deployment/")
+        if key.startswith(_WORKERS)
     }

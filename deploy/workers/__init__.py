@@ -1,5 +1,1 @@
-"""The operator worker: a process that serves operators over gRPC, and its client.
-
-A worker stands for a share of one machine of one tier. It says how it enforces that share, and
-whether it emulates a slower machine by waiting.
-"""
+"""The process that serves operators over gRPC for a share of one machine, and its client."""

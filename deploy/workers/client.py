@@ -4,51 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploy.errors import DeadlineExceeded, InstanceLost
-from deploy.tls import TlsFiles
-from deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from deploy.workers.service import OPERATOR_KEY
-from deploy.workers.transport import channel_credentials, channel_options, check_transport
-from pipelines.errors import CircinusError, InvalidInput, OperatorFailed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What a worker answers.
-
-    Attributes:
-        outputs: Encoded payload of each wanted operator.
-        seconds: Of each operator that ran, waits for share and speed included.
-        sizes: Bytes of each output as links are charged for it.
-        concurrency: Calls that it takes at a time, `>= 1`.
-    """
-
-    outputs: Mapping[str, bytes]
-    seconds: Mapping[str, float]
-    sizes: Mapping[str, int]
-    concurrency: int = 1
+from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.execution import Reply
+from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
+from circinus.deploy.workers.transport import OPERATOR_KEY, TlsFiles, open_channel
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
+from circinus.pipelines.payload import encode
 
 
 class WorkerClient:
     """A channel to one worker; made and used within one event loop."""
 
     def __init__(self, address: str, tls: TlsFiles | None = None) -> None:
-        check_transport(address, tls)
         self.address = address
-        # A lost local worker is not worth waiting for: it is started again elsewhere.
-        options = [*channel_options(tls), ("grpc.enable_retries", 0)]
-        self._channel = (
-            grpc.aio.insecure_channel(address, options=options)
-            if tls is None
-            else grpc.aio.secure_channel(address, channel_credentials(tls), options=options)
-        )
+        self._channel = open_channel(address, tls)
         self._worker = worker_pb2_grpc.WorkerStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -60,17 +36,12 @@ class WorkerClient:
         *,
         timeout_s: float,
         warm_up: bool = False,
-        settings: Mapping[str, bytes] | None = None,
+        configuration: Configuration | None = None,
     ) -> Reply:
-        """Give what the worker answers.
+        """Run operators, parents first, on encoded inputs; give the outputs of those wanted.
 
-        Args:
-            operators: To run, parents first.
-            inputs: Encoded payloads, see the protocol.
-            wants: Operators whose outputs to send back.
-            timeout_s: Carried to the worker as the deadline, `> 0`.
-            warm_up: Whether to leave out the waits.
-            settings: Knobs of operators instead of the worker's own, encoded; None: its own.
+        The timeout, `> 0`, is the worker's deadline. A warm-up leaves out the waits. Without a
+        configuration the knobs are the worker's own.
 
         Raises:
             DeadlineExceeded: If it took longer.
@@ -83,7 +54,7 @@ class WorkerClient:
             inputs=inputs,
             wants=wants,
             warm_up=warm_up,
-            settings=settings,
+            settings=_settings(configuration, operators),
         )
         try:
             reply = await self._worker.Run(request, timeout=timeout_s)
@@ -136,3 +107,21 @@ class WorkerClient:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
             case _:
                 return InstanceLost(self.address, cause)
+
+
+async def answers(address: str, tls: TlsFiles | None, *, timeout_s: float) -> bool:
+    """Give whether a worker that says that it serves is at an address."""
+    client = WorkerClient(address, tls)
+    try:
+        return await client.healthy(timeout_s=timeout_s)
+    finally:
+        await client.close()
+
+
+def _settings(
+    configuration: Configuration | None, operators: Sequence[str]
+) -> dict[str, bytes] | None:
+    if configuration is None:
+        return None
+    knobs = {name: configuration.of(name) for name in operators}
+    return {name: encode({**values}) for name, values in knobs.items() if values}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from deploy.shares import Meter, Pace
-from pipelines.clock import Clock
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput, OperatorFailed
-from pipelines.payload import Payload, encode, payload_bytes
-from pipelines.pipeline import Pipeline, inputs_of, run_operator
+from circinus.deploy.workers.shares import Pace, ShareMeter
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.payload import Payload, encode, payload_bytes
+from circinus.pipelines.pipeline import Pipeline, inputs_of, run_operator
 
 INPUT = "$input"
 """Key of the pipeline's input among a call's inputs; no operator can be called so."""
@@ -21,50 +20,30 @@ class CallEnded(Exception):
     """The caller is gone, or its deadline passed: nobody waits for the rest."""
 
 
-class Call(Protocol):
-    """The caller's side of a call."""
-
-    def pause(self, seconds: float) -> None:
-        """Return after `seconds`; at once when they are not positive.
-
-        Raises:
-            CallEnded: As soon as nobody waits for the answer any more.
-        """
+Pause = Callable[[float], None]
+"""Returns after so many seconds, at once if `<= 0`; raises CallEnded as soon as nobody waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a call gives.
+class Reply:
+    """What a call gives."""
 
-    Attributes:
-        outputs: Encoded, of the wanted operators.
-        seconds: Of each operator, waits included.
-        sizes: Bytes of each output as links are charged for it.
-    """
-
-    outputs: Mapping[str, bytes]
-    seconds: Mapping[str, float]
-    sizes: Mapping[str, int]
+    outputs: Mapping[str, bytes]  # encoded payload of each wanted operator
+    seconds: Mapping[str, float]  # of each operator that ran, waits for share and speed included
+    sizes: Mapping[str, int]  # bytes of each output as links are charged for it
+    concurrency: int = 1  # calls that the worker takes at a time, `>= 1`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Operators of a configured pipeline.
+    """Operators of a configured pipeline."""
 
-    Attributes:
-        pipeline: Whose.
-        served: Names of the operators that may be asked for.
-        configuration: Of the pipeline.
-        pace: Share and speed to keep to.
-        clock: For the seconds.
-        cpu_seconds: CPU time so far of the calling thread and of the programs it called.
-    """
-
-    pipeline: Pipeline
-    served: frozenset[str]
-    configuration: Configuration
-    pace: Pace
-    clock: Clock
+    pipeline: Pipeline  # whose
+    served: frozenset[str]  # names of the operators that may be asked for
+    configuration: Configuration  # of the pipeline
+    pace: Pace  # share and speed to keep to
+    clock: Clock  # for the seconds
+    # CPU time so far of the calling thread and of the programs it called
     cpu_seconds: Callable[[], float]
 
     def __post_init__(self) -> None:
@@ -82,17 +61,13 @@ class Execution:
         operators: Sequence[str],
         inputs: Mapping[str, Payload],
         wants: Sequence[str],
-        call: Call,
+        pause: Pause,
         pace: Pace | None = None,
-    ) -> Outcome:
-        """Give the outputs of `wants`, having run `operators` in the order given.
+    ) -> Reply:
+        """Give the outputs of `wants`, having run `operators` in the order given, parents first.
 
-        Args:
-            operators: Which ones, parents first.
-            inputs: Outputs of operators elsewhere, and the pipeline's input as `INPUT`.
-            wants: Among `operators`.
-            call: Tells when to give up.
-            pace: Instead of the worker's own.
+        The inputs are outputs of operators elsewhere, and the pipeline's input as `INPUT`. Without
+        a pace it is the worker's own.
 
         Raises:
             InvalidInput: If an operator is not served or an input is missing.
@@ -102,16 +77,16 @@ class Execution:
         self._check(operators, inputs, wants)
         known = dict(inputs)
         seconds: dict[str, float] = {}
-        meter = Meter(pace or self.pace)
+        meter = ShareMeter(pace or self.pace)
         for name in operators:
-            call.pause(0)
+            pause(0)
             known[name], seconds[name] = self._run_one(name, known, meter)
-        call.pause(meter.wait_s)
-        encoded = {name: _encoded(name, known[name]) for name in wants}
-        return Outcome(
-            outputs=encoded,
+        pause(meter.wait_s)
+        return Reply(
+            outputs={name: _encoded(name, known[name]) for name in wants},
             seconds=seconds,
             sizes={name: payload_bytes(known[name]) for name in wants},
+            concurrency=self.concurrency,
         )
 
     def _check(
@@ -132,7 +107,7 @@ class Execution:
             raise InvalidInput.of("wants", "must be among the operators", strange)
 
     def _run_one(
-        self, name: str, known: Mapping[str, Payload], meter: Meter
+        self, name: str, known: Mapping[str, Payload], meter: ShareMeter
     ) -> tuple[Payload, float]:
         operator = self.pipeline.by_name[name]
         inputs = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)

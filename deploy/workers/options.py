@@ -4,52 +4,37 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.shares import Enforcement, Pace
-from deploy.tls import TlsFiles
-from deploy.workers.transport import check_transport, split_address
-from pipelines import checks
-from pipelines.operators import KnobValue
+from circinus.deploy.workers.shares import Enforcement, Pace
+from circinus.deploy.workers.transport import TlsFiles, check_transport, split_address
+from circinus.pipelines import checks
+from circinus.pipelines.operators import KnobValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What a worker serves, how fast, and where.
+    """What a worker serves, how fast, and where."""
 
-    Attributes:
-        pipeline: Reference, see `pipelines.registry`.
-        allow_import: Whether `module:attribute` may be used.
-        operators: Which ones it serves, at least one.
-        configuration: {operator: {knob: value}} of the whole pipeline.
-        tier: Which it stands for.
-        pace: Share and speed that it keeps to.
-        bind: `host:port`; port 0 takes a free one.
-        tls: Needed for any other than a loopback address.
-        health: `host:port` that tells health only, in the clear, for probes that cannot speak
-            TLS; None: only `bind` tells.
-        parent: Process with whose end it ends too; None: it lives on.
-        memory_bytes: Most memory beyond the loaded pipeline, `> 0`; None: any.
-    """
-
-    pipeline: str
-    allow_import: bool = False
-    operators: tuple[str, ...]
+    pipeline: str  # reference, see `pipelines.registry`
+    allow_import: bool = False  # whether `module:attribute` may be used
+    operators: tuple[str, ...]  # which ones it serves, at least one
+    # {operator: {knob: value}} of the whole pipeline
     configuration: Mapping[str, Mapping[str, KnobValue]] = field(default_factory=dict)
-    tier: str
-    pace: Pace = field(default_factory=Pace)
-    bind: str = "127.0.0.1:0"
-    tls: TlsFiles | None = None
+    tier: str  # which it stands for
+    pace: Pace = field(default_factory=Pace)  # share and speed that it keeps to
+    bind: str = "127.0.0.1:0"  # `host:port`; port 0 takes a free one
+    tls: TlsFiles | None = None  # needed for any other than a loopback address
+    # `host:port` that tells health in the clear, for probes without TLS; None: only `bind` tells
     health: str | None = None
-    parent: int | None = None
-    memory_bytes: int | None = None
+    parent: int | None = None  # process with whose end it ends too; None: it lives on
+    memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
 
     def __post_init__(self) -> None:
-        checks.require(
-            len(self.operators) > 0, "operators", "must have at least one", self.operators
-        )
+        some = len(self.operators) > 0
+        checks.require(some, "operators", "must have at least one", self.operators)
         if self.memory_bytes is not None:
             checks.positive("memory_bytes", self.memory_bytes)
         check_transport(self.bind, self.tls)
@@ -58,22 +43,28 @@ class WorkerOptions:
 
     def arguments(self) -> list[str]:
         """Give the command line that `parse` reads."""
-        words = ["--pipeline", self.pipeline, "--operators", ",".join(self.operators)]
-        words += ["--configuration", json.dumps(self.configuration), "--tier", self.tier]
-        words += ["--share", repr(self.pace.share), "--speed", repr(self.pace.speed)]
-        words += ["--enforcement", self.pace.enforcement.value, "--bind", self.bind]
-        if self.allow_import:
-            words.append("--allow-import")
-        if self.parent is not None:
-            words += ["--parent", str(self.parent)]
-        if self.health is not None:
-            words += ["--health", self.health]
-        if self.memory_bytes is not None:
-            words += ["--memory-bytes", str(self.memory_bytes)]
-        if self.tls is not None:
-            words += ["--tls-certificate", str(self.tls.certificate)]
-            words += ["--tls-key", str(self.tls.key)]
-            words += ["--tls-authority", str(self.tls.authority)]
+        tls = self.tls
+        values = {
+            "--pipeline": self.pipeline,
+            "--operators": ",".join(self.operators),
+            "--configuration": json.dumps(self.configuration),
+            "--tier": self.tier,
+            "--share": repr(self.pace.share),
+            "--speed": repr(self.pace.speed),
+            "--enforcement": self.pace.enforcement.value,
+            "--bind": self.bind,
+            "--allow-import": () if self.allow_import else None,
+            "--parent": self.parent,
+            "--health": self.health,
+            "--memory-bytes": self.memory_bytes,
+            "--tls-certificate": tls and tls.certificate,
+            "--tls-key": tls and tls.key,
+            "--tls-authority": tls and tls.authority,
+        }
+        words: list[str] = []
+        for option, value in values.items():
+            if value is not None:
+                words += (option,) if value == () else (option, str(value))
         return words
 
 
@@ -83,37 +74,28 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     Raises:
         InvalidInput: If a value breaks a rule.
     """
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    files = (given.tls_certificate, given.tls_key, given.tls_authority)
-    if any(files) and not all(files):
-        parser.error("--tls-certificate, --tls-key and --tls-authority go together")
-    return WorkerOptions(
-        pipeline=given.pipeline,
-        allow_import=given.allow_import,
-        operators=tuple(given.operators.split(",")),
-        configuration=given.configuration,
-        tier=given.tier,
-        pace=Pace(enforcement=given.enforcement, share=given.share, speed=given.speed),
-        bind=given.bind,
-        tls=TlsFiles(certificate=files[0], key=files[1], authority=files[2])
-        if all(files)
-        else None,
-        health=given.health,
-        parent=given.parent,
-        memory_bytes=given.memory_bytes,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m deploy.workers.server",
+        prog="python -m circinus.deploy.workers.server",
         description="Serve operators of a pipeline over gRPC.",
     )
-    add = parser.add_argument
+    _add_options(parser.add_argument)
+    given = vars(parser.parse_args(arguments))
+    files = {name: given.pop(f"tls_{name}") for name in ("certificate", "key", "authority")}
+    if any(files.values()) and not all(files.values()):
+        parser.error("--tls-certificate, --tls-key and --tls-authority go together")
+    pace = Pace(**{name: given.pop(name) for name in ("enforcement", "share", "speed")})
+    tls = TlsFiles(**files) if all(files.values()) else None
+    return WorkerOptions(**given, pace=pace, tls=tls)
+
+
+def _names(word: str) -> tuple[str, ...]:
+    return tuple(word.split(","))
+
+
+def _add_options(add: Callable[..., object]) -> None:
     add("--pipeline", required=True, help="registered name, or module:attribute")
     add("--allow-import", action="store_true", help="permit module:attribute")
-    add("--operators", required=True, help="names, separated by commas")
+    add("--operators", required=True, type=_names, help="names, separated by commas")
     add("--configuration", type=json.loads, default={}, help="{operator: {knob: value}}")
     add("--tier", required=True, help="the tier it stands for")
     add("--share", type=float, default=1.0, help="of one core, in (0, 1]")
@@ -126,4 +108,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--health", help="host:port for health only, in the clear")
     add("--parent", type=int, help="pid of the process with which to end")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
-    return parser

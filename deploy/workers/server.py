@@ -1,8 +1,8 @@
-"""The worker process: `python -m deploy.workers.server --pipeline NAME --operators a,b ...`.
+"""The worker process: `python -m circinus.deploy.workers.server --pipeline NAME ...`.
 
 When it is ready it writes one line of JSON with its address to standard output, and
 nothing after: what operators print goes to standard error with the log. SIGTERM lets
-the call in hand finish.
+the call in hand finish. As many calls run at a time as operators take; errors are status codes.
 """
 
 from __future__ import annotations
@@ -13,27 +13,35 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from deploy.memory import limit_memory
-from deploy.workers.execution import Execution
-from deploy.workers.options import WorkerOptions, parse
-from deploy.workers.parent import end_with
-from deploy.workers.precision import sharpen_timers
-from deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from deploy.workers.service import OperatorService
-from deploy.workers.transport import MESSAGE_OPTIONS, server_credentials, split_address
-from pipelines.clock import SystemClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.registry import load_pipeline
+from circinus.deploy.workers.execution import CallEnded, Execution
+from circinus.deploy.workers.options import WorkerOptions, parse
+from circinus.deploy.workers.process import end_with, limit_memory, sharpen_timers
+from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
+from circinus.deploy.workers.shares import Pace
+from circinus.deploy.workers.transport import (
+    MESSAGE_OPTIONS,
+    OPERATOR_KEY,
+    TlsFiles,
+    server_credentials,
+    split_address,
+)
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.payload import Payload, decode
+from circinus.pipelines.registry import load_pipeline
 
 SERVICE = worker_pb2.DESCRIPTOR.services_by_name["Worker"].full_name
 DRAIN_S = 10.0
@@ -83,27 +91,19 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-    address = _listen(server, options)
+    address = _listen(server, "bind", options.bind, options.tls)
     servers = [server]
-    if options.health is not None:
-        servers.append(_health_server(health_service, options.health))
+    if options.health is not None:  # anybody may ask there for health, and for nothing else
+        open_to_all = grpc.server(ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+        health_pb2_grpc.add_HealthServicer_to_server(health_service, open_to_all)
+        _listen(open_to_all, "health", options.health, None)
+        open_to_all.start()
+        servers.append(open_to_all)
     server.start()
     for name in ("", SERVICE):
         health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving address=%s operators=%s", address, ",".join(options.operators))
     return servers, health_service, address
-
-
-def _health_server(service: health.HealthServicer, address: str) -> grpc.Server:
-    """Let anybody ask for health, and for nothing else."""
-    server = grpc.server(ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
-    health_pb2_grpc.add_HealthServicer_to_server(service, server)
-    try:
-        server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise InvalidInput.of("health", "must be an address that is free", address) from error
-    server.start()
-    return server
 
 
 def _execution(options: WorkerOptions) -> Execution:
@@ -124,16 +124,94 @@ def _cpu_seconds() -> float:
     return time.thread_time() + programs.ru_utime + programs.ru_stime
 
 
-def _listen(server: grpc.Server, options: WorkerOptions) -> str:
-    host = split_address(options.bind)[0]
+def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None) -> str:
+    """Give the address with the port that was taken."""
     try:
-        if options.tls is None:
-            port = server.add_insecure_port(options.bind)
+        if tls is None:
+            port = server.add_insecure_port(address)
         else:
-            port = server.add_secure_port(options.bind, server_credentials(options.tls))
+            port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError as error:
-        raise InvalidInput.of("bind", "must be an address that is free", options.bind) from error
+        raise InvalidInput.of(option, "must be an address that is free", address) from error
+    host = split_address(address)[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class OperatorService(worker_pb2_grpc.WorkerServicer):
+    """Serves an execution over gRPC."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._turn = threading.Semaphore(execution.concurrency)
+
+    def Run(
+        self, request: worker_pb2.RunRequest, context: grpc.ServicerContext
+    ) -> worker_pb2.RunReply:
+        """Run the operators of a request."""
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        if not context.is_active():  # ended before the callback was there
+            ended.set()
+        # Without a deadline, as long as a lock can wait.
+        time_left_s = min(context.time_remaining(), threading.TIMEOUT_MAX)
+        if not self._turn.acquire(timeout=time_left_s):
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "waiting for the calls before")
+        try:
+            return self._answer(request, ended)
+        except InvalidInput as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except OperatorFailed as error:
+            _log.warning("operator_failed operator=%s cause=%s", error.operator, error.cause)
+            context.set_trailing_metadata(((OPERATOR_KEY, error.operator),))
+            context.abort(grpc.StatusCode.ABORTED, error.cause)
+        except CallEnded:
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call ended while it ran")
+        finally:
+            self._turn.release()
+        raise AssertionError("abort raises")  # pragma: no cover - for the type checker
+
+    def _answer(
+        self, request: worker_pb2.RunRequest, ended: threading.Event
+    ) -> worker_pb2.RunReply:
+        def pause(seconds: float) -> None:
+            if ended.wait(max(seconds, 0.0)):
+                raise CallEnded
+
+        reply = self._configured(request.settings).run(
+            request.operators,
+            {name: decode(data) for name, data in request.inputs.items()},
+            request.wants,
+            pause,
+            Pace() if request.warm_up else None,
+        )
+        return worker_pb2.RunReply(
+            outputs=reply.outputs,
+            seconds=reply.seconds,
+            sizes=reply.sizes,
+            concurrency=reply.concurrency,
+        )
+
+    def _configured(self, settings: Mapping[str, bytes]) -> Execution:
+        """Give the execution with other settings of some operators.
+
+        Raises:
+            InvalidInput: If they are none of the pipeline.
+        """
+        if not settings:
+            return self._execution
+        asked = {name: _knobs(decode(data)) for name, data in settings.items()}
+        nested = {**self._execution.configuration.as_dict(), **asked}
+        space = ConfigurationSpace(self._execution.pipeline.graph)
+        return replace(self._execution, configuration=space.parse(nested))
+
+
+def _knobs(value: Payload) -> dict[str, KnobValue]:
+    if isinstance(value, dict):
+        knobs = {k: v for k, v in value.items() if isinstance(v, bool | int | float | str)}
+        if len(knobs) == len(value):
+            return knobs
+    rule = "must be a mapping of knobs to values per operator"
+    raise InvalidInput.of("settings", rule, value)
 
 
 if __name__ == "__main__":

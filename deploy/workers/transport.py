@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
+import grpc.aio
 
-from deploy.tls import TlsFiles
-from pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput
+
+SERVER_NAME = "circinus-worker"
+"""On the certificates of workers that are called by addresses which nobody knows beforehand."""
+
+OPERATOR_KEY = "circinus-operator"
+"""Trailing metadata that names the operator that failed."""
 
 _LARGEST_MESSAGE = 256 * 2**20
 MESSAGE_OPTIONS = (
@@ -16,12 +24,39 @@ MESSAGE_OPTIONS = (
 )
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Give host and port of `host:port` or `[v6]:port`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files of one side; both sides show certificates that the other's authority signed."""
 
-    Raises:
-        InvalidInput: If it is not of that form.
-    """
+    certificate: Path  # our own
+    key: Path  # its private key
+    authority: Path  # certificate authority of the other side
+    # Name on the certificates of servers that are called by address, as pods are; None: their
+    # addresses are on them
+    server_name: str | None = None
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Give key, certificate and authority; InvalidInput if a file cannot be read."""
+        files = (self.key, self.certificate, self.authority)
+        try:
+            key, certificate, authority = (file.read_bytes() for file in files)
+        except OSError as error:
+            raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error
+        return key, certificate, authority
+
+
+def files_in(folder: Path) -> TlsFiles:
+    """Give the certificates of a folder, named as in a Secret that is mounted there."""
+    return TlsFiles(
+        certificate=folder / "tls.crt",
+        key=folder / "tls.key",
+        authority=folder / "ca.crt",
+        server_name=SERVER_NAME,
+    )
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Give host and port of `host:port` or `[v6]:port`; InvalidInput if it is not of that form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise InvalidInput.of("address", "must be host:port", address)
@@ -30,25 +65,17 @@ def split_address(address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """Give whether only this computer can reach the host."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
 def check_transport(address: str, tls: TlsFiles | None) -> None:
-    """Raise unless the address may be used: without TLS it must be a loopback address.
-
-    Raises:
-        InvalidInput: If it may not.
-    """
-    host, _ = split_address(address)
-    if tls is None and not is_loopback(host):
-        raise InvalidInput.of(
-            "address", "must be a loopback address unless TLS files are given", address
-        )
+    """Raise InvalidInput unless the address may be used: without TLS only a loopback one."""
+    if tls is None and not is_loopback(split_address(address)[0]):
+        rule = "must be a loopback address unless TLS files are given"
+        raise InvalidInput.of("address", rule, address)
 
 
 def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
@@ -57,14 +84,15 @@ def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
 
 
-def channel_options(tls: TlsFiles | None) -> tuple[tuple[str, str | int], ...]:
-    """Give the options of a channel to a worker."""
-    if tls is None or tls.server_name is None:
-        return MESSAGE_OPTIONS
-    return (*MESSAGE_OPTIONS, ("grpc.ssl_target_name_override", tls.server_name))
-
-
-def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
-    """Give credentials that show our certificate and check the worker's."""
+def open_channel(address: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+    """Give a channel to a worker; with TLS it shows our certificate and checks the worker's."""
+    check_transport(address, tls)
+    # A lost local worker is not worth waiting for: it is started again elsewhere.
+    options: list[tuple[str, str | int]] = [*MESSAGE_OPTIONS, ("grpc.enable_retries", 0)]
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    if tls.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
     key, certificate, authority = tls.read()
-    return grpc.ssl_channel_credentials(authority, key, certificate)
+    credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+    return grpc.aio.secure_channel(address, credentials, options=options)

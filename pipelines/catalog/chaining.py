@@ -1,31 +1,44 @@
-"""Operators one after the other, each with its knobs: what most pipelines of the catalogue are."""
+"""Operators one after the other, each with its knobs: what most pipelines of the catalogue are.
+
+What operators exchange is checked on the way in, by the first function of a `step`; the functions
+behind trust it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any, TypeVar
 
-from pipelines.operators import Knob, KnobValue, Operator, OperatorFunction, OperatorSpec
+import numpy as np
+from numpy.typing import NDArray
 
-Grid = Mapping[str, Mapping[str, tuple[KnobValue, ...]]]
-"""Operator -> knob -> values, operators in the order of the chain."""
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import (
+    Knob,
+    KnobValue,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
+from circinus.pipelines.payload import Payload
+
+Given = TypeVar("Given")
+Number = TypeVar("Number", bound=np.generic)
+
+Knobs = Mapping[str, tuple[KnobValue, ...]]
+"""Knob -> values."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def chain(
-    grid: Grid,
-    functions: Mapping[str, OperatorFunction],
+    steps: Mapping[str, tuple[OperatorFunction, Knobs]],
     versions: Mapping[str, str] = _NONE,
 ) -> tuple[Operator, ...]:
-    """Give a chain of proportional operators.
-
-    Args:
-        grid: Their names and knobs.
-        functions: Of each operator.
-        versions: Of operators; "1" where none is given.
-    """
-    parents = [(), *((name,) for name in grid)]
+    """Give a chain of proportional operators by name, in order; versions not given are "1"."""
+    parents = [(), *((name,) for name in steps)]
     return tuple(
         Operator(
             spec=OperatorSpec(
@@ -33,8 +46,44 @@ def chain(
                 after=after,
                 knobs=tuple(Knob(name=knob, values=values) for knob, values in knobs.items()),
             ),
-            run=functions[name],
+            run=run,
             version=versions.get(name, "1"),
         )
-        for (name, knobs), after in zip(grid.items(), parents, strict=False)
+        for (name, (run, knobs)), after in zip(steps.items(), parents, strict=False)
     )
+
+
+def step(
+    check: Callable[[Payload], Given],
+    run: Callable[..., Any],
+    form: Callable[[Any], Payload] = lambda result: result,
+) -> OperatorFunction:
+    """Give the function of an operator: `form(run(check(inputs), **knobs))`.
+
+    `check` takes what comes in, or raises InvalidInput; `form` is that in which results travel.
+    """
+
+    def operator(inputs: Payload, knobs: Settings) -> Payload:
+        return form(run(check(inputs), **knobs))
+
+    return operator
+
+
+def checked_array(
+    field: str,
+    value: Payload,
+    dtype: type[Number],
+    fits: Callable[[tuple[int, ...]], bool],
+    rule: str,
+) -> NDArray[Number]:
+    """The value as an array of that type and a fitting shape; InvalidInput with field and rule."""
+    if isinstance(value, np.ndarray) and value.dtype == dtype and fits(value.shape):
+        return value.view(dtype)
+    raise InvalidInput.of(field, f"must be {rule}", described(value))
+
+
+def described(value: object) -> str:
+    """What a value is, in a few words, for the message of an error."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    return type(value).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from pipelines.errors import CircinusError
+from circinus.pipelines.errors import CircinusError
 
 _LONGEST_COMPLAINT = 200
 
@@ -18,16 +18,7 @@ class ProgramFailed(CircinusError):
 
 
 def output_of(command: Sequence[str], *, given: bytes = b"", timeout_s: float) -> bytes:
-    """Give what a program writes to its standard output.
-
-    Args:
-        command: Program and arguments; no shell reads them.
-        given: Its standard input.
-        timeout_s: Seconds after which it is killed, `> 0`.
-
-    Raises:
-        ProgramFailed: If it cannot be started, takes longer, or ends with another code than 0.
-    """
+    """Give a program's standard output; ProgramFailed if it is late or ends with an error."""
     program = command[0]
     try:
         done = subprocess.run(

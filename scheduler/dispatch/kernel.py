@@ -2,24 +2,20 @@
 
 A rule is called for every event of a simulated run and of a live deployment. Compiled, a
 decision takes microseconds and a simulated run of 20,000 requests well under a second; the
-same code as interpreted Python takes a hundred times as long. A rule is a `Kernel`:
-
-    rule(settings, waited_s, qos_s, size, planned, predicted_s, busy_s, idle, kind, coefficient,
-         price, answer)
-
-with the arrays of `DispatchState` and `Fleet`; it fills `answer`, shape (m,), and keeps nothing.
+same code as interpreted Python takes a hundred times as long.
 Compiled code is kept on disk beside the module, so only the first start pays for compiling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from functools import lru_cache
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import numba as nb
 import numpy as np
 
-from scheduler.dispatch.policy import (
+from circinus.scheduler.dispatch.policy import (
     BoolArray,
     Decision,
     DispatchPolicy,
@@ -36,26 +32,37 @@ REJECT = -2
 PLANNED = -3
 """Answers from here down: it waits, and `PLANNED - answer` is its planned instance."""
 
-Kernel = Callable[
-    [
-        FloatArray,
-        FloatArray,
-        FloatArray,
-        FloatArray,
-        IntArray,
-        FloatArray,
-        FloatArray,
-        BoolArray,
-        IntArray,
-        FloatArray,
-        FloatArray,
-        IntArray,
-    ],
-    None,
-]
 
-_F, _I, _B = nb.float64[::1], nb.int64[::1], nb.boolean[::1]
-KERNEL_TYPE = nb.types.void(_F, _F, _F, _F, _I, nb.float64[:, ::1], _F, _B, _I, _F, _F, _I)
+class RuleInput(NamedTuple):
+    """What a rule sees: the arrays of `DispatchState` and of its `Fleet`."""
+
+    waited_s: FloatArray  # (m,)
+    qos_s: FloatArray  # (m,)
+    size: FloatArray  # (m,)
+    planned: IntArray  # (m,)
+    predicted_s: FloatArray  # (m, n)
+    busy_s: FloatArray  # (n,)
+    idle: BoolArray  # (n,)
+    kind: IntArray  # (n,)
+    coefficient: FloatArray  # (n,)
+    price: FloatArray  # (n,)
+
+
+class Kernel(Protocol):
+    """A compiled rule: fills `answer`, shape (m,), and keeps nothing."""
+
+    def __call__(self, settings: FloatArray, seen: RuleInput, answer: IntArray, /) -> None:
+        """Answer for each waiting request."""
+
+
+FLOATS, INTS, BOOLS = nb.float64[::1], nb.int64[::1], nb.boolean[::1]
+MATRIX = nb.float64[:, ::1]
+tuple_type: Callable[..., Any] = nb.types.NamedTuple
+"""(types, class) -> what numba calls a named tuple; it ships no types of its own."""
+_RULE_INPUT = tuple_type(
+    (FLOATS, FLOATS, FLOATS, INTS, MATRIX, FLOATS, BOOLS, INTS, FLOATS, FLOATS), RuleInput
+)
+KERNEL_TYPE = nb.types.void(FLOATS, _RULE_INPUT, INTS)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +80,7 @@ class CompiledPolicy(DispatchPolicy, Protocol):
         """Give the settings that its rule takes."""
 
 
-def compiled(rule: Kernel) -> Kernel:
+def compiled(rule: Callable[[FloatArray, RuleInput, IntArray], None]) -> Kernel:
     """Compile a rule to machine code."""
     return cast("Kernel", nb.njit(KERNEL_TYPE, cache=True)(rule))
 
@@ -88,14 +95,15 @@ def compiled_driver(function: Callable[P, R], signature: Any) -> Callable[P, R]:
     return cast("Callable[P, R]", nb.njit(signature, cache=True)(function))
 
 
-def decide(rule: Kernel, settings: FloatArray, state: DispatchState) -> Decision:
-    """Give what a rule says of a state."""
-    answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)
-    if not len(answer) or not len(state.busy_s):
-        return Decision()
-    fleet = state.fleet
-    rule(
-        settings,
+@lru_cache(maxsize=256)  # asked for again at every decision
+def settings_of(*values: float) -> FloatArray:
+    """Give settings in the form in which a rule takes them."""
+    return np.array(values, dtype=np.float64)
+
+
+def seen_in(state: DispatchState) -> RuleInput:
+    """Give what a rule sees of a state."""
+    return RuleInput(
         state.waited_s,
         state.qos_s,
         state.size,
@@ -103,11 +111,19 @@ def decide(rule: Kernel, settings: FloatArray, state: DispatchState) -> Decision
         np.ascontiguousarray(state.predicted_s),
         state.busy_s,
         state.idle,
-        fleet.kind,
-        fleet.coefficient,
-        fleet.price,
-        answer,
+        state.fleet.kind,
+        state.fleet.coefficient,
+        state.fleet.price,
     )
+
+
+def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
+    """Give what the rule of a policy says of a state: its `DispatchPolicy.decide`."""
+    if not len(state.waited_s) or not len(state.busy_s):
+        return Decision()
+    answer = np.empty(len(state.waited_s), dtype=np.int64)
+    answer.fill(WAIT)
+    policy.rule(policy.settings, seen_in(state), answer)
     starts, rejected, planned = [], [], []
     for i, code in enumerate(answer.tolist()):
         if code >= 0:

@@ -2,13 +2,26 @@
 
 | symbol | meaning |
 | --- | --- |
-| x, y | size and seconds of a request |
+| x, y | size of a request in any unit (1 when sizes are unknown); its seconds |
+| w | weight of an observation: gamma for each that came after it |
+| n, mx, my, sxx, sxy | sum of w; weighted means of x and y; weighted sums of squares about them |
+| p | the plan's prediction, which counts as k gamma^observations observations of size mx |
 | b | bucket of sizes: those in ((b - 1) width, b width] |
 | r | log(y / prediction), of every observation; fading mean and mean square |
 | o | octave of the prediction: those between 2^o and 2^(o + 1) seconds |
 
-Linear in size from the first few requests, then the mean of the size's own bucket (Kairos 5.1,
-remarks). Single runs are taken as log-normal about the prediction with the spread of r in its
+The line:
+
+    mean at mx   = (k p + n my) / (k + n)
+    slope        = max(0, sxy / sxx) * n / (k + n)
+    prediction   = mean + slope (x - mx), at least 0
+
+Latency is linear in the batch size (Kairos 5.1, remarks: correlation above 0.99) and
+a larger request never takes less. Old observations fade, so a machine that has
+become slower is noticed; the plan's prediction fades with them.
+
+The table: linear in size from the first few requests, then the mean of the size's own bucket.
+Single runs are taken as log-normal about the prediction with the spread of r in its
 octave, so a quantile needs hardly more observations than a mean, and the milliseconds of noise
 that every call has do not make long requests look as uncertain as short ones. Drift is told by
 a two-sided cumulative sum of r: when machines have become slower or faster for good, buckets
@@ -18,16 +31,16 @@ and line start anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import lru_cache
-from math import exp, floor, log, log2, sqrt
+from math import exp, floor, isfinite, log, log2, sqrt
 from statistics import NormalDist
 from typing import cast
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.latency_model import LatencyLine
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 
+_SPREAD = 1e-9  # relative; sizes closer than this are all alike and say nothing of a slope
 _LEAST_S = 1e-9  # logarithms of nothing
 _SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard deviations; what
 # one observation adds is bounded: a machine that stalls once makes everything late that it has in
@@ -37,17 +50,67 @@ _LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyLine:
+    """What is known of one instance. A value: `observed` gives the next one."""
+
+    prior_s: float  # seconds that the plan predicts, `>= 0`
+    # k, in observations, `> 0`. 2: two requests weigh as much as the plan
+    prior_weight: float = 2.0
+    memory: float = 0.98  # gamma, in (0, 1]. 0.98: an observation counts half after 34 others
+    count: int = 0  # observations so far
+    n: float = 0.0
+    mx: float = 0.0
+    my: float = 0.0
+    sxx: float = 0.0
+    sxy: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.non_negative("prior_s", self.prior_s)
+        checks.positive("prior_weight", self.prior_weight)
+        checks.share("memory", self.memory)
+
+    def observed(self, seconds: float, size: float = 1.0) -> LatencyLine:
+        """Give what is known after one more request.
+
+        Raises:
+            InvalidInput: If `seconds` is not finite and `>= 0`, or `size` not finite.
+        """
+        checks.non_negative("seconds", seconds)
+        checks.require(isfinite(size), "size", "must be finite", size)
+        # Welford's update with fading weights.
+        n = self.memory * self.n + 1.0
+        dx = size - self.mx
+        mx = self.mx + dx / n
+        my = self.my + (seconds - self.my) / n
+        return replace(
+            self,
+            count=self.count + 1,
+            n=n,
+            mx=mx,
+            my=my,
+            sxx=self.memory * self.sxx + dx * (size - mx),
+            sxy=self.memory * self.sxy + dx * (seconds - my),
+        )
+
+    def predict(self, size: float = 1.0) -> float:
+        """Give the seconds that a request of that size will take."""
+        if self.count == 0:
+            return self.prior_s
+        k = self.prior_weight * self.memory**self.count
+        mean = (k * self.prior_s + self.n * self.my) / (k + self.n)
+        slope = 0.0
+        if self.sxx > _SPREAD * self.n * self.mx**2:
+            slope = max(0.0, self.sxy / self.sxx) * self.n / (k + self.n)
+        return max(0.0, mean + slope * (size - self.mx))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """How a table learns.
+    """How a table learns."""
 
-    Attributes:
-        width: Sizes per bucket, `> 0`. 10: the step of the published measurements.
-        enough: Observations from which on a bucket is believed instead of the line, `>= 1`.
-        memory: Weight of an observation after one more came to the same bucket, in (0, 1].
-    """
-
-    width: float = 10.0
-    enough: int = 3
+    width: float = 10.0  # sizes per bucket, `> 0`. 10: the step of the published measurements
+    enough: int = 3  # observations from which on a bucket is believed instead of the line, `>= 1`
+    # weight of an observation after one more came to the same bucket, in (0, 1]
     memory: float = 0.95
 
     def __post_init__(self) -> None:
@@ -84,17 +147,11 @@ class _Errors:
 
 @dataclass(slots=True)
 class LearntLatency:
-    """What is known of one kind of instance. Not safe to share between threads.
+    """What is known of one kind of instance. Not safe to share between threads."""
 
-    Attributes:
-        line: Seconds as a line of the size.
-        settings: How it learns.
-        drifts: Number of times that everything was learnt anew.
-    """
-
-    line: LatencyLine
+    line: LatencyLine  # seconds as a line of the size
     settings: TableSettings = TableSettings()
-    drifts: int = 0
+    drifts: int = 0  # number of times that everything was learnt anew
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
     _errors: _Errors = field(default_factory=_Errors)
     _octaves: dict[int, _Errors] = field(default_factory=dict)
@@ -114,7 +171,7 @@ class LearntLatency:
         Raises:
             InvalidInput: If `level` is not in (0, 1).
         """
-        checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
+        checks.open_probability("level", level)
         predicted = self.predict(size)
         errors = self._octaves.get(_octave(predicted), self._errors)
         return predicted * exp(_normal_quantile(level) * errors.spread)
@@ -134,9 +191,9 @@ class LearntLatency:
         known = self.line.count >= self.settings.enough
         self.line = self.line.observed(seconds, size)
         if known:
-            self._note_error(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
-            octave = self._octaves.setdefault(_octave(predicted), _Errors())
-            octave.add(log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S)))
+            error = log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S))
+            self._note_error(error)
+            self._octaves.setdefault(_octave(predicted), _Errors()).add(error)
         if max(self._up, self._down) > _ALARM:
             self._start_anew(seconds, size)
             return
@@ -147,13 +204,11 @@ class LearntLatency:
 
     def dump(self) -> dict[str, object]:
         """Give everything as JSON values, for `load` after a restart."""
-        line = self.line
-        names = ("prior_s", "prior_weight", "memory", "count", "n", "mx", "my", "sxx", "sxy")
         return {
-            "line": {name: getattr(line, name) for name in names},
-            "buckets": {str(b): [k.count, k.weight, k.mean] for b, k in self._buckets.items()},
-            "errors": _dumped(self._errors),
-            "octaves": {str(o): _dumped(errors) for o, errors in self._octaves.items()},
+            "line": asdict(self.line),
+            "buckets": {str(b): list(astuple(k)) for b, k in self._buckets.items()},
+            "errors": list(astuple(self._errors)),
+            "octaves": {str(o): list(astuple(errors)) for o, errors in self._octaves.items()},
             "drift": [self._up, self._down],
             "drifts": self.drifts,
         }
@@ -214,7 +269,3 @@ def _normal_quantile(level: float) -> float:
 
 def _octave(seconds: float) -> int:
     return floor(log2(max(seconds, _LEAST_S)))
-
-
-def _dumped(errors: _Errors) -> list[float]:
-    return [errors.weight, errors.total, errors.squares]

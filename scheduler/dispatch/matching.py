@@ -28,39 +28,33 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipelines import checks
-from scheduler.dispatch.assignment import assigned_columns
-from scheduler.dispatch.kernel import Kernel, compiled, compiled_part, decide
-from scheduler.dispatch.policy import (
-    BoolArray,
-    Decision,
-    DispatchState,
-    FloatArray,
-    IntArray,
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.kernel import (
+    Kernel,
+    RuleInput,
+    compiled,
+    compiled_part,
+    decided_by_rule,
+    seen_in,
+    settings_of,
 )
+from circinus.scheduler.dispatch.policy import DispatchState, FloatArray, IntArray
 
 _LATE = 10.0  # eq. 8: a late pair counts as ten times the deadline
 _TIE_S = 1e-9  # per place in the queue: far below any latency, far above float noise
 
 
 @compiled_part
-def matching_cost(
-    xi: float,
-    waited_s: FloatArray,
-    qos_s: FloatArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    coefficient: FloatArray,
-) -> FloatArray:  # (m, n)
+def matching_cost(xi: float, seen: RuleInput) -> FloatArray:  # (m, n)
     """Give the cost of every pair; infinite where the instance cannot serve the request."""
-    m, n = predicted_s.shape
+    m, n = seen.predicted_s.shape
     cost = np.empty((m, n))
     for i in range(m):
         for j in range(n):
-            done = busy_s[j] + predicted_s[i, j]
-            if waited_s[i] + done > xi * qos_s[i] and done < inf:
-                done = _LATE * qos_s[i]
-            cost[i, j] = coefficient[j] * done
+            done = seen.busy_s[j] + seen.predicted_s[i, j]
+            if seen.waited_s[i] + done > xi * seen.qos_s[i] and done < inf:
+                done = _LATE * seen.qos_s[i]
+            cost[i, j] = seen.coefficient[j] * done
     return cost
 
 
@@ -84,25 +78,67 @@ def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
     return solvable
 
 
+@compiled_part
+def assigned_columns(  # noqa: C901 - three nested loops are the method
+    cost: FloatArray,  # (m, n), c, finite, m <= n
+) -> IntArray:  # (m,)
+    """Give the column of each row in an assignment of all rows of least total cost.
+
+    The Hungarian method in the form of Jonker and Volgenant (Kairos' reference 51): a row after
+    the other is matched along a path of least reduced cost, O(m^2 n). u and v are the dual
+    potentials: c_ij - u_i - v_j >= 0, = 0 on matched pairs.
+    """
+    m, n = cost.shape
+    u = np.zeros(m + 1)
+    v = np.zeros(n + 1)
+    row_of = np.zeros(n + 1, dtype=np.int64)  # 1-based; row_of[0] is the row being placed
+    came_from = np.zeros(n + 1, dtype=np.int64)
+    least = np.empty(n + 1)
+    seen = np.empty(n + 1, dtype=np.bool_)
+    for row in range(1, m + 1):
+        row_of[0] = row
+        at = 0
+        least[:] = inf
+        seen[:] = False
+        while row_of[at] != 0:
+            seen[at] = True
+            i = row_of[at]
+            delta = inf
+            step_to = 0
+            for j in range(1, n + 1):
+                if seen[j]:
+                    continue
+                reduced = cost[i - 1, j - 1] - u[i] - v[j]
+                if reduced < least[j]:
+                    least[j] = reduced
+                    came_from[j] = at
+                if least[j] < delta:
+                    delta = least[j]
+                    step_to = j
+            for j in range(n + 1):
+                if seen[j]:
+                    u[row_of[j]] += delta
+                    v[j] -= delta
+                else:
+                    least[j] -= delta
+            at = step_to
+        while at != 0:
+            row_of[at] = row_of[came_from[at]]
+            at = came_from[at]
+    columns = np.empty(m, dtype=np.int64)
+    for j in range(1, n + 1):
+        if row_of[j] > 0:
+            columns[row_of[j] - 1] = j - 1
+    return columns
+
+
 @compiled
-def matching_rule(
-    settings: FloatArray,
-    waited_s: FloatArray,
-    qos_s: FloatArray,
-    size: FloatArray,
-    planned: IntArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    idle: BoolArray,
-    kind: IntArray,
-    coefficient: FloatArray,
-    price: FloatArray,
-    answer: IntArray,
-) -> None:
+def matching_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
     """Start the matched pairs whose instance is idle."""
+    xi, idle = settings[0], seen.idle
     if not idle.any():
         return
-    cost = matching_cost(settings[0], waited_s, qos_s, predicted_s, busy_s, coefficient)
+    cost = matching_cost(xi, seen)
     solvable = _solvable(cost)
     if cost.shape[0] <= cost.shape[1]:
         columns = assigned_columns(solvable)
@@ -118,16 +154,12 @@ def matching_rule(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinCostMatching:
-    """A `DispatchPolicy`: the matching that leaves the instances the most time.
+    """A `DispatchPolicy`: the matching that leaves the instances the most time."""
 
-    Attributes:
-        xi: Part of a deadline that may be planned with, in (0, 1]. 0.98 is the paper's: a
-            prediction within 2 % of the deadline counts as late.
-        plans_ahead: See `DispatchPolicy`.
-        rejects: See `DispatchPolicy`.
-    """
-
+    # part of a deadline that may be planned with, in (0, 1]. 0.98 is the paper's: a prediction
+    # within 2 % of the deadline counts as late
     xi: float = 0.98
+    rule: ClassVar[Kernel] = staticmethod(matching_rule)
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
@@ -136,39 +168,21 @@ class MinCostMatching:
         checks.share("xi", self.xi)
 
     @property
-    def rule(self) -> Kernel:
-        """Give the compiled rule."""
-        return matching_rule
-
-    @property
     def settings(self) -> FloatArray:
         """Give xi."""
-        return np.array([self.xi], dtype=np.float64)
+        return settings_of(self.xi)
 
-    def decide(self, state: DispatchState) -> Decision:
-        """Give what starts now, see `DispatchPolicy`."""
-        return decide(matching_rule, self.settings, state)
+    decide = decided_by_rule
 
     def cost(self, state: DispatchState) -> FloatArray:  # (m, n)
         """Give the cost of every pair; infinite where the instance cannot serve the request."""
-        return matching_cost(
-            self.xi,
-            state.waited_s,
-            state.qos_s,
-            state.predicted_s,
-            state.busy_s,
-            state.fleet.coefficient,
-        )
+        return matching_cost(self.xi, seen_in(state))
 
 
-def heterogeneity(largest_request_s: FloatArray) -> FloatArray:
+def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
     """Give the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
 
-    Args:
-        largest_request_s: Seconds of the largest request on each kind, `> 0`, shape (n,).
-
-    Returns:
-        Seconds on the fastest kind over seconds on each, shape (n,).
+    Seconds of the largest request on the fastest kind, over those on each.
 
     Raises:
         InvalidInput: If an entry is not finite and `> 0`.

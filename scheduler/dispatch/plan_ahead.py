@@ -41,39 +41,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipelines import checks
-from scheduler.dispatch.kernel import Kernel, compiled, compiled_part, decide
-from scheduler.dispatch.policy import (
-    BoolArray,
-    Decision,
-    DispatchState,
-    FloatArray,
-    IntArray,
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.kernel import (
+    Kernel,
+    RuleInput,
+    compiled,
+    compiled_part,
+    decided_by_rule,
+    settings_of,
 )
+from circinus.scheduler.dispatch.policy import BoolArray, FloatArray, IntArray
 
 _NOWHERE = -1
 
 
+class _Plan(NamedTuple):
+    """Who is planned where; the lists change while the plan is made."""
+
+    left: FloatArray  # (m,)
+    predicted_s: FloatArray  # (m, n)
+    busy_s: FloatArray  # (n,)
+    price: FloatArray  # (n,)
+    weight: float  # w
+    queue: IntArray  # (n, m), of each instance, by deadline
+    length: IntArray  # (n,)
+    place: IntArray  # (m,), instance or _NOWHERE
+
+
 @compiled_part
-def _start_s(
-    i: int,
-    j: int,
-    without: int,
-    left: FloatArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    queue: IntArray,
-    length: IntArray,
-) -> float:
+def _start_s(i: int, j: int, without: int, plan: _Plan) -> float:
     """Give when i would start on j if everybody there stays in time; infinite if they do not.
 
     `without`, a request of the list or _NOWHERE, is taken out of it.
     """
-    at = float(busy_s[j])
+    left, predicted_s, queue, length = plan.left, plan.predicted_s, plan.queue, plan.length
+    at = float(plan.busy_s[j])
     if predicted_s[i, j] == inf or at + predicted_s[i, j] > left[i]:
         return inf
     k = 0
@@ -96,108 +102,83 @@ def _start_s(
 
 
 @compiled_part
-def _insert(
-    i: int, j: int, left: FloatArray, queue: IntArray, length: IntArray, place: IntArray
-) -> None:
-    k = length[j]
-    while k > 0 and left[queue[j, k - 1]] > left[i]:
+def _insert(i: int, j: int, plan: _Plan) -> None:
+    queue = plan.queue
+    k = plan.length[j]
+    while k > 0 and plan.left[queue[j, k - 1]] > plan.left[i]:
         queue[j, k] = queue[j, k - 1]
         k -= 1
     queue[j, k] = i
-    length[j] += 1
-    place[i] = j
+    plan.length[j] += 1
+    plan.place[i] = j
 
 
 @compiled_part
-def _remove(i: int, queue: IntArray, length: IntArray, place: IntArray) -> None:
-    j = place[i]
+def _remove(i: int, plan: _Plan) -> None:
+    queue = plan.queue
+    j = plan.place[i]
     k = 0
     while queue[j, k] != i:
         k += 1
-    length[j] -= 1
-    while k < length[j]:
+    plan.length[j] -= 1
+    while k < plan.length[j]:
         queue[j, k] = queue[j, k + 1]
         k += 1
-    place[i] = _NOWHERE
+    plan.place[i] = _NOWHERE
 
 
 @compiled_part
-def _cheapest(
-    i: int,
-    but: int,
-    left: FloatArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    price: FloatArray,
-    queue: IntArray,
-    length: IntArray,
-    weight: float,
-) -> tuple[int, float]:
+def _cheapest(i: int, but: int, plan: _Plan) -> tuple[int, float]:
     """Give the cheapest instance but one where i fits, and its cost."""
     best, least = _NOWHERE, inf
-    for j in range(len(busy_s)):
-        if j == but or price[j] * (predicted_s[i, j] + weight * busy_s[j]) >= least:
+    for j in range(len(plan.busy_s)):
+        price, seconds = plan.price[j], plan.predicted_s[i, j]
+        if j == but or price * (seconds + plan.weight * plan.busy_s[j]) >= least:
             continue
-        start = _start_s(i, j, _NOWHERE, left, predicted_s, busy_s, queue, length)
-        cost = price[j] * (predicted_s[i, j] + weight * start)
+        cost = price * (seconds + plan.weight * _start_s(i, j, _NOWHERE, plan))
         if cost < least:
             best, least = j, cost
     return best, least
 
 
 @compiled_part
-def _make_room(  # noqa: C901 - steps 4 and 5 look at the same places
-    i: int,
-    left: FloatArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    price: FloatArray,
-    queue: IntArray,
-    length: IntArray,
-    place: IntArray,
-    weight: float,
-) -> None:
+def _make_room(i: int, plan: _Plan) -> None:  # noqa: C901 - steps 4 and 5 look at the same places
     """Plan i by moving one other request, or by letting one wait (steps 4 and 5)."""
+    left, predicted_s, price = plan.left, plan.predicted_s, plan.price
     mover, mover_to, room_at, least = _NOWHERE, _NOWHERE, _NOWHERE, inf
     waiter, waits_at = i, _NOWHERE
     most = inf
-    for j in range(len(busy_s)):
+    for j in range(len(price)):
         if predicted_s[i, j] <= left[i]:
             most = min(most, price[j] * predicted_s[i, j])
-    for j in range(len(busy_s)):
-        if predicted_s[i, j] == inf or busy_s[j] + predicted_s[i, j] > left[i]:
+    for j in range(len(price)):
+        if predicted_s[i, j] == inf or plan.busy_s[j] + predicted_s[i, j] > left[i]:
             continue
-        for k in range(length[j]):
-            r = queue[j, k]
-            start = _start_s(i, j, r, left, predicted_s, busy_s, queue, length)
+        for k in range(plan.length[j]):
+            r = plan.queue[j, k]
+            start = _start_s(i, j, r, plan)
             if start == inf:
                 continue
             freed = price[j] * predicted_s[r, j]
             if freed > most:
                 waiter, waits_at, most = r, j, freed
-            here = price[j] * (predicted_s[i, j] + weight * start) - freed
+            here = price[j] * (predicted_s[i, j] + plan.weight * start) - freed
             if here >= least:
                 continue
-            to, cost = _cheapest(r, j, left, predicted_s, busy_s, price, queue, length, weight)
+            to, cost = _cheapest(r, j, plan)
             if here + cost < least:
                 mover, mover_to, room_at, least = r, to, j, here + cost
     if mover != _NOWHERE:
-        _remove(mover, queue, length, place)
-        _insert(mover, mover_to, left, queue, length, place)
-        _insert(i, room_at, left, queue, length, place)
+        _remove(mover, plan)
+        _insert(mover, mover_to, plan)
+        _insert(i, room_at, plan)
     elif waits_at != _NOWHERE:
-        _remove(waiter, queue, length, place)
-        _insert(i, waits_at, left, queue, length, place)
+        _remove(waiter, plan)
+        _insert(i, waits_at, plan)
 
 
 @compiled_part
-def _serve_overdue(
-    overdue: BoolArray,
-    predicted_s: FloatArray,
-    free: BoolArray,
-    busy_s: FloatArray,
-    answer: IntArray,
-) -> None:
+def _serve_overdue(overdue: BoolArray, plan: _Plan, free: BoolArray, answer: IntArray) -> None:
     """Give every overdue request, oldest first, the instance where it is done first.
 
     If that is not free it is kept for the request: what is planned there comes after it.
@@ -205,51 +186,36 @@ def _serve_overdue(
     for i in range(len(overdue)):
         if not overdue[i]:
             continue
-        at = np.argmin(busy_s + predicted_s[i])
-        if predicted_s[i, at] == inf:
+        at = np.argmin(plan.busy_s + plan.predicted_s[i])
+        if plan.predicted_s[i, at] == inf:
             continue
         if free[at]:
             answer[i] = at
             free[at] = False
-        busy_s[at] += predicted_s[i, at]
+        plan.busy_s[at] += plan.predicted_s[i, at]
 
 
 @compiled_part
-def _stays_in_time(
-    j: int,
-    at: float,
-    left: FloatArray,
-    predicted_s: FloatArray,
-    queue: IntArray,
-    length: IntArray,
-) -> bool:
+def _stays_in_time(j: int, at: float, plan: _Plan) -> bool:
     """Give whether everybody planned on j is in time if the first of them starts then."""
-    for k in range(length[j]):
-        at += predicted_s[queue[j, k], j]
-        if at > left[queue[j, k]]:
+    for k in range(plan.length[j]):
+        r = plan.queue[j, k]
+        at += plan.predicted_s[r, j]
+        if at > plan.left[r]:
             return False
     return True
 
 
 @compiled_part
-def _let_old_ones_pass(
-    old: BoolArray,
-    left: FloatArray,
-    predicted_s: FloatArray,
-    price: FloatArray,
-    queue: IntArray,
-    length: IntArray,
-    free: BoolArray,
-    answer: IntArray,
-) -> None:
+def _let_old_ones_pass(old: BoolArray, plan: _Plan, free: BoolArray, answer: IntArray) -> None:
     """Start old background requests, oldest first, where nobody planned is late for it."""
     for i in range(len(old)):
         best, least = _NOWHERE, inf
         for j in range(len(free)):
-            cost = price[j] * predicted_s[i, j]
+            cost = plan.price[j] * plan.predicted_s[i, j]
             if not (old[i] and free[j] and cost < least):
                 continue
-            if _stays_in_time(j, predicted_s[i, j], left, predicted_s, queue, length):
+            if _stays_in_time(j, plan.predicted_s[i, j], plan):
                 best, least = j, cost
         if best != _NOWHERE:
             answer[i] = best
@@ -258,11 +224,7 @@ def _let_old_ones_pass(
 
 @compiled_part
 def _serve_background(
-    background: BoolArray,
-    predicted_s: FloatArray,
-    price: FloatArray,
-    free: BoolArray,
-    answer: IntArray,
+    background: BoolArray, plan: _Plan, free: BoolArray, answer: IntArray
 ) -> None:
     """Start background requests on instances without work, the least priced time first."""
     while True:
@@ -271,7 +233,7 @@ def _serve_background(
             if not background[i]:
                 continue
             for j in range(len(free)):
-                cost = price[j] * predicted_s[i, j]
+                cost = plan.price[j] * plan.predicted_s[i, j]
                 if free[j] and cost < least:
                     best_i, best_j, least = i, j, cost
         if best_i < 0:
@@ -282,76 +244,61 @@ def _serve_background(
 
 
 @compiled
-def plan_ahead_rule(
-    settings: FloatArray,
-    waited_s: FloatArray,
-    qos_s: FloatArray,
-    size: FloatArray,
-    planned: IntArray,
-    predicted_s: FloatArray,
-    busy_s: FloatArray,
-    idle: BoolArray,
-    kind: IntArray,
-    coefficient: FloatArray,
-    price: FloatArray,
-    answer: IntArray,
-) -> None:
+def plan_ahead_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
     """Make the plan; start what is first on an idle instance."""
-    if not idle.any():
+    if not seen.idle.any():
         return
-    m, n = predicted_s.shape
     xi, lead, weight = settings[0], settings[1], settings[2]
-    left = xi * qos_s - waited_s
+    old_after, overdue_after = settings[3], settings[4]
+    m, n = seen.predicted_s.shape
+    waited_s, predicted_s = seen.waited_s, seen.predicted_s
+    left = xi * seen.qos_s - waited_s
     fastest = np.empty(m)
     for i in range(m):
         fastest[i] = predicted_s[i].min()
     background = (fastest > left) | (fastest == inf)
-    overdue = background & (waited_s > settings[4] * qos_s)
-    free, busy_s = idle.copy(), busy_s.copy()
-    _serve_overdue(overdue, predicted_s, free, busy_s, answer)
-    queue = np.empty((n, m), dtype=np.int64)
-    length = np.zeros(n, dtype=np.int64)
+    overdue = background & (waited_s > overdue_after * seen.qos_s)
+    free = seen.idle.copy()
+    queue, length = np.empty((n, m), dtype=np.int64), np.zeros(n, dtype=np.int64)
     place = np.full(m, _NOWHERE, dtype=np.int64)
+    plan = _Plan(left, predicted_s, seen.busy_s.copy(), seen.price, weight, queue, length, place)
+    _serve_overdue(overdue, plan, free, answer)
     for i in np.argsort(-waited_s - lead * fastest):
         if background[i]:
             continue
-        j, _ = _cheapest(i, _NOWHERE, left, predicted_s, busy_s, price, queue, length, weight)
+        j, _ = _cheapest(i, _NOWHERE, plan)
         if j != _NOWHERE:
-            _insert(i, j, left, queue, length, place)
+            _insert(i, j, plan)
         else:
-            _make_room(i, left, predicted_s, busy_s, price, queue, length, place, weight)
+            _make_room(i, plan)
     background &= ~overdue
-    old = background & (waited_s > settings[3] * qos_s)
-    _let_old_ones_pass(old, left, predicted_s, price, queue, length, free, answer)
+    _let_old_ones_pass(background & (waited_s > old_after * seen.qos_s), plan, free, answer)
     for j in range(n):
         if free[j] and length[j] > 0:
             answer[queue[j, 0]] = j
             free[j] = False
-    _serve_background(background & (answer < 0), predicted_s, price, free, answer)
+    _serve_background(background & (answer < 0), plan, free, answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAhead:
-    """A `DispatchPolicy`: a tentative plan of everything that waits, made anew each time.
+    """A `DispatchPolicy`: a tentative plan of everything that waits, made anew each time."""
 
-    Attributes:
-        xi: Part of a deadline that may be planned with, in (0, 1]. 1: predictions are to be
-            handed in as quantiles where service times are noisy.
-        lead: Weight of a request's fastest seconds in the order of planning, `>= 0`.
-        delay_weight: w, `>= 0`: what a second of waiting for an instance counts in the choice
-            of a place. 0.5: measured 0.1 to 0.4 % more rate than 1, 1 % more than 0.1.
-        old: After so many times its deadline a background request may go before planned ones
-            that stay in time all the same, `>= 1`.
-        overdue: The age limit: after so many times its deadline a background request goes
-            before everybody, `>= old`. 8: 5 costs 0.9 % of the rate, none gains 1 to 3 %, with
-            late requests as late as their luck.
-    """
-
+    # part of a deadline that may be planned with, in (0, 1]. 1: predictions are to be handed in
+    # as quantiles where service times are noisy
     xi: float = 1.0
-    lead: float = 2.0
+    lead: float = 2.0  # weight of a request's fastest seconds in the order of planning, `>= 0`
+    # w, `>= 0`: what a second of waiting for an instance counts in the choice of a place. 0.5:
+    # measured 0.1 to 0.4 % more rate than 1, 1 % more than 0.1
     delay_weight: float = 0.5
+    # after so many times its deadline a background request may go before planned ones that stay
+    # in time all the same, `>= 1`
     old: float = 4.0
+    # the age limit: after so many times its deadline a background request goes before everybody,
+    # `>= old`. 8: 5 costs 0.9 % of the rate, none gains 1 to 3 %, with late requests as late as
+    # their luck
     overdue: float = 8.0
+    rule: ClassVar[Kernel] = staticmethod(plan_ahead_rule)
     level: ClassVar[float | None] = 0.9  # deadlines are missed by the slow runs
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
@@ -365,16 +312,8 @@ class PlanAhead:
         checks.require(self.old <= self.overdue < inf, "overdue", rule, self.overdue)
 
     @property
-    def rule(self) -> Kernel:
-        """Give the compiled rule."""
-        return plan_ahead_rule
-
-    @property
     def settings(self) -> FloatArray:
         """Give what the rule takes."""
-        values = [self.xi, self.lead, self.delay_weight, self.old, self.overdue]
-        return np.array(values, dtype=np.float64)
+        return settings_of(self.xi, self.lead, self.delay_weight, self.old, self.overdue)
 
-    def decide(self, state: DispatchState) -> Decision:
-        """Give what starts now, see `DispatchPolicy`."""
-        return decide(plan_ahead_rule, self.settings, state)
+    decide = decided_by_rule

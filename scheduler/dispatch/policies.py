@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines import checks
-from scheduler.dispatch.clockwork import Clockwork
-from scheduler.dispatch.drs import SizeThreshold
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.kernel import CompiledPolicy
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 
 DRS_LARGEST_SMALL = 500.0
 """Of `drs` where nobody swept for the best: half of the largest size of the published models."""
@@ -22,8 +20,8 @@ DRS_LARGEST_SMALL = 500.0
 _MADE: Mapping[str, CompiledPolicy] = {
     "plan_ahead": PlanAhead(),
     "kairos": MinCostMatching(),
-    "fcfs": Fcfs(),
-    "fcfs_reject": Fcfs(rejects=True),
+    "fcfs": FcfsDispatch(),
+    "fcfs_reject": FcfsDispatch(rejects=True),
     "drs": SizeThreshold(largest_small=DRS_LARGEST_SMALL),
     "clockwork": Clockwork(),
     "clockwork_reject": Clockwork(rejects=True),

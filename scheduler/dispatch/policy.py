@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -42,19 +42,16 @@ UNPLANNED = -1
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What stays the same of n instances. Instances are listed in order of preference.
+    """What stays the same of n instances. Instances are listed in order of preference."""
 
-    Attributes:
-        kind: Number of each instance's type; 0 is the base type, which serves every request
-            in time (Kairos, section 7).
-        coefficient: What a second of each is worth relative to the base type, in (0, 1], see
-            `scheduler.dispatch.coefficients.heterogeneity`.
-        price: The same by the dual prices of the throughput bound, `>= 0`, see
-            `scheduler.pool.throughput_bound`.
-    """
-
+    # number of each instance's type; 0 is the base type, which serves every request in time
+    # (Kairos, section 7)
     kind: IntArray  # (n,)
+    # what a second of each is worth relative to the base type, in (0, 1], see
+    # `scheduler.dispatch.matching.heterogeneity`
     coefficient: FloatArray  # (n,)
+    # the same by the dual prices of the throughput bound, `>= 0`, see
+    # `scheduler.pool.throughput_bound`
     price: FloatArray  # (n,)
 
     def __post_init__(self) -> None:
@@ -80,29 +77,22 @@ class Fleet:
 class DispatchState:
     """Who waits, and what the instances do.
 
-    Attributes:
-        waited_s: Seconds since each request arrived, `>= 0`.
-        qos_s: Each should be answered within so many seconds of its arrival, `> 0`; infinite:
-            whenever.
-        size: Of each request, in any unit (its batch); 1 where sizes are unknown.
-        planned: What the decision before this one foresaw: an instance's place, or UNPLANNED.
-        predicted_s: Seconds of each request on each instance once it has started, `>= 0`;
-            infinite where an instance cannot serve a request.
-        busy_s: Predicted seconds until each instance is free, `>= 0`.
-        idle: Whether a request can start on it now. Not the same as `busy_s == 0`: a request
-            that takes longer than predicted keeps an instance busy with no seconds left.
-        fleet: What stays the same of the instances.
-
     Raises:
         InvalidInput: If shapes differ, or a number is NaN or out of its range.
     """
 
-    waited_s: FloatArray  # (m,)
+    waited_s: FloatArray  # (m,); seconds since each request arrived, `>= 0`
+    # each should be answered within so many seconds of its arrival, `> 0`; infinite: whenever
     qos_s: FloatArray  # (m,)
-    size: FloatArray  # (m,)
+    size: FloatArray  # (m,); of each request, in any unit (its batch); 1 where sizes are unknown
+    # what the decision before this one foresaw: an instance's place, or UNPLANNED
     planned: IntArray  # (m,)
+    # seconds of each request on each instance once it has started, `>= 0`; infinite where an
+    # instance cannot serve a request
     predicted_s: FloatArray  # (m, n)
-    busy_s: FloatArray  # (n,)
+    busy_s: FloatArray  # (n,); predicted seconds until each instance is free, `>= 0`
+    # whether a request can start on it now. Not the same as `busy_s == 0`: a request that takes
+    # longer than predicted keeps an instance busy with no seconds left
     idle: BoolArray  # (n,)
     fleet: Fleet
 
@@ -135,17 +125,12 @@ class Start(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a policy says.
-
-    Attributes:
-        starts: What starts now.
-        rejected: Requests that are turned away for good.
-        planned: What is foreseen for requests that go on waiting; the next state tells it to
-            the policy again.
-    """
+    """What a policy says."""
 
     starts: Sequence[Start] = ()
-    rejected: Sequence[int] = ()
+    rejected: Sequence[int] = ()  # requests that are turned away for good
+    # what is foreseen for requests that go on waiting; the next state tells it to the policy
+    # again
     planned: Sequence[Start] = ()
 
 

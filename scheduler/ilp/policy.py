@@ -1,60 +1,53 @@
-"""The integer program as a scheduling policy: optimal, given time."""
+"""The integer program as a scheduling policy: optimal, given time; and what solvers say."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from pipelines import checks
-from scheduler.compiled import Compiled
-from scheduler.ilp.machines import Symmetry
-from scheduler.ilp.model import Model, Objective
-from scheduler.ilp.solvers import Solver, installed_solvers, run
-from scheduler.problem import Problem, Schedule
+import pulp
+
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.scheduler.ilp.model import Model, Objective, Symmetry
+from circinus.scheduler.problem import Problem, Schedule
+
+
+class Solver(StrEnum):
+    """Solvers of integer programs that PuLP can call."""
+
+    HIGHS = "HiGHS"
+    CBC = "PULP_CBC_CMD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
-    """An answer and what is proven of it.
+    """An answer and what is proven of it."""
 
-    Attributes:
-        schedule: Valid; under `COST` nobody is served when not all could be, or none was found.
-        objective: Its goodput (sum of benefits), or dollars per hour of rented machines; infinite
-            when no schedule that serves all was found.
-        bound: No schedule is better than this.
-        proven: Whether the schedule is optimal, within the gap asked for.
-    """
-
+    # valid; under `COST` nobody is served when not all could be, or none was found
     schedule: Schedule
+    # its goodput (sum of benefits), or dollars per hour of rented machines; infinite when no
+    # schedule that serves all was found
     objective: float
-    bound: float
-    proven: bool
-
-    @property
-    def gap(self) -> float:
-        """How far the bound is from the objective, relative to the objective."""
-        if self.objective == self.bound:
-            return 0.0
-        return abs(self.bound - self.objective) / max(abs(self.objective), 1e-12)
+    bound: float  # no schedule is better than this
+    proven: bool  # whether the schedule is optimal, within the gap asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ilp:
-    """A `SchedulingPolicy` that is optimal, given time.
+    """A `SchedulingPolicy` that is optimal, given time."""
 
-    Attributes:
-        objective: What is sought.
-        solver: None: the first one that is installed, HiGHS before CBC.
-        time_limit_s: Of the solver; then the best schedule found so far is given.
-        gap: Relative gap at which the solver may stop.
-        symmetry: None: a flow where the grid allows, tier by tier.
-    """
-
-    objective: Objective = Objective.GOODPUT
-    solver: Solver | None = None
-    time_limit_s: float = 60.0
-    gap: float = 1e-6
-    symmetry: Symmetry | None = None
+    objective: Objective = Objective.GOODPUT  # what is sought
+    solver: Solver | None = None  # None: the first one that is installed, HiGHS before CBC
+    time_limit_s: float = 60.0  # of the solver; then the best schedule found so far is given
+    gap: float = 1e-6  # relative gap at which the solver may stop
+    symmetry: Symmetry | None = None  # None: a flow where the grid allows, tier by tier
 
     def __post_init__(self) -> None:
         checks.positive("time_limit_s", self.time_limit_s)
@@ -76,7 +69,7 @@ class Ilp:
         if self.objective is Objective.COST and not everybody:
             return _nothing(compiled, inf)
         model = Model(compiled, self.objective, self.symmetry)
-        bound, proven, found = run(model.program, solver, self.time_limit_s, self.gap)
+        bound, proven, found = _run(model.program, solver, self.time_limit_s, self.gap)
         if not found:
             nothing = 0.0 if self.objective is Objective.GOODPUT else inf
             return _nothing(compiled, nothing, bound=inf if proven else bound)
@@ -89,3 +82,58 @@ def _nothing(compiled: Compiled, objective: float, bound: float | None = None) -
     schedule = compiled.schedule(compiled.placement())
     bound = objective if bound is None else bound
     return Solved(schedule=schedule, objective=objective, bound=bound, proven=objective == bound)
+
+
+def installed_solvers() -> tuple[Solver, ...]:
+    """Give the solvers that are there, the faster first.
+
+    Raises:
+        InvalidInput: If there is none.
+    """
+    there = set(pulp.listSolvers(onlyAvailable=True))
+    found = tuple(solver for solver in Solver if solver.value in there)
+    if not found:
+        rule = "must be installed: HiGHS (pip install highspy) or CBC"
+        raise InvalidInput.of("a solver of integer programs", rule, sorted(there))
+    return found
+
+
+def _run(
+    program: pulp.LpProblem, solver: Solver, time_limit_s: float, gap: float
+) -> tuple[float, bool, bool]:
+    """Solve; give the bound, whether the outcome is proven, and whether there is a solution."""
+    call = _run_highs if solver is Solver.HIGHS else _run_cbc
+    bound, proven = call(program, time_limit_s, gap)
+    found = program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+    return bound, proven, found
+
+
+def _run_highs(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:
+    program.solve(pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=gap, threads=1))
+    bound = program.solverModel.getInfo().mip_dual_bound
+    if program.sense == pulp.LpMaximize:
+        bound = -bound  # PuLP hands HiGHS the negative to minimise
+    return bound, program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionInfeasible)
+
+
+_CBC_BOUND = re.compile(r"^(?:Lower|Upper) bound:\s+(\S+)", re.MULTILINE)
+_CBC_STOPPED = re.compile(r"^Result - Stopped", re.MULTILINE)
+
+
+def _run_cbc(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        # The CBC that PuLP 3 brings along leaves it with PuLP 4; our range ends before that.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        log = Path(folder) / "cbc.log"
+        solver = pulp.PULP_CBC_CMD(
+            msg=False, timeLimit=time_limit_s, gapRel=gap, threads=1, logPath=str(log)
+        )
+        program.solve(solver)
+        text = log.read_text()
+    stopped = _CBC_STOPPED.search(text) is not None
+    if not stopped:
+        value = program.objective.value() if program.objective else 0.0
+        return (0.0 if value is None else value), True
+    found = _CBC_BOUND.search(text)
+    worst = inf if program.sense == pulp.LpMaximize else 0.0
+    return (abs(float(found[1])) if found else worst), False

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack, vstack
 
-from pipelines import checks
+from circinus.pipelines import checks
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -44,34 +44,23 @@ _LEAST_PRICE = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputBound:
-    """The optimum of the linear program.
+    """The optimum of the linear program."""
 
-    Attributes:
-        rate_rps: R; 0 if the requests cannot be served in time.
-        price: p, `> 0`; kind 0 has 1 unless its time is worth less than a thousandth of the
-            dearest kind's. Kinds of which there is no instance get the price of a first one.
-    """
-
-    rate_rps: float
+    rate_rps: float  # R; 0 if the requests cannot be served in time
+    # p, `> 0`; kind 0 has 1 unless its time is worth less than a thousandth of the dearest
+    # kind's. Kinds of which there is no instance get the price of a first one
     price: FloatArray  # (K,)
 
 
 def throughput_bound(
-    share: FloatArray,  # (B,)
-    latency_s: FloatArray,  # (B, K)
-    counts: IntArray,  # (K,)
-    qos_s: float,
+    share: FloatArray,  # (B,), q, adds up to 1
+    latency_s: FloatArray,  # (B, K), L, `> 0`; infinite where a kind cannot serve a size
+    counts: IntArray,  # (K,), N, `>= 0`
+    qos_s: float,  # T, `> 0`
     *,
-    in_time: float = 1.0,
+    in_time: float = 1.0,  # g, in (0, 1]
 ) -> ThroughputBound:
     """Give the bound and the prices.
-
-    Args:
-        share: q, of every size; adds up to 1.
-        latency_s: L, `> 0`; infinite where a kind cannot serve a size.
-        counts: N, `>= 0`.
-        qos_s: T, `> 0`.
-        in_time: g, in (0, 1].
 
     Raises:
         InvalidInput: If a number is out of its range or shapes differ.

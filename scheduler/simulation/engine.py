@@ -1,5 +1,13 @@
 """The event loop: arrivals and completions in order of time, a policy asked at each.
 
+| symbol | meaning |
+| --- | --- |
+| N | requests, in order of arrival |
+| K, n | kinds of instance, instances |
+
+Everything random is drawn before the run, one stream per source: two policies meet the same
+arrivals, the same sizes and the same luck of each request on each kind of instance.
+
 The clock is set before an event is handled. At one moment completions come before arrivals,
 and completions in the order of the fleet. The loop is compiled, and calls the very rules that
 the live dispatcher calls (`scheduler.dispatch.kernel`); instances are so few that looking
@@ -10,25 +18,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, nan
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
 
-from scheduler.dispatch.kernel import (
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.kernel import (
+    FLOATS,
+    INTS,
     KERNEL_TYPE,
+    MATRIX,
     PLANNED,
     REJECT,
     WAIT,
+    CompiledPolicy,
     Kernel,
+    RuleInput,
     compiled_driver,
     compiled_part,
+    tuple_type,
 )
-from scheduler.dispatch.policy import UNPLANNED, BoolArray, FloatArray, IntArray
-from scheduler.simulation.scenario import Scenario
+from circinus.scheduler.dispatch.policy import UNPLANNED, BoolArray, Fleet, FloatArray, IntArray
 
 NOT_SERVED = -1
-"""In `Run.instance`: rejected, or still waiting when the run was stopped."""
+"""In `SimulationRun.instance`: rejected, or still waiting when the run was stopped."""
 
 SLACK_S = 1e-9
 """A request predicted to end at its deadline is in time whatever the rounding."""
@@ -37,43 +51,45 @@ _LOOK_EVERY = 64  # events between two looks at who has waited too long already
 _STOPPED, _BROKEN = -1, -2  # instead of the number of late requests
 
 
-class SimulatedPolicy(Protocol):
-    """A `DispatchPolicy` whose rule is compiled."""
-
-    @property
-    def plans_ahead(self) -> bool:
-        """Whether it is to be called also when no instance is idle."""
-
-    @property
-    def rule(self) -> Kernel:
-        """Give its compiled rule."""
-
-    @property
-    def settings(self) -> FloatArray:
-        """Give the settings that its rule takes."""
-
-
 class InvalidDecision(Exception):
     """A policy broke its contract: whoever wrote it must act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """When and where every request was served.
+class Scenario:
+    """N requests to a fleet."""
 
-    Attributes:
-        scenario: What was simulated.
-        started_s: NaN where a request was not served.
-        finished_s: NaN where it was not.
-        instance: Its place in the fleet, or NOT_SERVED.
-        complete: False if the run was stopped because too many were late.
-    """
+    arrived_s: FloatArray  # (N,); not falling
+    size: FloatArray  # (N,)
+    # seconds that each takes on each kind, `> 0`; infinite: cannot be
+    service_s: FloatArray  # (N, K)
+    predicted_s: FloatArray  # (N, K); seconds that the policy is told
+    qos_s: float  # a request should be answered within so many seconds, `> 0`
+    fleet: Fleet  # its `kind` is the column in `service_s`
 
-    scenario: Scenario
-    started_s: FloatArray  # (N,)
-    finished_s: FloatArray  # (N,)
-    instance: IntArray  # (N,)
-    complete: bool
+    def __post_init__(self) -> None:
+        count, kinds = len(self.arrived_s), self.service_s.shape[-1]
+        checks.positive("qos_s", self.qos_s)
+        shapes = (self.size.shape, self.service_s.shape, self.predicted_s.shape)
+        wanted = ((count,), (count, kinds), (count, kinds))
+        checks.require(shapes == wanted, "shapes", f"must be {wanted}", shapes)
+        rising = bool((self.arrived_s[1:] >= self.arrived_s[:-1]).all())
+        checks.require(rising, "arrived_s", "must not fall", "a time before the one before it")
+        positive = bool((self.service_s > 0).all() and (self.predicted_s >= 0).all())
+        checks.require(positive, "service_s", "must be > 0", "an entry that is not")
+        known = bool((self.fleet.kind < kinds).all())
+        checks.require(known, "fleet.kind", f"must be < {kinds}", self.fleet.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRun:
+    """When and where every request was served."""
+
+    scenario: Scenario  # what was simulated
+    started_s: FloatArray  # (N,); NaN where a request was not served
+    finished_s: FloatArray  # (N,); NaN where it was not
+    instance: IntArray  # (N,); its place in the fleet, or NOT_SERVED
+    complete: bool  # False if the run was stopped because too many were late
 
     @property
     def in_time(self) -> float:
@@ -84,26 +100,19 @@ class Run:
         return float((latency <= self.scenario.qos_s + SLACK_S).mean())
 
 
-def simulate(scenario: Scenario, policy: SimulatedPolicy, *, most_late: float = inf) -> Run:
+def simulate(
+    scenario: Scenario, policy: CompiledPolicy, *, most_late: float = inf
+) -> SimulationRun:
     """Give when and where every request was served.
 
-    Args:
-        scenario: What arrives and what it takes.
-        policy: Decides.
-        most_late: As soon as more requests than this are certain to be late, the run is stopped.
+    As soon as more than `most_late` requests are certain to be late, the run is stopped.
 
     Raises:
         InvalidDecision: If the policy breaks its contract.
     """
     count, fleet = len(scenario.arrived_s), scenario.fleet
-    started, finished = np.full(count, nan), np.full(count, nan)
-    instance = np.full(count, NOT_SERVED, dtype=np.int64)
-    late = _loop(
-        policy.rule,
-        policy.plans_ahead,
-        policy.settings,
-        min(most_late, float(count)),
-        scenario.qos_s,
+    given = _Given(
+        float(scenario.qos_s),
         np.ascontiguousarray(scenario.arrived_s),
         np.ascontiguousarray(scenario.size),
         np.ascontiguousarray(scenario.service_s[:, fleet.kind]),
@@ -111,17 +120,24 @@ def simulate(scenario: Scenario, policy: SimulatedPolicy, *, most_late: float = 
         fleet.kind,
         fleet.coefficient,
         fleet.price,
-        started,
-        finished,
-        instance,
+    )
+    nobody = np.full(count, NOT_SERVED, dtype=np.int64)
+    found = _Found(np.full(count, nan), np.full(count, nan), nobody)
+    late = _loop(
+        policy.rule,
+        policy.plans_ahead,
+        policy.settings,
+        min(most_late, float(count)),
+        given,
+        found,
     )
     if late == _BROKEN:
         raise InvalidDecision(f"{policy} started a request on an instance that was not idle")
-    return Run(
+    return SimulationRun(
         scenario=scenario,
-        started_s=started,
-        finished_s=finished,
-        instance=instance,
+        started_s=found.started,
+        finished_s=found.finished,
+        instance=found.instance,
         complete=late != _STOPPED,
     )
 
@@ -150,7 +166,7 @@ class _Given(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a run finds, see `Run`."""
+    """What a run finds, see `SimulationRun`."""
 
     started: FloatArray  # (N,)
     finished: FloatArray  # (N,)
@@ -181,16 +197,6 @@ def _busy_s(now: float, instances: _Instances) -> FloatArray:
 
 
 @compiled_part
-def _overdue(waiting: IntArray, arrived: FloatArray, born: float) -> int:
-    """Give how many of those that wait arrived before `born`."""
-    late = 0
-    for request in waiting:
-        if arrived[request] < born:
-            late += 1
-    return late
-
-
-@compiled_part
 def _asked(
     rule: Kernel,
     settings: FloatArray,
@@ -209,11 +215,19 @@ def _asked(
         sizes[i] = given.size[waiting[i]]
         rows[i] = given.predicted[waiting[i]]
     answer = np.full(m, WAIT, dtype=np.int64)
-    rule(
-        settings, waited, np.full(m, given.qos_s), sizes, line[1].copy(), rows,
-        _busy_s(now, instances), instances.idle.copy(), given.kind, given.coefficient,
-        given.price, answer,
-    )  # fmt: skip
+    seen = RuleInput(
+        waited,
+        np.full(m, given.qos_s),
+        sizes,
+        line[1].copy(),
+        rows,
+        _busy_s(now, instances),
+        instances.idle.copy(),
+        given.kind,
+        given.coefficient,
+        given.price,
+    )
+    rule(settings, seen, answer)
     return answer
 
 
@@ -262,7 +276,6 @@ def _acted(
     return left, late
 
 
-@compiled_part
 def _run(
     rule: Kernel,
     plans_ahead: bool,
@@ -292,7 +305,7 @@ def _run(
             m += 1
             arrivals += 1
         if events % _LOOK_EVERY == 0:
-            overdue = _overdue(line[0, :m], given.arrived, now - given.qos_s)
+            overdue = (given.arrived[line[0, :m]] < now - given.qos_s).sum()
             if late + overdue > most_late:
                 return _STOPPED
         if m > 0 and (plans_ahead or instances.idle.any()):
@@ -304,33 +317,9 @@ def _run(
     return late if late <= most_late else _STOPPED
 
 
-def _events(  # noqa: PLR0913 - bare arrays: what is compiled beforehand takes no bundles
-    rule: Kernel,
-    plans_ahead: bool,
-    settings: FloatArray,
-    most_late: float,
-    qos_s: float,
-    arrived: FloatArray,
-    size: FloatArray,
-    service: FloatArray,
-    predicted: FloatArray,
-    kind: IntArray,
-    coefficient: FloatArray,
-    price: FloatArray,
-    started: FloatArray,
-    finished: FloatArray,
-    instance: IntArray,
-) -> int:
-    """Bundle the arrays, run."""
-    given = _Given(qos_s, arrived, size, service, predicted, kind, coefficient, price)
-    return _run(rule, plans_ahead, settings, most_late, given, _Found(started, finished, instance))
-
-
-_F, _I, _F2 = nb.float64[::1], nb.int64[::1], nb.float64[:, ::1]
+_GIVEN = tuple_type((nb.float64, FLOATS, FLOATS, MATRIX, MATRIX, INTS, FLOATS, FLOATS), _Given)
+_FOUND = tuple_type((FLOATS, FLOATS, INTS), _Found)
 _loop = compiled_driver(
-    _events,
-    nb.int64(
-        nb.types.FunctionType(KERNEL_TYPE), nb.boolean, _F, nb.float64, nb.float64,
-        _F, _F, _F2, _F2, _I, _F, _F, _F, _F, _I,
-    ),
-)  # fmt: skip
+    _run,
+    nb.int64(nb.types.FunctionType(KERNEL_TYPE), nb.boolean, FLOATS, nb.float64, _GIVEN, _FOUND),
+)

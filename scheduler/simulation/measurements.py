@@ -14,30 +14,23 @@ from statistics import NormalDist
 
 import numpy as np
 
-from pipelines import checks
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.policy import FloatArray, IntArray
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.policy import FloatArray, IntArray
 
 _COLUMNS = ("model", "instance", "batch", "mean_ms", "std_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyTable:
-    """What a model was measured to take.
-
-    Attributes:
-        model: Its name.
-        kinds: Names of the K instance types, in the order of the file; the first is the base.
-        batches: The B batch sizes, rising.
-        mean_s: Seconds, `> 0`.
-        std_s: Standard deviation of single runs, `>= 0`.
-    """
+    """What a model was measured to take."""
 
     model: str
+    # names of the K instance types, in the order of the file; the first is the base
     kinds: tuple[str, ...]
-    batches: IntArray  # (B,)
-    mean_s: FloatArray  # (B, K)
-    std_s: FloatArray  # (B, K)
+    batches: IntArray  # (B,); the B batch sizes, rising
+    mean_s: FloatArray  # (B, K); seconds, `> 0`
+    std_s: FloatArray  # (B, K); standard deviation of single runs, `>= 0`
 
     def rows(self, sizes: IntArray) -> IntArray:  # (N,)
         """Give the row that each size is charged.
@@ -58,7 +51,7 @@ class LatencyTable:
         Raises:
             InvalidInput: If `level` is not in (0, 1).
         """
-        checks.require(0 < level < 1, "level", "must be in (0, 1)", level)
+        checks.open_probability("level", level)
         mu, sigma = self._log_normal()
         return np.asarray(np.exp(mu + NormalDist().inv_cdf(level) * sigma))
 
@@ -75,10 +68,6 @@ class LatencyTable:
 
 def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
     """Give the table of a model.
-
-    Args:
-        lines: Of the file.
-        model: Its name in the column `model`.
 
     Raises:
         InvalidInput: If a column, the model or a combination of type and batch is missing or

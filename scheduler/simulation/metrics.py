@@ -1,50 +1,17 @@
-"""What a simulated run was like."""
+"""How late a simulated run was, what its policy saw, and what an oracle would have reached."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from scheduler.simulation.engine import Run
+from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchState, FloatArray, IntArray
+from circinus.scheduler.simulation.engine import SLACK_S, SimulationRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMetrics:
-    """Figures of a run.
-
-    Attributes:
-        requests: How many arrived.
-        served: How many were served.
-        in_time: Share of all requests that were answered in time.
-        latency_mean_s: Of the served, from arrival to answer; like all below NaN if none was.
-        latency_p50_s: Median.
-        latency_p99_s: 99th percentile.
-        wait_mean_s: Of the served, from arrival to start.
-        late_mean_s: By how much the late ones were late on average; 0 if none was.
-        late_max_s: The worst of them.
-        utilisation: Share of the time, from the first arrival to the last answer, that an
-            average instance was busy.
-        in_system: Time average of the number of requests in the system over the same time.
-        goodput_rps: Requests answered in time per second of that time.
-    """
-
-    requests: int
-    served: int
-    in_time: float
-    latency_mean_s: float
-    latency_p50_s: float
-    latency_p99_s: float
-    wait_mean_s: float
-    late_mean_s: float
-    late_max_s: float
-    utilisation: float
-    in_system: float
-    goodput_rps: float
-
-
-def metrics(run: Run) -> RunMetrics:
-    """Give the figures of a run.
+def lateness_s(run: SimulationRun) -> tuple[float, float]:
+    """Give by how much late answers were late on average, and the worst; 0 if none was.
 
     Raises:
         ValueError: If nothing was served.
@@ -52,33 +19,68 @@ def metrics(run: Run) -> RunMetrics:
     served = np.isfinite(run.finished_s)
     if not served.any():
         raise ValueError("no request of the run was served.")
-    arrived, started = run.scenario.arrived_s[served], run.started_s[served]
-    finished = run.finished_s[served]
-    latency = finished - arrived
-    late = latency - run.scenario.qos_s
-    late = late[late > 1e-9]
-    lasted = float(finished.max() - run.scenario.arrived_s[0])
-    instances = len(run.scenario.fleet)
-    return RunMetrics(
-        requests=len(served),
-        served=int(served.sum()),
-        in_time=run.in_time,
-        latency_mean_s=float(latency.mean()),
-        latency_p50_s=float(np.quantile(latency, 0.5)),
-        latency_p99_s=float(np.quantile(latency, 0.99)),
-        wait_mean_s=float((started - arrived).mean()),
-        late_mean_s=float(late.mean()) if len(late) else 0.0,
-        late_max_s=float(late.max()) if len(late) else 0.0,
-        utilisation=float((finished - started).sum()) / (lasted * instances),
-        in_system=_time_average(arrived, finished),
-        goodput_rps=(len(latency) - len(late)) / lasted,
+    late = run.finished_s[served] - run.scenario.arrived_s[served] - run.scenario.qos_s
+    late = late[late > SLACK_S]
+    return (float(late.mean()), float(late.max())) if len(late) else (0.0, 0.0)
+
+
+def state_at(run: SimulationRun, request: int) -> DispatchState:
+    """Give the state in which the policy was asked when a request arrived.
+
+    What policies had planned is not kept: every request counts as unplanned.
+    """
+    scenario = run.scenario
+    now = scenario.arrived_s[request]
+    begun = run.started_s < now
+    waits = np.arange(len(begun)) <= request
+    waits &= ~begun & ~((run.instance < 0) & (scenario.arrived_s < now))
+    waiting = np.flatnonzero(waits)
+    count = len(scenario.fleet)
+    busy = np.zeros(count)
+    idle = np.ones(count, dtype=np.bool_)
+    for served in np.flatnonzero(begun & (run.finished_s > now)).tolist():
+        j = int(run.instance[served])
+        predicted = scenario.predicted_s[served, scenario.fleet.kind[j]]
+        left = run.started_s[served] + predicted - now
+        busy[j] = left if left > 0 else now - run.started_s[served]
+        idle[j] = False
+    return DispatchState(
+        now - scenario.arrived_s[waiting],
+        np.full(len(waiting), scenario.qos_s),
+        scenario.size[waiting],
+        np.full(len(waiting), UNPLANNED, dtype=np.int64),
+        np.ascontiguousarray(scenario.predicted_s[waiting][:, scenario.fleet.kind]),
+        busy,
+        idle,
+        scenario.fleet,
     )
 
 
-def _time_average(arrived: np.ndarray, finished: np.ndarray) -> float:
-    """Give the mean number in the system by walking through time, not by Little's law."""
-    at = np.concatenate([arrived, finished])
-    step = np.concatenate([np.ones(len(arrived)), -np.ones(len(finished))])
-    order = np.lexsort((step, at))
-    at, number = at[order], np.cumsum(step[order])
-    return float((number[:-1] * np.diff(at)).sum() / (at[-1] - at[0]))
+def oracle_rate(
+    size: IntArray,  # (N,)
+    service_s: FloatArray,  # (N, n)
+    kind: IntArray,  # (n,)
+    qos_s: float,
+) -> float:
+    """Give the rate of a dispatcher that knows every request beforehand (ORCL; Kairos, section 7).
+
+    Requests per second until all are served; 0 if some cannot be served in time. Requests are
+    sorted by size; there is no waiting. A base instance takes the largest that is left, an
+    auxiliary one the smallest, as long as it meets the QoS there. Not a policy: it needs the
+    future. Kind 0 is the base type.
+    """
+    order = np.argsort(size, kind="stable")
+    seconds = service_s[order].tolist()
+    free = [(0.0, j) for j in range(len(kind))]
+    heapify(free)
+    first, last, end = 0, len(seconds) - 1, 0.0
+    while first <= last and free:
+        at, j = heappop(free)
+        place = last if kind[j] == 0 else first
+        taken = seconds[place][j]
+        if taken > qos_s:
+            continue  # larger ones fit even less: this instance is done
+        last, first = (last - 1, first) if kind[j] == 0 else (last, first + 1)
+        end = max(end, at + taken)
+        heappush(free, (at + taken, j))
+    return len(seconds) / end if first > last and end > 0 else 0.0

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from api.bootstrap.knowledge import JournalledMeasurements
-from api.bootstrap.serving import Parts, PlanningParts
-from api.documents import to_document
-from api.phases import Phase
-from api.services.capacity import Capacity
-from api.settings import Settings
-from api.store.engine import connect
-from api.store.migrate import migrate
-from api.store.records import Ending, NewQuery
-from api.store.schedule_sql import SqlScheduleStore
-from api.store.sql import SqlStore
-from api.store.store import Store
-from deploy.dispatcher import RequestResult
-from deploy.instances import DesiredDeployment
-from deploy.orchestrator import DeploymentPhase, DeploymentStatus
-from deploy.queue_figures import QueueFigures
-from pipelines.clock import ManualClock
-from pipelines.configuration import Configuration
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import CircinusError, InvalidInput, Unavailable
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.operators import Knob, Operator, OperatorSpec
-from pipelines.operators import Settings as KnobSettings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.plan import DemandItem, Deployment, Plan
-from pipelines.slo import Estimate
-from planner.result import Outcome, PlanningResult
-from scheduler.greedy import Greedy
-from scheduler.rolling import Upkeep
+from circinus.api.phases import QueryPhase
+from circinus.api.settings import Settings
+from circinus.api.store.documents import to_document
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.records import NewQuery, PlanningEnding
+from circinus.api.store.schedules import ScheduleStore
+from circinus.api.store.store import Store
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.operators import Settings as KnobSettings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import DemandItem, Deployment, Plan
+from circinus.pipelines.slo import Estimate
+from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.rolling.scheduler import Upkeep
 
 
 def _add(inputs: Payload, knobs: KnobSettings) -> Payload:
@@ -155,7 +151,7 @@ def plan(*, share: float = 0.5, by: int = 1) -> Plan:
 
 def result(*plans: Plan) -> PlanningResult:
     return PlanningResult(
-        outcome=Outcome.FEASIBLE,
+        outcome=PlanningOutcome.FEASIBLE,
         plans=plans,
         measured=2,
         failed=0,
@@ -167,10 +163,10 @@ def result(*plans: Plan) -> PlanningResult:
     )
 
 
-def sql_store(folder: Path) -> SqlStore:
+def sql_store(folder: Path) -> Store:
     engine = connect(f"sqlite:///{folder / 'store.sqlite3'}")
     migrate(engine)
-    return SqlStore(engine)
+    return Store(engine)
 
 
 def add_planned(
@@ -182,42 +178,50 @@ def add_planned(
             id=query_id, spec={**SPEC, **spec}, fingerprint=query_id, idempotency_key=None, at=at
         )
     )
-    claimed = store.claim("w", at=at)
+    claimed = store.queue.claim("w", at=at)
     assert claimed is not None
     assert claimed.id == query_id
     documents = tuple((each.id, to_document(each)) for each in plans)
-    ending = Ending(
-        phase=Phase.WAITING, message="planned", result=to_document(result(*plans)), plans=documents
+    ending = PlanningEnding(
+        phase=QueryPhase.WAITING,
+        message="planned",
+        result=to_document(result(*plans)),
+        plans=documents,
     )
-    assert store.finish(query_id, "w", ending, at=at)
+    assert store.queue.finish(query_id, "w", ending, at=at)
 
 
-def schedule_store(store: SqlStore) -> SqlScheduleStore:
+def schedule_store(store: Store) -> ScheduleStore:
     """The other half of a database; closed with the first."""
-    return SqlScheduleStore(store._engine)
+    return ScheduleStore(store._engine)
 
 
-def parts(folder: Path, settings: Mapping[str, object]) -> Parts:
-    store = sql_store(folder)
-    return Parts(
-        settings=Settings(**settings),  # type: ignore[arg-type]  # each checked by pydantic
+def parts(folder: Path, settings: Mapping[str, object]) -> ServiceParts:
+    return parts_of(sql_store(folder), folder, ManualClock(1000.0), settings)
+
+
+def planning_parts(folder: Path) -> ServiceParts:
+    """Give what a planning worker of the same database is made of."""
+    made = parts_of(sql_store(folder), folder, ManualClock())
+    return replace(made, catalogue=FakeCatalogue({"add": PIPELINE}))
+
+
+def parts_of(
+    store: Store,
+    folder: Path,
+    clock: ManualClock,
+    settings: Mapping[str, object] | None = None,
+    **others: object,
+) -> ServiceParts:
+    """Give the parts of a service with that store, on one machine of one tier."""
+    told = {"database_url": f"sqlite:///{folder / 'store.sqlite3'}", **(settings or {})}
+    made = ServiceParts(
+        settings=Settings(**told),  # type: ignore[arg-type]  # each checked by pydantic
         infrastructure=INFRASTRUCTURE,
         catalogue=FakeCatalogue(),
         store=store,
-        clock=ManualClock(1000.0),
         schedules=schedule_store(store),
-        upkeep=Upkeep(policy=Greedy()),
-        measurements=JournalledMeasurements(f"sqlite:///{folder / 'store.sqlite3'}"),
-    )
-
-
-def planning_parts(folder: Path) -> PlanningParts:
-    """Give what a planning worker of the same database is made of."""
-    store, clock = sql_store(folder), ManualClock()
-    return PlanningParts(
-        capacity=Capacity(stated=INFRASTRUCTURE, store=schedule_store(store), clock=clock),
-        catalogue=FakeCatalogue({"add": PIPELINE}),
-        store=store,
         clock=clock,
-        database_url=f"sqlite:///{folder / 'store.sqlite3'}",
+        upkeep=Upkeep(policy=Greedy()),
     )
+    return replace(made, **others)  # type: ignore[arg-type]  # fields of it

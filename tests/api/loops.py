@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from api.reconciler import Reconciler
-from api.rescheduler import Rescheduler
-from api.services.capacity import Capacity
-from api.services.examples import ExampleSource
-from api.services.in_force import ScheduleInForce
-from api.store.sql import SqlStore
-from pipelines.clock import ManualClock
-from scheduler.ageing import Ageing
-from scheduler.greedy import Greedy
-from scheduler.rolling import Upkeep
-from tests.api.fakes import INFRASTRUCTURE, FakeCatalogue, FakeDeployer, schedule_store
+from circinus.api.control.reconciler import Reconciler
+from circinus.api.control.rescheduler import Rescheduler
+from circinus.api.store.store import Store
+from circinus.api.use_cases.capacity import Capacity
+from circinus.api.use_cases.scheduling import ScheduleInForce
+from circinus.pipelines.clock import ManualClock
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.rolling.ageing import Ageing
+from circinus.scheduler.rolling.scheduler import Upkeep
+from tests.api.fakes import FakeDeployer, parts_of
 
 AGEING = Ageing(growth_s=30.0, limit_s=60.0, turn_s=20.0)
 
@@ -35,31 +35,19 @@ class Loops:
 
 
 def loops(
-    store: SqlStore,
+    store: Store,
     deployer: FakeDeployer,
     clock: ManualClock,
     quotas: Mapping[str, float] | None = None,
 ) -> Loops:
     """Give the loops on one machine of one tier."""
-    catalogue, schedules = FakeCatalogue(), schedule_store(store)
-    capacity = Capacity(stated=INFRASTRUCTURE, store=schedules, clock=clock)
-    in_force = ScheduleInForce(schedules)
-    rescheduler = Rescheduler(
-        store=store,
-        in_force=in_force,
-        capacity=capacity,
+    parts = parts_of(
+        store,
+        Path(),
+        clock,
         upkeep=Upkeep(policy=Greedy(), ageing=AGEING, every_s=5.0),
         quotas=quotas or {},
-        clock=clock,
-        every_s=1.0,
     )
-    reconciler = Reconciler(
-        store=store,
-        target=lambda: rescheduler.target,
-        deployer=deployer,
-        catalogue=catalogue,
-        examples=ExampleSource(catalogue, limit=100),
-        clock=clock,
-        every_s=1.0,
-    )
-    return Loops(rescheduler, reconciler, capacity, in_force)
+    rescheduler = Rescheduler(parts=parts)
+    reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)
+    return Loops(rescheduler, reconciler, parts.capacity, parts.in_force)

@@ -12,20 +12,19 @@ from typing import Any, Protocol
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import application_of
-from api.phases import LIVE, Phase
-from api.rescheduler import Rescheduler
-from api.service import Service, make_service
-from api.services.in_force import InForce
-from api.store.records import Move
-from api.store.store import Store
-from deploy.dispatcher import RequestResult
-from deploy.errors import TooManyRequests
-from deploy.instances import DesiredDeployment
-from pipelines.errors import InvalidInput
-from pipelines.needs import package
-from pipelines.payload import Payload
-from scheduler.problem_form import problem_from_dict
+from circinus.api.control.rescheduler import Rescheduler
+from circinus.api.control.service import Service, make_service
+from circinus.api.http.app import application_of
+from circinus.api.phases import QueryPhase
+from circinus.api.store.store import Store
+from circinus.api.use_cases.scheduling import InForce
+from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.workers.errors import TooManyRequests
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.needs import package
+from circinus.pipelines.payload import Payload
+from circinus.scheduler.problem_form import problem_from_dict
 from tests.api.fakes import (
     PIPELINE,
     SPEC,
@@ -303,7 +302,7 @@ def served(connect: Connect) -> TestClient:
     deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(by=1))
     client = connect(deployer)
     add_planned(store_of(client), "q-1", plan())
-    store_of(client).move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    store_of(client).move("q-1", QueryPhase.SERVING, at=1.0)
     return client
 
 
@@ -318,7 +317,7 @@ def test_a_full_deployment_says_when_to_come_again(connect: Connect) -> None:
     deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(by=1))
     client = connect(deployer)
     add_planned(store_of(client), "q-1", plan())
-    store_of(client).move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    store_of(client).move("q-1", QueryPhase.SERVING, at=1.0)
     response = client.post("/v1/queries/q-1/requests", json={"input": 1})
     assert assert_problem(response, 429)["detail"] == "64 requests already wait"
     assert response.headers["retry-after"] == "3"
@@ -401,7 +400,7 @@ def test_a_pipeline_that_cannot_run_is_listed_with_the_reason_and_refused(
 def test_what_is_unforeseen_gets_an_incident_and_no_traceback(connect: Connect) -> None:
     client = connect()
     service: Service = client.app.state.service  # type: ignore[attr-defined]  # a FastAPI
-    engine = service.parts.store._engine  # type: ignore[attr-defined]  # to break it
+    engine = service.parts.store._engine
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE schedule")
     problem = assert_problem(client.get("/v1/schedule"), 500)
@@ -413,15 +412,7 @@ def scheduled(connect: Connect) -> TestClient:
     """A service with q-1 running as scheduled, alone."""
     client = served(connect)
     service = service_of(client)
-    rescheduler = Rescheduler(
-        store=service.parts.store,
-        in_force=service.in_force,
-        capacity=service.capacity,
-        upkeep=service.parts.upkeep,
-        quotas=service.parts.quotas,
-        clock=service.parts.clock,
-        every_s=1.0,
-    )
+    rescheduler = Rescheduler(parts=service.parts)
     asyncio.run(rescheduler.tick())
     return client
 
@@ -443,7 +434,7 @@ def test_a_schedule_that_is_known_is_not_sent_again_until_there_is_another(
     tag = first.headers["etag"]
     again = client.get("/v1/schedule", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    service_of(client).in_force.replace(InForce(made_at=5.0))
+    service_of(client).parts.in_force.replace(InForce(made_at=5.0))
     other = client.get("/v1/schedule", headers={"If-None-Match": tag})
     assert other.status_code == 200
     assert other.json()["assignments"] == []

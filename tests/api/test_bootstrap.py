@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap.planning import Kept, plan_offline
-from api.bootstrap.serving import make_parts
-from api.settings import Settings
-from deploy.prefix_files import PrefixFiles
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorSpec
-from pipelines.operators import Settings as KnobSettings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from scheduler.greedy import Greedy
-from scheduler.priced import Priced
+from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.serving import make_parts
+from circinus.api.settings import Settings
+from circinus.deploy.profiling.prefix_files import PrefixFiles
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.operators import Settings as KnobSettings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.priced import Priced
 
 CALLS: Counter[str] = Counter()
 
@@ -50,9 +50,9 @@ def test_a_second_query_takes_outputs_from_the_folder_of_the_first(tmp_path: Pat
         limits=PlanningLimits(configurations=2),
     )
     kept = Kept(outputs=PrefixFiles(tmp_path))
-    first = plan_offline(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    first = plan_query(query, PRESETS["one-tier"], pipeline, data, kept=kept)
     calls = CALLS["double"]
-    second = plan_offline(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    second = plan_query(query, PRESETS["one-tier"], pipeline, data, kept=kept)
     assert calls > 0
     assert CALLS["double"] == calls
     assert second.spent_s == 0

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from api.cli import app
-from pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.api.cli import app
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict
 
 TWO_TIERS = """
 name: two

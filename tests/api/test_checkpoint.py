@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap.serving import PlanningParts
-from api.fingerprints import data_fingerprint, pipeline_fingerprint
-from api.phases import Phase
-from api.planning_worker import plan_next
-from api.store.checkpoint import Checkpoint, SqlCheckpoints, StaleCheckpoint
-from api.store.claims import ClaimLost
-from api.store.engine import connect
-from api.store.journal import measurement_counts
-from api.store.records import NewQuery
-from pipelines.dataset import Dataset, Example
+from circinus.api.bootstrap.fingerprints import data_fingerprint, pipeline_fingerprint
+from circinus.api.bootstrap.planning import remembered
+from circinus.api.control.planning_worker import plan_next
+from circinus.api.phases import QueryPhase
+from circinus.api.store.engine import connect
+from circinus.api.store.journal import (
+    Checkpoint,
+    SqlCheckpoints,
+    StaleCheckpoint,
+    measurement_counts,
+)
+from circinus.api.store.queue import ClaimLost
+from circinus.api.store.records import NewQuery
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.pipelines.dataset import Dataset, Example
 from tests.api.fakes import (
     PIPELINE,
     SPEC,
@@ -27,13 +32,13 @@ from tests.api.fakes import (
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[PlanningParts]:
+def parts(tmp_path: Path) -> Iterator[ServiceParts]:
     made = planning_parts(tmp_path)
     yield made
     made.store.close()
 
 
-def _submit(parts: PlanningParts, query_id: str) -> None:
+def _submit(parts: ServiceParts, query_id: str) -> None:
     parts.store.submit(
         NewQuery(id=query_id, spec=SPEC, fingerprint="", idempotency_key=None, at=0.0)
     )
@@ -45,16 +50,16 @@ def _checkpoint(**parts: str) -> Checkpoint:
 
 
 @pytest.fixture
-def checkpoints(parts: PlanningParts) -> SqlCheckpoints:
+def checkpoints(parts: ServiceParts) -> SqlCheckpoints:
     _submit(parts, "q-1")
-    return parts.checkpoints(None)
+    return SqlCheckpoints(connect(parts.settings.database_url), None)
 
 
 def test_a_worker_that_lost_its_query_changes_no_checkpoint(
-    parts: PlanningParts, checkpoints: SqlCheckpoints
+    parts: ServiceParts, checkpoints: SqlCheckpoints
 ) -> None:
     checkpoints.opened("q-1", _checkpoint())
-    lost = parts.checkpoints("w-1")
+    lost = SqlCheckpoints(connect(parts.settings.database_url), "w-1")
     for act in (lost.opened, lost.restart):
         with pytest.raises(ClaimLost, match="q-1 must be held"):
             act("q-1", _checkpoint(data="other"))
@@ -106,10 +111,10 @@ def test_fingerprints_tell_data_and_pipelines_apart() -> None:
 
 
 def test_a_query_whose_pipeline_changed_is_planned_anew_and_says_so(
-    parts: PlanningParts,
+    parts: ServiceParts,
 ) -> None:
     _submit(parts, "q-1")
-    url = parts.database_url
+    url = parts.settings.database_url
     # Interrupted after a first attempt with an older version: its rows and checkpoint are there.
     older = replace(
         PIPELINE, operators=tuple(replace(op, version="0") for op in PIPELINE.operators)
@@ -121,13 +126,13 @@ def test_a_query_whose_pipeline_changed_is_planned_anew_and_says_so(
     assert plan_next(parts, "w")
 
     record = parts.store.query("q-1")
-    assert record.phase is Phase.WAITING, record.message
+    assert record.phase is QueryPhase.WAITING, record.message
     assert record.message.startswith("Planned anew: the checkpoint of q-1 must be of the same")
     assert "pipeline was add@" in record.message
     assert measurement_counts(connect(url), "q-1") == (before, 0)  # the old rows are gone
 
 
-def test_a_query_that_is_planned_again_pays_for_nothing_twice(parts: PlanningParts) -> None:
+def test_a_query_that_is_planned_again_pays_for_nothing_twice(parts: ServiceParts) -> None:
     _submit(parts, "q-1")
     assert plan_next(parts, "w")
     first = parts.store.query("q-1").result
@@ -139,25 +144,25 @@ def test_a_query_that_is_planned_again_pays_for_nothing_twice(parts: PlanningPar
     assert first is not None
     assert again is not None
     assert first["plans"] == again["plans"]
-    assert measurement_counts(connect(parts.database_url), "q-1")[1] == 0
+    assert measurement_counts(connect(parts.settings.database_url), "q-1")[1] == 0
 
 
-def test_a_finished_query_is_remembered_for_later_ones(parts: PlanningParts) -> None:
+def test_a_finished_query_is_remembered_for_later_ones(parts: ServiceParts) -> None:
     for query_id in ("q-1", "q-2"):
         _submit(parts, query_id)
         assert plan_next(parts, "w")
-    kept = parts.remembered(PIPELINE).earlier()
+    kept = remembered(PIPELINE, parts.settings.database_url).earlier()
     assert [record.query.split()[0] for record in kept] == ["q-2", "q-1"]
     assert {one.configuration.of("add")["by"] for one in kept[0].configurations} == {0, 1}
 
 
-def _requeue(parts: PlanningParts) -> None:
+def _requeue(parts: ServiceParts) -> None:
     """Put the query back as a crash before the end would: nothing but its phase changes."""
     from sqlalchemy import update
 
-    from api.store.tables import PlanRow, QueryRow
+    from circinus.api.store.tables import PlanRow, QueryRow
 
-    with connect(parts.database_url).begin() as connection:
+    with connect(parts.settings.database_url).begin() as connection:
         connection.execute(PlanRow.__table__.delete().where(PlanRow.query_id == "q-1"))  # type: ignore[attr-defined]  # a table
         connection.execute(
             update(QueryRow).where(QueryRow.id == "q-1").values(phase="queued", claimed_by=None)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from api.client import Client, Refused
-from api.query_file import query_of
-from api.schemas import RequestBody
-from pipelines.errors import CircinusError, InvalidInput, Unavailable
+from circinus.api.client import Client, Refused
+from circinus.api.query_file import query_of
+from circinus.api.schemas.service import RequestBody
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from tests.api.malformed import query
 
 Handler = Callable[[httpx.Request], httpx.Response]

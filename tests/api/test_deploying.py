@@ -10,16 +10,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.cli import app
-from api.deployable import plan_in
-from pipelines.errors import InvalidInput
+from circinus.api.cli import app
+from circinus.api.cli.deployable import plan_in
+from circinus.pipelines.errors import InvalidInput
 
 SHARES = {"device": 0.5, "edge": 0.25}
 
 
 def plan_document() -> dict[str, Any]:
     """A plan of `digits` as `circinus export` writes it."""
-    from pipelines.registry import load_pipeline
+    from circinus.pipelines.registry import load_pipeline
 
     graph = load_pipeline("digits").graph
     names = [operator.name for operator in graph.operators]

@@ -9,20 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.documents import from_document, to_document
-from api.store.records import Search
-from pipelines.calibration import Calibration, ClassSpeed
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.plan import Plan
-from pipelines.presets import PRESETS
-from pipelines.slo import Estimate
-from planner.result import Outcome, Phase, PlanningResult, Progress, Shortfall
-from scheduler.problem import Assignment, Schedule, Slice
+from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.records import Search
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.slo import Estimate
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+    Shortfall,
+)
+from circinus.scheduler.problem import Assignment, Schedule, Slice
 from tests.api.fakes import plan, result
 
-PROGRESS = Progress(
-    phase=Phase.SEARCHING,
+PROGRESS = PlanningProgress(
+    phase=PlanningPhase.SEARCHING,
     measured=3,
     failed=1,
     inputs=40,
@@ -34,7 +40,7 @@ PROGRESS = Progress(
     plans=1,
 )
 INFEASIBLE = PlanningResult(
-    outcome=Outcome.INFEASIBLE,
+    outcome=PlanningOutcome.INFEASIBLE,
     plans=(),
     measured=2,
     failed=0,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import application_of
-from api.service import make_service
-from api.services.emulation import Emulation
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Link
-from pipelines.presets import PRESETS
+from circinus.api.control.service import make_service
+from circinus.api.http.app import application_of
+from circinus.api.use_cases.capacity import Emulation
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Link
+from circinus.pipelines.presets import PRESETS
 from tests.api.fakes import FakeDeployer, parts
 
 LOCAL = PRESETS["local"]

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from api.bootstrap.execution import opened_executor
-from api.executor_choice import ExecutorChoice, Kind, executor_choice
-from api.settings import Settings
-from pipelines.calibration import Calibration, ClassSpeed
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.presets import PRESETS
-from profiler.execution import Completed
+from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.executor_choice import ExecutorChoice, ExecutorKind, executor_choice
+from circinus.api.settings import Settings
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
+from circinus.pipelines.presets import PRESETS
+from circinus.profiler.execution import Completed
 from tests.deploy.profiled_pipelines import EVERY, every
 
 
@@ -49,14 +48,14 @@ def test_several_workers_in_the_process_that_plans_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "detail"),
     [
-        ("in-process", Kind.IN_PROCESS, ""),
-        ("pool", Kind.POOL, ""),
-        ("worker:edge", Kind.WORKER, "edge"),
-        ("ray", Kind.RAY, ""),
-        ("ray:10.0.0.1:6379", Kind.RAY, "10.0.0.1:6379"),
+        ("in-process", ExecutorKind.IN_PROCESS, ""),
+        ("pool", ExecutorKind.POOL, ""),
+        ("worker:edge", ExecutorKind.WORKER, "edge"),
+        ("ray", ExecutorKind.RAY, ""),
+        ("ray:10.0.0.1:6379", ExecutorKind.RAY, "10.0.0.1:6379"),
     ],
 )
-def test_a_text_names_a_kind_and_where(text: str, kind: Kind, detail: str) -> None:
+def test_a_text_names_a_kind_and_where(text: str, kind: ExecutorKind, detail: str) -> None:
     assert executor_choice(text) == ExecutorChoice(kind=kind, detail=detail)
 
 
@@ -77,8 +76,9 @@ def test_a_tier_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("ray") is not None, reason="circinus[ray] is installed")
 def test_ray_that_is_not_installed_is_said_to_be_missing(tmp_path: Path) -> None:
     choice = executor_choice("ray")
+    told = "executor must be available here (missing: ray (pip install 'circinus[ray]'))"
     with (
-        pytest.raises(InvalidInput, match=re.escape("circinus[ray] is missing")),
+        pytest.raises(InvalidInput, match=re.escape(told)),
         opened_executor(choice, EVERY, every, PRESETS["local"], tmp_path),
     ):
         pass

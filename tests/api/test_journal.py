@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
-from api.store.claims import ClaimLost
-from api.store.engine import Durability, connect
-from api.store.journal import SqlJournal, edition_of, measurement_counts
-from api.store.records import NewQuery
-from pipelines.configuration import Configuration
-from pipelines.profile import Failure
-from profiler.journal import MeasuredInput
+from circinus.api.store.engine import Durability, connect
+from circinus.api.store.journal import SqlJournal, edition_of, measurement_counts
+from circinus.api.store.queue import ClaimLost
+from circinus.api.store.records import NewQuery
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.profile import Failure
+from circinus.profiler.journal import MeasuredInput
 from tests.api.fakes import PIPELINE, WITHOUT_DATA, sql_store
 
 ONE = Configuration((("add", "by", 1),))
@@ -46,10 +46,10 @@ def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
 
 def test_a_worker_that_lost_its_query_records_nothing(tmp_path: Path, engine: Engine) -> None:
     store = sql_store(tmp_path)
-    store.claim("w-1", at=1.0)
+    store.queue.claim("w-1", at=1.0)
     mine = SqlJournal(engine, "q-1", "e", "w-1")
     mine.record(ONE, measured(3))
-    store.requeue_silent(since=2.0, at=2.0)
+    store.queue.requeue_silent(since=2.0, at=2.0)
     with pytest.raises(ClaimLost, match="query q-1 must be held by the worker that plans it, w-1"):
         mine.record(ONE, measured(4))
     assert [one.input for one in mine.recall(ONE)] == [3]

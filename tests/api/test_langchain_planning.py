@@ -9,14 +9,14 @@ from langchain_core.runnables import (
     RunnablePassthrough,
 )
 
-from api.bootstrap.planning import plan_offline
-from pipelines.dataset import Dataset, Example
-from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from pipelines.payload import Payload
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.result import Outcome
+from circinus.api.bootstrap.planning import plan_query
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.result import PlanningOutcome
 
 WORDS = ("  Planner ", "EDGE ", " cloud", "De vice  ")
 
@@ -61,9 +61,9 @@ def test_a_chain_with_alternatives_is_planned_and_handed_back_configured() -> No
         limits=PlanningLimits(profiling_s=10.0),
     )
 
-    result = plan_offline(query, PRESETS["three-tier"], pipeline, data)
+    result = plan_query(query, PRESETS["three-tier"], pipeline, data)
 
-    assert result.outcome is Outcome.FEASIBLE
+    assert result.outcome is PlanningOutcome.FEASIBLE
     best = result.plans[0].configuration
     assert {knob: value for _, knob, value in best.values} == {"tidy": "strip", "case": "lower"}
     for example in data.examples:
@@ -80,8 +80,8 @@ def test_a_chain_that_no_alternative_makes_good_enough_is_told_so() -> None:
     pipeline = pipeline_from_runnable(_chain(), Reading(name="tidied", score=_exact))
     query = Query(pipeline="tidied", slo=Slo(accuracy=0.5, latency_s=1.0))
 
-    result = plan_offline(query, PRESETS["one-tier"], pipeline, data)
+    result = plan_query(query, PRESETS["one-tier"], pipeline, data)
 
-    assert result.outcome is Outcome.INFEASIBLE
+    assert result.outcome is PlanningOutcome.INFEASIBLE
     assert result.shortfall is not None
     assert result.shortfall.binding == ("accuracy",)

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api.store.engine import connect
-from api.store.latencies import SqlLatencies
-from api.store.migrate import migrate
-from scheduler.dispatch.latency_model import LatencyLine
-from scheduler.dispatch.learnt_latency import LearntLatency
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.latencies import SqlLatencies
+from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
 
 
 def memory(folder: Path) -> SqlLatencies:

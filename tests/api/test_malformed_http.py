@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
-from api.settings import Settings
+from circinus.api.http.app import create_app
+from circinus.api.settings import Settings
 from tests.api.malformed import BODIES, DOCUMENTS, HTTP_ONLY, Wrong, query
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import application_of
-from api.bootstrap.serving import PlanningParts
-from api.phases import Phase
-from api.planning_worker import plan_next
-from api.service import Service, make_service
-from api.store.engine import connect
-from api.store.history import open_history
-from api.store.journal import measurement_counts
-from api.store.records import NewQuery, Replan
-from deploy.methods import DEFAULT, PUBLISHED, parts_of
-from pipelines.method import PlanningMethod
+from circinus.api.control.planning_worker import plan_next
+from circinus.api.control.service import Service, make_service
+from circinus.api.http.app import application_of
+from circinus.api.phases import QueryPhase
+from circinus.api.store.engine import connect
+from circinus.api.store.history import open_history
+from circinus.api.store.journal import measurement_counts
+from circinus.api.store.records import NewQuery, Replan
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.methods import DEFAULT, PUBLISHED, parts_of
+from circinus.pipelines.query import PlanningMethod
 from tests.api.fakes import SPEC, FakeDeployer, parts, planning_parts
 
 DRAWN = {"strategy": "random", "stopping": "t_test", "sampling": "stratified"}
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.planning: PlanningParts = planning_parts(folder)
+        self.planning: ServiceParts = planning_parts(folder)
         self.services: list[Service] = []
 
     def serve(self, **settings: object) -> TestClient:
@@ -52,11 +52,11 @@ class World:
     def planned_by(self) -> PlanningMethod:
         """Plan the one query there is, and give how that was done."""
         assert plan_next(self.planning, "w")
-        [summary] = open_history(self.planning.database_url).summaries()
+        [summary] = open_history(self.planning.settings.database_url).summaries()
         return summary.planning
 
     def measurements(self, query_id: str) -> tuple[int, int]:
-        return measurement_counts(connect(self.planning.database_url), query_id)
+        return measurement_counts(connect(self.planning.settings.database_url), query_id)
 
     def close(self) -> None:
         for service in self.services:
@@ -175,7 +175,7 @@ def test_a_query_that_is_planned_anew_is_planned_as_before_and_pays_for_nothing_
     assert answer.json()["planning"] == UNNAMED
     assert world.planned_by() == PlanningMethod(**DRAWN)
     record = world.planning.store.query(query_id)
-    assert record.phase is Phase.INFEASIBLE, record.message
+    assert record.phase is QueryPhase.INFEASIBLE, record.message
     assert world.measurements(query_id) == before
 
 
@@ -188,7 +188,7 @@ def test_measurements_hold_in_any_order_of_inputs(world: World) -> None:
     assert world.planning.store.replan(replan)
     assert plan_next(world.planning, "w")
     record = world.planning.store.query("q-1")
-    assert record.phase is Phase.WAITING, record.message
+    assert record.phase is QueryPhase.WAITING, record.message
     assert world.measurements("q-1")[1] == 0
     [plan, *_] = world.planning.store.plans("q-1")
     assert client.get(f"/v1/plans/{plan.id}/explanation").json()["planning"] == UNNAMED

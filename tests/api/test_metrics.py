@@ -7,10 +7,10 @@ import pytest
 from fastapi import Request
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.errors import ClientGone
-from api.metrics import exposition
-from api.routes.connection import while_connected
-from deploy.queue_figures import QueueFigures
+from circinus.api.http.errors import ClientGone
+from circinus.api.http.metrics import exposition
+from circinus.api.http.routes.queries import while_connected
+from circinus.deploy.runtime.monitor import QueueFigures
 
 FIGURES = QueueFigures(
     waiting=2,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.payload_json import payload_from_json, payload_to_json
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload, content_hash
+from circinus.api.http.payload_json import payload_from_json, payload_to_json
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload, content_hash
 
 BAD: list[tuple[object, str]] = [
     ({"$bytes": 3}, "must be base64"),

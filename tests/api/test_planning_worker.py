@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from api.bootstrap.planning import Kept, plan_offline
-from api.bootstrap.serving import PlanningParts
-from api.documents import from_document, to_document
-from api.phases import LIVE, Phase
-from api.planning_worker import Heart, plan_next
-from api.store.engine import connect
-from api.store.journal import measurement_counts
-from api.store.records import Move, NewQuery, Search
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.pipeline import Pipeline
-from pipelines.plan import Plan
-from pipelines.query import Query
-from planner.result import PlanningResult
+from circinus.api.bootstrap.planning import Kept, plan_query, remembered
+from circinus.api.control.planning_worker import Heart, plan_next
+from circinus.api.phases import QueryPhase
+from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.engine import connect
+from circinus.api.store.journal import measurement_counts
+from circinus.api.store.records import NewQuery, Search
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+from circinus.planner.search.result import PlanningResult
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,
@@ -31,23 +30,23 @@ from tests.api.fakes import (
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[PlanningParts]:
+def parts(tmp_path: Path) -> Iterator[ServiceParts]:
     made = planning_parts(tmp_path)
     yield made
     made.store.close()
 
 
-def submit(parts: PlanningParts, **spec: object) -> None:
+def submit(parts: ServiceParts, **spec: object) -> None:
     parts.store.submit(
         NewQuery(id="q-1", spec={**SPEC, **spec}, fingerprint="", idempotency_key=None, at=0.0)
     )
 
 
-def test_an_empty_queue_is_no_work(parts: PlanningParts) -> None:
+def test_an_empty_queue_is_no_work(parts: ServiceParts) -> None:
     assert plan_next(parts, "w") is False
 
 
-def test_a_pipeline_that_breaks_fails_its_query_with_the_cause(parts: PlanningParts) -> None:
+def test_a_pipeline_that_breaks_fails_its_query_with_the_cause(parts: ServiceParts) -> None:
     def broken(count: int, seed: int) -> object:
         raise RuntimeError("no disk")
 
@@ -55,15 +54,15 @@ def test_a_pipeline_that_breaks_fails_its_query_with_the_cause(parts: PlanningPa
     submit(parts)
     assert plan_next(replace(parts, catalogue=FakeCatalogue({"add": pipeline})), "w")
     record = parts.store.query("q-1")
-    assert record.phase is Phase.FAILED
+    assert record.phase is QueryPhase.FAILED
     assert record.message == "planning broke off: RuntimeError: no disk"
 
 
-def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: PlanningParts) -> None:
+def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: ServiceParts) -> None:
     submit(parts, limits={"configurations": 2})
     assert plan_next(parts, "w")
     record = parts.store.query("q-1")
-    assert record.phase is Phase.WAITING, record.message
+    assert record.phase is QueryPhase.WAITING, record.message
     assert record.result is not None
     stored = parts.store.plans("q-1")
     result = from_document(PlanningResult, record.result)
@@ -74,7 +73,7 @@ def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: PlanningParts
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_query_starts_from_earlier_ones_unless_it_is_cold(
-    parts: PlanningParts, cold: bool
+    parts: ServiceParts, cold: bool
 ) -> None:
     submit(parts)
     assert plan_next(parts, "w")
@@ -86,19 +85,19 @@ def test_a_query_starts_from_earlier_ones_unless_it_is_cold(
 
     def planned(*args: object, kept: Kept, **rest: object) -> object:
         told.append(len(kept.history))
-        return plan_offline(*args, kept=kept, **rest)  # type: ignore[arg-type]  # handed through
+        return plan_query(*args, kept=kept, **rest)  # type: ignore[arg-type]  # handed through
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api.planning_worker.plan_offline", planned)
+        patch.setattr("circinus.api.control.planning_worker.plan_query", planned)
         assert plan_next(parts, "w")
     assert told == [0 if cold else 1]
     # What it measures is kept for others in any case.
-    assert len(parts.remembered(PIPELINE).earlier()) == 2
+    assert len(remembered(PIPELINE, parts.settings.database_url).earlier()) == 2
 
 
-def test_a_heart_hears_of_cancelling(parts: PlanningParts) -> None:
+def test_a_heart_hears_of_cancelling(parts: ServiceParts) -> None:
     submit(parts)
-    parts.store.claim("w", at=0.0)
+    parts.store.queue.claim("w", at=0.0)
     heart = Heart(parts.store, parts.clock, "q-1", "w")
     heart.beat()
     assert not heart.cancelled()
@@ -107,7 +106,7 @@ def test_a_heart_hears_of_cancelling(parts: PlanningParts) -> None:
     assert heart.cancelled()
 
 
-def test_a_heart_that_lost_its_query_says_stop(parts: PlanningParts) -> None:
+def test_a_heart_that_lost_its_query_says_stop(parts: ServiceParts) -> None:
     submit(parts)
     heart = Heart(parts.store, parts.clock, "q-1", "never claimed it")
     heart.beat()
@@ -120,16 +119,16 @@ def slowed(factor: float) -> Infrastructure:
     return replace(INFRASTRUCTURE, tiers=(replace(cloud, speed_factor=1 / factor),))
 
 
-def search_on(parts: PlanningParts, world: Infrastructure, **spec: object) -> None:
+def search_on(parts: ServiceParts, world: Infrastructure, **spec: object) -> None:
     """Let q-1 serve, and have it searched on in a world."""
     submit(parts, **spec)
     assert plan_next(parts, "w")
-    assert parts.store.move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+    assert parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     search = Search(why="it is late", infrastructure=to_document(world), at=2.0)
     assert parts.store.search_on("q-1", search)
 
 
-def test_a_search_that_breaks_leaves_its_query_and_says_why(parts: PlanningParts) -> None:
+def test_a_search_that_breaks_leaves_its_query_and_says_why(parts: ServiceParts) -> None:
     def broken(count: int, seed: int) -> object:
         raise RuntimeError("no disk")
 
@@ -138,42 +137,42 @@ def test_a_search_that_breaks_leaves_its_query_and_says_why(parts: PlanningParts
     pipeline: Pipeline = replace(PIPELINE, examples=broken)  # type: ignore[arg-type]  # never returns
     assert plan_next(replace(parts, catalogue=FakeCatalogue({"add": pipeline})), "w")
     record = parts.store.query("q-1")
-    assert (record.phase, record.result) == (Phase.SERVING, before)
+    assert (record.phase, record.result) == (QueryPhase.SERVING, before)
     assert record.search is not None
     assert record.search.ended == "planning broke off: RuntimeError: no disk"
 
 
-def test_a_search_in_a_world_where_no_plan_would_do_says_so(parts: PlanningParts) -> None:
+def test_a_search_in_a_world_where_no_plan_would_do_says_so(parts: ServiceParts) -> None:
     search_on(parts, slowed(1e9))
     plans = parts.store.plans("q-1")
     assert plan_next(parts, "w")
     record = parts.store.query("q-1")
-    assert (record.phase, parts.store.plans("q-1")) == (Phase.SERVING, plans)
+    assert (record.phase, parts.store.plans("q-1")) == (QueryPhase.SERVING, plans)
     assert record.search is not None
     assert "latency" in (record.search.ended or "")
     assert plan_next(parts, "w") is False
 
 
 def test_a_search_finds_plans_for_the_world_as_observed_and_pays_for_nothing_twice(
-    parts: PlanningParts,
+    parts: ServiceParts,
 ) -> None:
     search_on(parts, slowed(1e4))
     (before,) = parts.store.plans("q-1")
-    counts = measurement_counts(connect(parts.database_url), "q-1")
+    counts = measurement_counts(connect(parts.settings.database_url), "q-1")
     assert plan_next(parts, "w")
     record = parts.store.query("q-1")
-    assert (record.phase, record.message) == (Phase.WAITING, "replanned: it is late")
+    assert (record.phase, record.message) == (QueryPhase.WAITING, "replanned: it is late")
     assert record.result is not None
     latencies = [
         from_document(PlanningResult, record.result).plans[0].latency_s.value,
-        from_document(Plan, before.plan).latency_s.value,
+        before.plan.latency_s.value,
     ]
     assert latencies[0] > 100 * latencies[1]  # adding takes microseconds
-    assert measurement_counts(connect(parts.database_url), "q-1") == counts
+    assert measurement_counts(connect(parts.settings.database_url), "q-1") == counts
 
 
 def test_a_search_counts_on_the_machines_that_there_are_and_on_the_device_as_observed(
-    parts: PlanningParts,
+    parts: ServiceParts,
 ) -> None:
     device = Tier(name="device", speed_factor=1e-9, dedicated=True)
     link = Link(between=("device", "cloud"), bandwidth_bytes_per_s=1e9)
@@ -183,12 +182,12 @@ def test_a_search_counts_on_the_machines_that_there_are_and_on_the_device_as_obs
 
     def planned(query: Query, where: Infrastructure, *args: object, **rest: object) -> object:
         told.append((query, where))
-        return plan_offline(query, where, *args, **rest)  # type: ignore[arg-type]  # handed through
+        return plan_query(query, where, *args, **rest)  # type: ignore[arg-type]  # handed through
 
-    own = replace(parts, capacity=replace(parts.capacity, stated=world))
+    own = replace(parts, infrastructure=world)
     submit(own, device={"speed_factor": 0.5})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api.planning_worker.plan_offline", planned)
+        patch.setattr("circinus.api.control.planning_worker.plan_query", planned)
         assert plan_next(own, "w")
         parts.store.search_on("q-1", Search(why="late", infrastructure=to_document(world), at=2.0))
         assert plan_next(own, "w")
@@ -199,30 +198,30 @@ def test_a_search_counts_on_the_machines_that_there_are_and_on_the_device_as_obs
     assert where.tier("cloud").machines == 3
 
 
-def test_a_query_that_is_retired_stops_its_search(parts: PlanningParts) -> None:
+def test_a_query_that_is_retired_stops_its_search(parts: ServiceParts) -> None:
     search_on(parts, slowed(2.0))
-    parts.store.claim("w", at=3.0)
+    parts.store.queue.claim("w", at=3.0)
     heart = Heart(parts.store, parts.clock, "q-1", "w")
     heart.beat()
     assert not heart.cancelled()
-    parts.store.move(Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=4.0))
+    parts.store.move("q-1", QueryPhase.RETIRED, at=4.0)
     heart.beat()
     assert heart.cancelled()
 
 
-def test_another_worker_goes_on_with_a_search_where_one_died(parts: PlanningParts) -> None:
+def test_another_worker_goes_on_with_a_search_where_one_died(parts: ServiceParts) -> None:
     search_on(parts, slowed(1e4))
 
     def died(*args: object, **rest: object) -> object:
-        plan_offline(*args, **rest)  # type: ignore[arg-type]  # handed through
-        parts.store.crashed("w", at=3.0, limit=3, cause="killed")
+        plan_query(*args, **rest)  # type: ignore[arg-type]  # handed through
+        parts.store.queue.crashed("w", at=3.0, limit=3, cause="killed")
         raise SystemExit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api.planning_worker.plan_offline", died)
+        patch.setattr("circinus.api.control.planning_worker.plan_query", died)
         with pytest.raises(SystemExit):
             plan_next(parts, "w")
-    assert parts.store.query("q-1").phase is Phase.SERVING
+    assert parts.store.query("q-1").phase is QueryPhase.SERVING
     assert plan_next(parts, "w-2")
     assert parts.store.query("q-1").message == "replanned: it is late"
-    assert measurement_counts(connect(parts.database_url), "q-1")[1] == 0
+    assert measurement_counts(connect(parts.settings.database_url), "q-1")[1] == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.query_file import (
+from circinus.api.query_file import (
     LARGEST_FILE_BYTES,
     parse_document,
     query_of,
@@ -17,11 +17,11 @@ from api.query_file import (
     read_infrastructure,
     read_query,
 )
-from api.schemas import to_query
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure_file import infrastructure_to_dict
-from pipelines.presets import PRESETS
-from pipelines.slo import LatencyStatistic
+from circinus.api.schemas.query import to_query
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.slo import LatencyStatistic
 from tests.api.malformed import INFRASTRUCTURES, TEXTS, Wrong, as_yaml, query
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import application_of
-from api.planning_worker import plan_next
-from api.service import make_service
-from api.services.changes import changed
-from api.store.records import NewQuery
-from pipelines.errors import InvalidInput
+from circinus.api.control.planning_worker import plan_next
+from circinus.api.control.service import make_service
+from circinus.api.http.app import application_of
+from circinus.api.store.records import NewQuery
+from circinus.api.use_cases.changes import changed
+from circinus.pipelines.errors import InvalidInput
 from tests.api.fakes import SPEC, FakeDeployer, parts, planning_parts
 
 

@@ -8,82 +8,82 @@ from pathlib import Path
 
 import pytest
 
-from api.phases import Phase
-from api.services.retirement import undeploy
-from api.store.sql import SqlStore
-from pipelines.clock import ManualClock
+from circinus.api.phases import QueryPhase
+from circinus.api.store.store import Store
+from circinus.api.use_cases.queries import undeploy
+from circinus.pipelines.clock import ManualClock
 from tests.api.fakes import FakeDeployer, add_planned, plan, sql_store
 from tests.api.loops import loops
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = sql_store(tmp_path)
     yield made
     made.close()
 
 
-def test_a_deployment_that_fails_is_a_message_and_tried_again(store: SqlStore) -> None:
+def test_a_deployment_that_fails_is_a_message_and_tried_again(store: Store) -> None:
     clock, deployer = ManualClock(), FakeDeployer(broken={plan().id})
     watched = loops(store, deployer, clock)
     add_planned(store, "q-1", plan())
     asyncio.run(watched.tick())
     record = store.query("q-1")
-    assert record.phase is Phase.DEPLOYING
+    assert record.phase is QueryPhase.DEPLOYING
     assert "failed and is tried again: no such program" in record.message
     asyncio.run(watched.tick())
     assert deployer.applied == 1  # not before its time
     deployer.broken.clear()
     clock.sleep(1.0)
     asyncio.run(watched.tick())
-    assert (deployer.applied, store.query("q-1").phase) == (2, Phase.SERVING)
+    assert (deployer.applied, store.query("q-1").phase) == (2, QueryPhase.SERVING)
     clock.sleep(100.0)
     asyncio.run(watched.tick())
     assert deployer.applied == 2
 
 
-def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: SqlStore) -> None:
+def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: Store) -> None:
     clock, deployer = ManualClock(), FakeDeployer()
     watched = loops(store, deployer, clock)
     for query_id in ("q-1", "q-2"):  # 0.6 + 0.6 of one machine
         add_planned(store, query_id, plan(share=0.6))
     asyncio.run(watched.tick())
     phases = {i: store.query(i).phase for i in ("q-1", "q-2")}
-    assert sorted(phases.values()) == [Phase.SERVING, Phase.WAITING]
-    waiting = next(i for i, phase in phases.items() if phase is Phase.WAITING)
+    assert sorted(phases.values()) == [QueryPhase.SERVING, QueryPhase.WAITING]
+    waiting = next(i for i, phase in phases.items() if phase is QueryPhase.WAITING)
     assert "cloud" in store.query(waiting).message
-    serving = next(i for i, phase in phases.items() if phase is Phase.SERVING)
+    serving = next(i for i, phase in phases.items() if phase is QueryPhase.SERVING)
     undeploy(store, serving, clock=clock)
     asyncio.run(watched.tick())
-    assert store.query(waiting).phase is Phase.SERVING
+    assert store.query(waiting).phase is QueryPhase.SERVING
     assert set(deployer.desired) == {waiting}
 
 
-def test_a_query_is_retired_when_its_duration_is_over(store: SqlStore) -> None:
+def test_a_query_is_retired_when_its_duration_is_over(store: Store) -> None:
     clock, deployer = ManualClock(), FakeDeployer()
     watched = loops(store, deployer, clock)
     add_planned(store, "q-1", plan(), duration_s=10.0)
     asyncio.run(watched.tick())
     clock.sleep(9.9)
     asyncio.run(watched.tick())
-    assert store.query("q-1").phase is Phase.SERVING
+    assert store.query("q-1").phase is QueryPhase.SERVING
     clock.sleep(0.1)
     asyncio.run(watched.tick())
-    assert store.query("q-1").phase is Phase.RETIRED
+    assert store.query("q-1").phase is QueryPhase.RETIRED
     assert deployer.desired == {}
 
 
-def test_a_new_start_deploys_what_was_scheduled(store: SqlStore) -> None:
+def test_a_new_start_deploys_what_was_scheduled(store: Store) -> None:
     clock, first, second = ManualClock(), FakeDeployer(), FakeDeployer()
     add_planned(store, "q-1", plan(share=0.5), plan(share=0.75))
     asyncio.run(loops(store, first, clock).tick())
     asyncio.run(loops(store, second, clock).tick())
     assert second.desired["q-1"].plan == first.desired["q-1"].plan
     phases = [change.phase for change in store.query("q-1").history[-3:]]
-    assert phases == [Phase.SERVING, Phase.DEPLOYING, Phase.SERVING]
+    assert phases == [QueryPhase.SERVING, QueryPhase.DEPLOYING, QueryPhase.SERVING]
 
 
-def test_nothing_to_do_is_nothing_done(store: SqlStore) -> None:
+def test_nothing_to_do_is_nothing_done(store: Store) -> None:
     deployer = FakeDeployer()
     watched = loops(store, deployer, ManualClock())
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_nothing_to_do_is_nothing_done(store: SqlStore) -> None:
 
 
 def test_who_is_evicted_while_others_start_waits_though_it_was_being_marked(
-    store: SqlStore,
+    store: Store,
 ) -> None:
     clock, deployer = ManualClock(), FakeDeployer()
     watched = loops(store, deployer, clock)
@@ -101,10 +101,10 @@ def test_who_is_evicted_while_others_start_waits_though_it_was_being_marked(
     older = watched.rescheduler.target
     watched.capacity.set_machines({"cloud": 0})
     asyncio.run(watched.rescheduler.tick())
-    assert store.query("q-1").phase is Phase.WAITING
+    assert store.query("q-1").phase is QueryPhase.WAITING
     newer, watched.rescheduler.target = watched.rescheduler.target, older
     asyncio.run(watched.reconciler.tick())  # it had not looked up yet
     watched.rescheduler.target = newer
     asyncio.run(watched.reconciler.tick())
-    assert store.query("q-1").phase is Phase.WAITING
+    assert store.query("q-1").phase is QueryPhase.WAITING
     assert deployer.desired == {}

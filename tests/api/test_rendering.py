@@ -8,11 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console, RenderableType
 
-from api.phases import Phase
-from api.query_file import query_of
-from api.rendering import formats
-from api.rendering.live import Follow
-from api.rendering.tables import (
+from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.tables import (
     deployment_table,
     plans_table,
     progress_line,
@@ -21,26 +18,23 @@ from api.rendering.tables import (
     schedule_table,
     shortfall_text,
 )
-from api.schemas import (
+from circinus.api.cli.screen import Follow
+from circinus.api.phases import QueryPhase
+from circinus.api.query_file import query_of
+from circinus.api.schemas.planning import planning_view
+from circinus.api.schemas.plans import DemandView, EstimateView, PlanView
+from circinus.api.schemas.progress import ProgressView, QueryView, ShortfallView
+from circinus.api.schemas.schedule import (
     AssignmentView,
-    DemandView,
-    DeploymentView,
-    EstimateView,
-    InstanceView,
     MachineShare,
-    ObservedView,
-    PlanView,
-    ProgressView,
-    QueryView,
     ScheduleView,
-    ShortfallView,
     TierUse,
     WaitingView,
-    planning_view,
 )
-from deploy.methods import PUBLISHED
-from pipelines.method import PlanningMethod
-from pipelines.slo import SloState
+from circinus.api.schemas.service import DeploymentView, InstanceView, ObservedView
+from circinus.deploy.methods import PUBLISHED
+from circinus.pipelines.query import PlanningMethod
+from circinus.pipelines.slo import SloState
 from tests.api.malformed import query
 
 OPERATORS = ("sampler", "denoiser", "locator", "features", "classifier", "voter")
@@ -68,7 +62,7 @@ def plan(name: str = "p-0123456789ab") -> PlanView:
     )
 
 
-def view(phase: Phase = Phase.PLANNING, **more: object) -> QueryView:
+def view(phase: QueryPhase = QueryPhase.PLANNING, **more: object) -> QueryView:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     fields = {
         "id": "q-0123456789ab",
@@ -197,7 +191,9 @@ def test_a_shortfall_names_what_binds_and_the_closest_plan() -> None:
 
 
 def test_a_query_from_outside_is_no_markup() -> None:
-    text = printed(query_text(view(Phase.FAILED, message="[bold red]oops[/bold red] :smile:")))
+    text = printed(
+        query_text(view(QueryPhase.FAILED, message="[bold red]oops[/bold red] :smile:"))
+    )
     assert "[bold red]oops[/bold red] :smile:" in text
 
 
@@ -216,7 +212,7 @@ def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:
     assert line == ("searching, 3 measured, 1.2 s spent, 2.0 s left, best none feasible yet")
     found = progress.model_copy(update={"best": plan()})
     assert progress_line(view(progress=found)).endswith("best 0.925 12.3 ms $0.1000/h")
-    assert progress_line(view(Phase.QUEUED)) == "queued"
+    assert progress_line(view(QueryPhase.QUEUED)) == "queued"
 
 
 def test_the_schedule_tells_machines_reasons_and_use() -> None:
@@ -300,6 +296,6 @@ SEARCH = {"since": "2026-01-02T03:04:05Z", "why": "latency is 2 s"}
 def test_a_query_that_is_searched_on_says_why_and_how_far_that_is(
     search: dict[str, object], told: str
 ) -> None:
-    text = " ".join(printed(query_text(view(Phase.SERVING, search=SEARCH | search))).split())
+    text = " ".join(printed(query_text(view(QueryPhase.SERVING, search=SEARCH | search))).split())
     assert "searched on since 2026-01-02 03:04:05 UTC: latency is 2 s; " in text
     assert told in text

@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import application_of
-from api.documents import from_document
-from api.phases import LIVE, Phase
-from api.planning_worker import plan_next
-from api.service import Service, drift_watch, make_service
-from api.services.observing import WINDOW, KnownData, Scored
-from api.store.engine import connect
-from api.store.journal import measurement_counts
-from api.store.records import Move, NewQuery
-from deploy.dispatcher import RequestResult
-from pipelines.infrastructure import Infrastructure
+from circinus.api.bootstrap.planning import remembered
+from circinus.api.control.planning_worker import plan_next
+from circinus.api.control.service import Service, drift_watch, make_service
+from circinus.api.http.app import application_of
+from circinus.api.phases import QueryPhase
+from circinus.api.store.documents import from_document
+from circinus.api.store.engine import connect
+from circinus.api.store.journal import measurement_counts
+from circinus.api.store.records import NewQuery
+from circinus.api.use_cases.requests import WINDOW, Examples, Scored
+from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.pipelines.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 
 
@@ -43,13 +44,10 @@ class World:
         assert plan_next(self.planning, "w")
 
     def serve(self) -> str:
-        move = Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0)
-        assert self.parts.store.move(move)
+        assert self.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
         return self.parts.store.plans("q-1")[0].id
 
-    def drift(
-        self, latency_s: float, *, score: float = 1.0, data: KnownData | None = None
-    ) -> None:
+    def drift(self, latency_s: float, *, score: float = 1.0, data: Examples | None = None) -> None:
         """Let the first plan serve and answer so, and the watch look once."""
         plan_id = self.serve()
         windows = self.service.requests.windows
@@ -125,7 +123,7 @@ def test_other_objectives_that_a_measured_plan_meets_are_planned_at_once(world: 
     response = world.client.post("/v1/queries/q-1:replan", json={"latency": "0.5x"})
     assert response.status_code == 200, response.text
     record = world.parts.store.query("q-1")
-    assert record.phase is Phase.WAITING  # for capacity, with plans
+    assert record.phase is QueryPhase.WAITING  # for capacity, with plans
     assert len(record.replans) == 1
     assert record.spec["slo"] == {"accuracy": 0.5, "latency_s": 0.5}
     assert world.parts.store.plans("q-1")
@@ -138,15 +136,15 @@ def test_objectives_that_nothing_measured_meets_are_planned_anew_without_paying_
 ) -> None:
     world.plan()
     world.client.post("/v1/queries/q-1:replan", json={"latency": "1e-12"})
-    assert world.parts.store.query("q-1").phase is Phase.QUEUED
+    assert world.parts.store.query("q-1").phase is QueryPhase.QUEUED
     world.plan()
     record = world.parts.store.query("q-1")
-    assert record.phase is Phase.INFEASIBLE, record.message
+    assert record.phase is QueryPhase.INFEASIBLE, record.message
     assert not record.message.startswith("Planned anew")
     assert measurement_counts(connect(world.url), "q-1")[1] == 0
     # And back again: what was measured still holds.
     world.client.post("/v1/queries/q-1:replan", json={"latency": "1"})
-    assert world.parts.store.query("q-1").phase is Phase.WAITING
+    assert world.parts.store.query("q-1").phase is QueryPhase.WAITING
 
 
 def test_other_data_is_measured_anew_with_the_old_as_history(world: World) -> None:
@@ -156,9 +154,9 @@ def test_other_data_is_measured_anew_with_the_old_as_history(world: World) -> No
     assert measurement_counts(connect(world.url), "q-1") == (0, 0)
     world.plan()
     record = world.parts.store.query("q-1")
-    assert record.phase is Phase.WAITING, record.message
+    assert record.phase is QueryPhase.WAITING, record.message
     assert record.spec["data"] == {"examples": 12, "seed": 5}
-    kept = world.planning.remembered(PIPELINE).earlier()
+    kept = remembered(PIPELINE, world.url).earlier()
     assert len({one.query for one in kept}) == 2  # the same query on two sets of data
 
 
@@ -166,7 +164,7 @@ def test_a_plan_that_keeps_its_promise_is_left_alone(world: World) -> None:
     world.plan()
     plan_id = world.serve()
     for index in range(40):
-        scored = Scored(index=index, data=KnownData(40, 0), score=1.0)
+        scored = Scored(index=index, data=Examples(40, 0), score=1.0)
         world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
     asyncio.run(drift_watch(world.service).tick())
     assert world.parts.store.query("q-1").replans == ()
@@ -182,7 +180,7 @@ def test_a_late_plan_is_replaced_by_what_measurements_say_of_the_slower_world(
     record = world.parts.store.query("q-1")
     # At its share a request takes 1.5 s, 1 s is allowed: more of the machine will do.
     assert len(record.replans) == 1
-    assert record.phase is Phase.WAITING
+    assert record.phase is QueryPhase.WAITING
     assert record.message.startswith("replanned: latency is 1.5 s")
     assert _share(world) > before
 
@@ -193,7 +191,7 @@ def test_a_plan_that_no_measured_one_could_replace_serves_on_while_it_is_searche
     world.plan()
     world.drift(1e3)
     record = world.parts.store.query("q-1")
-    assert (record.replans, record.phase) == ((), Phase.SERVING)
+    assert (record.replans, record.phase) == ((), QueryPhase.SERVING)
     assert record.searching is not None
     assert record.searching.why.startswith("latency is 1000 s")
     # Adding takes less than 0.1 s at full speed, seen were 1000 s at a share of 0.05 or more.
@@ -250,37 +248,37 @@ def test_other_objectives_end_a_search(world: World) -> None:
 def test_known_outputs_that_are_wrong_end_a_search(world: World) -> None:
     world.plan()
     world.drift(1e6)
-    world.drift(1e-6, score=0.0, data=KnownData(30, 7))
+    world.drift(1e-6, score=0.0, data=Examples(30, 7))
     record = world.parts.store.query("q-1")
-    assert (record.phase, record.search) == (Phase.QUEUED, None)
+    assert (record.phase, record.search) == (QueryPhase.QUEUED, None)
 
 
 def test_known_outputs_that_are_wrong_send_the_query_back_to_planning_on_their_data(
     world: World,
 ) -> None:
     world.plan()
-    world.drift(1e-6, score=0.0, data=KnownData(30, 7))
+    world.drift(1e-6, score=0.0, data=Examples(30, 7))
     record = world.parts.store.query("q-1")
-    assert record.phase is Phase.QUEUED
+    assert record.phase is QueryPhase.QUEUED
     assert record.spec["data"] == {"examples": 30, "seed": 7}
     assert record.message.startswith("replanned: accuracy is 0, planned was 1")
     world.plan()
-    assert world.parts.store.query("q-1").phase is Phase.WAITING
+    assert world.parts.store.query("q-1").phase is QueryPhase.WAITING
 
 
 def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> None:
     world.plan()
     plan_id = world.serve()
     for _ in range(40):
-        scored = Scored(index=3, data=KnownData(30, 7), score=0.0)
+        scored = Scored(index=3, data=Examples(30, 7), score=0.0)
         world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
     asyncio.run(drift_watch(world.service).tick())
-    assert world.parts.store.query("q-1").phase is Phase.SERVING
+    assert world.parts.store.query("q-1").phase is QueryPhase.SERVING
     assert world.service.requests.windows.seen("q-1").scores.tolist() == [0.0]
 
 
 def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -> None:
-    windows, old, new = world.service.requests.windows, KnownData(500, 0), KnownData(500, 1)
+    windows, old, new = world.service.requests.windows, Examples(500, 0), Examples(500, 1)
     for data, index, score in ((old, 0, 0.0), (new, 0, 0.5), (old, 0, 1.0)):
         scored = Scored(index=index, data=data, score=score)
         windows.note("q-1", "p", _result(1.0), scored)
@@ -296,7 +294,7 @@ def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -
 def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     windows = world.service.requests.windows
     for index in range(5):
-        scored = Scored(index=index, data=KnownData(5, 0), score=0.0)
+        scored = Scored(index=index, data=Examples(5, 0), score=0.0)
         windows.note("q-1", "p-old", _result(1.0), scored)
     windows.note("q-1", "p-new", _result(2.0))
     assert windows.seen("q-1").latency_s.tolist() == [2.0]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from api.documents import to_document
-from api.phases import Phase
-from api.services.retirement import undeploy
-from api.store.records import Ending, Replan, Search
-from api.store.sql import SqlStore
-from pipelines.clock import ManualClock
-from pipelines.errors import InvalidInput
+from circinus.api.phases import QueryPhase
+from circinus.api.store.documents import to_document
+from circinus.api.store.records import PlanningEnding, Replan, Search
+from circinus.api.store.store import Store
+from circinus.api.use_cases.queries import undeploy
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import InvalidInput
 from tests.api.fakes import (
     FakeDeployer,
     add_planned,
@@ -27,7 +27,7 @@ from tests.api.loops import Loops, loops
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = sql_store(tmp_path)
     yield made
     made.close()
@@ -39,7 +39,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def watched(store: SqlStore, clock: ManualClock) -> Loops:
+def watched(store: Store, clock: ManualClock) -> Loops:
     return loops(store, FakeDeployer(), clock)
 
 
@@ -47,11 +47,11 @@ def tick(watched: Loops) -> None:
     asyncio.run(watched.tick())
 
 
-def phases(store: SqlStore, *ids: str) -> list[Phase]:
+def phases(store: Store, *ids: str) -> list[QueryPhase]:
     return [store.query(query_id).phase for query_id in ids]
 
 
-def told(store: SqlStore, query_id: str) -> list[tuple[str, str | None, bool]]:
+def told(store: Store, query_id: str) -> list[tuple[str, str | None, bool]]:
     records = schedule_store(store).displaced(limit=9, query_id=query_id)
     return [(r.query_id, r.by, r.moved) for r in records]
 
@@ -86,13 +86,13 @@ def test_planning_counts_on_machines_that_may_come_back(watched: Loops) -> None:
 
 
 def test_the_evicted_are_named_and_wait_and_are_served_when_machines_come_back(
-    store: SqlStore, watched: Loops
+    store: Store, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan(share=1.0))
     tick(watched)
     watched.capacity.set_machines({"cloud": 0})
     tick(watched)
-    assert phases(store, "q-1") == [Phase.WAITING]
+    assert phases(store, "q-1") == [QueryPhase.WAITING]
     assert store.query("q-1").message.startswith(
         "q-1 was stopped because its machines or plan are gone. Its only plan"
     )
@@ -100,11 +100,11 @@ def test_the_evicted_are_named_and_wait_and_are_served_when_machines_come_back(
     assert watched.in_force.read()[1].machines == {"cloud": 0}
     watched.capacity.set_machines({"cloud": None})
     tick(watched)
-    assert phases(store, "q-1") == [Phase.SERVING]
+    assert phases(store, "q-1") == [QueryPhase.SERVING]
 
 
 def test_machines_that_were_set_are_remembered_by_the_next_service(
-    store: SqlStore, clock: ManualClock, watched: Loops
+    store: Store, clock: ManualClock, watched: Loops
 ) -> None:
     watched.capacity.set_machines({"cloud": 2})
     again = loops(store, FakeDeployer(), clock)
@@ -112,29 +112,33 @@ def test_machines_that_were_set_are_remembered_by_the_next_service(
 
 
 def test_a_higher_priority_takes_the_place_and_both_sides_can_tell(
-    store: SqlStore, watched: Loops
+    store: Store, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan(share=1.0), weight=100.0)
     tick(watched)
     add_planned(store, "q-2", plan(share=1.0), priority=1)
     tick(watched)
-    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+    assert phases(store, "q-1", "q-2") == [QueryPhase.WAITING, QueryPhase.SERVING]
     assert told(store, "q-1") == told(store, "q-2") == [("q-1", "q-2", False)]
     assert "q-1 was stopped for q-2." in store.query("q-1").message
 
 
-def test_a_tenant_holds_no_more_than_its_quota(store: SqlStore, clock: ManualClock) -> None:
+def test_a_tenant_holds_no_more_than_its_quota(store: Store, clock: ManualClock) -> None:
     watched = loops(store, FakeDeployer(), clock, quotas={"acme": 0.5})
     add_planned(store, "q-1", plan(share=0.3), tenant="acme")
     add_planned(store, "q-2", plan(share=0.3), tenant="acme", weight=0.5)
     add_planned(store, "q-3", plan(share=0.3), tenant="lab", weight=0.1)
     tick(watched)
-    assert phases(store, "q-1", "q-2", "q-3") == [Phase.SERVING, Phase.WAITING, Phase.SERVING]
+    assert phases(store, "q-1", "q-2", "q-3") == [
+        QueryPhase.SERVING,
+        QueryPhase.WAITING,
+        QueryPhase.SERVING,
+    ]
     assert "tenant acme may hold 0.5" in store.query("q-2").message
 
 
 def test_who_waits_too_long_is_served_though_nothing_else_happens(
-    store: SqlStore, clock: ManualClock, watched: Loops
+    store: Store, clock: ManualClock, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan(share=1.0), weight=1000.0)
     tick(watched)
@@ -142,14 +146,14 @@ def test_who_waits_too_long_is_served_though_nothing_else_happens(
     tick(watched)
     clock.sleep(59.0)
     tick(watched)
-    assert phases(store, "q-1", "q-2") == [Phase.SERVING, Phase.WAITING]
+    assert phases(store, "q-1", "q-2") == [QueryPhase.SERVING, QueryPhase.WAITING]
     clock.sleep(1.0)
     tick(watched)
-    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+    assert phases(store, "q-1", "q-2") == [QueryPhase.WAITING, QueryPhase.SERVING]
 
 
 def test_waiting_is_remembered_over_a_restart(
-    store: SqlStore, clock: ManualClock, watched: Loops
+    store: Store, clock: ManualClock, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan(share=1.0), weight=1000.0)
     tick(watched)
@@ -158,14 +162,14 @@ def test_waiting_is_remembered_over_a_restart(
     clock.sleep(30.0)
     again = loops(store, FakeDeployer(), clock)
     tick(again)
-    assert phases(store, "q-1", "q-2") == [Phase.SERVING, Phase.WAITING]
+    assert phases(store, "q-1", "q-2") == [QueryPhase.SERVING, QueryPhase.WAITING]
     clock.sleep(30.0)
     tick(again)
-    assert phases(store, "q-1", "q-2") == [Phase.WAITING, Phase.SERVING]
+    assert phases(store, "q-1", "q-2") == [QueryPhase.WAITING, QueryPhase.SERVING]
 
 
 def test_a_look_at_which_nothing_changed_stores_nothing(
-    store: SqlStore, clock: ManualClock, watched: Loops
+    store: Store, clock: ManualClock, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan())
     tick(watched)
@@ -177,14 +181,14 @@ def test_a_look_at_which_nothing_changed_stores_nothing(
 
 
 def test_the_history_of_who_waits_does_not_grow_with_every_schedule(
-    store: SqlStore, watched: Loops
+    store: Store, watched: Loops
 ) -> None:
     add_planned(store, "big", plan(share=1.0), weight=0.001)
     for i in range(4):
         add_planned(store, f"q-{i}", plan(share=0.1))
         tick(watched)
-    waiting = [c for c in store.query("big").history if c.phase is Phase.WAITING]
-    served = [c for c in store.query("big").history if c.phase is Phase.SERVING]
+    waiting = [c for c in store.query("big").history if c.phase is QueryPhase.WAITING]
+    served = [c for c in store.query("big").history if c.phase is QueryPhase.SERVING]
     assert len(waiting) + len(served) <= 4
     undeploy(store, "q-0", clock=ManualClock(1.0))
     before = len(store.query("big").history)
@@ -193,7 +197,7 @@ def test_the_history_of_who_waits_does_not_grow_with_every_schedule(
 
 
 def test_plans_that_another_process_found_are_deployed_while_the_old_one_runs(
-    store: SqlStore, clock: ManualClock, tmp_path: Path
+    store: Store, clock: ManualClock, tmp_path: Path
 ) -> None:
     deployer = FakeDeployer()
     watched = loops(store, deployer, clock)
@@ -201,27 +205,27 @@ def test_plans_that_another_process_found_are_deployed_while_the_old_one_runs(
     tick(watched)
     worker = sql_store(tmp_path)
     assert worker.search_on("q-1", Search(why="late", infrastructure={}, at=1.0))
-    assert worker.claim("w", at=2.0) is not None
+    assert worker.queue.claim("w", at=2.0) is not None
     found = plan(share=0.75)
     tick(watched)
     before = deployer.applied
-    ending = Ending(
-        phase=Phase.WAITING,
+    ending = PlanningEnding(
+        phase=QueryPhase.WAITING,
         message="found",
         result=to_document(result(found)),
         plans=((found.id, to_document(found)),),
     )
-    assert worker.finish("q-1", "w", ending, at=3.0)
+    assert worker.queue.finish("q-1", "w", ending, at=3.0)
     worker.close()
     tick(watched)
-    assert phases(store, "q-1") == [Phase.SERVING]
+    assert phases(store, "q-1") == [QueryPhase.SERVING]
     assert deployer.desired["q-1"].plan == found
     # In one step: it was never taken down in between.
     assert deployer.applied == before + 1
 
 
 def test_a_query_that_was_planned_anew_between_two_looks_serves_again_with_equal_plans(
-    store: SqlStore, watched: Loops
+    store: Store, watched: Loops
 ) -> None:
     add_planned(store, "q-1", plan())
     tick(watched)
@@ -229,6 +233,6 @@ def test_a_query_that_was_planned_anew_between_two_looks_serves_again_with_equal
     found = to_document(result(same))
     plans = ((same.id, to_document(same)),)
     store.replan(Replan(query_id="q-1", spec=spec, why="other", at=2.0, result=found, plans=plans))
-    assert phases(store, "q-1") == [Phase.WAITING]
+    assert phases(store, "q-1") == [QueryPhase.WAITING]
     tick(watched)
-    assert phases(store, "q-1") == [Phase.SERVING]
+    assert phases(store, "q-1") == [QueryPhase.SERVING]

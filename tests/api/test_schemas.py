@@ -9,32 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.query_file import query_of
-from api.schemas import (
-    EstimateView,
+from circinus.api.query_file import query_of
+from circinus.api.schemas.base import HealthView, ProblemDetails
+from circinus.api.schemas.faults import MOST_FAULTS, faults_of
+from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
+from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.schemas.service import (
     ExampleReference,
-    HealthView,
-    PlanView,
-    Problem,
-    QueryRequest,
     RequestBody,
-    faults_of,
     infrastructure_view,
     pipeline_view,
-    plan_view,
-    to_query,
 )
-from api.schemas.faults import MOST_FAULTS
-from deploy.methods import PUBLISHED
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.plan import Deployment, Plan
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.registry import Listed
-from pipelines.slo import Estimate, Slo, SloState
+from circinus.deploy.methods import PUBLISHED
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.registry import ListedPipeline
+from circinus.pipelines.slo import Estimate, Slo, SloState
 from tests.api.fakes import PIPELINE
 from tests.api.malformed import DOCUMENTS, Wrong, query
 
@@ -213,13 +208,8 @@ def test_an_unbounded_interval_has_no_end_in_json() -> None:
     assert EstimateView.model_validate_json(view.latency_s.model_dump_json()) == view.latency_s
 
 
-def test_a_plan_may_be_called_by_another_id() -> None:
-    slo = Slo(accuracy=0.8, latency_s=0.25)
-    assert plan_view(_plan(), slo, PRESETS["local"], id="p-1").id == "p-1"
-
-
 def test_a_pipeline_is_shown_with_the_size_of_its_space() -> None:
-    view = pipeline_view(Listed(name="add", pipeline=PIPELINE, missing=()))
+    view = pipeline_view(ListedPipeline(name="add", pipeline=PIPELINE, missing=()))
     assert view.configurations == 2
     assert [knob.values for knob in view.operators[0].knobs] == [[0, 1]]
 
@@ -233,7 +223,7 @@ def test_an_infrastructure_is_shown_whole(name: str) -> None:
 
 
 def test_a_problem_has_the_fields_of_rfc_9457() -> None:
-    problem = Problem(title="Bad", status=422, detail="no", instance="/v1/queries")
+    problem = ProblemDetails(title="Bad", status=422, detail="no", instance="/v1/queries")
     assert set(problem.model_dump()) == {
         "type",
         "title",

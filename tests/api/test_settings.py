@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from api.settings import Settings, is_loopback
-from deploy.methods import METHODS
+from circinus.api.settings import Settings, is_loopback
+from circinus.deploy.methods import METHODS
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org", ""])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from api.phases import Phase
-from api.store.records import NewQuery
-from api.store.sql import SqlStore
-from api.supervisor import Supervisor, _Seat
-from pipelines.clock import ManualClock
-from tests.api.fakes import sql_store
+from circinus.api.control.supervisor import PlanningSupervisor, _Seat
+from circinus.api.phases import QueryPhase
+from circinus.api.store.records import NewQuery
+from circinus.api.store.store import Store
+from circinus.pipelines.clock import ManualClock
+from tests.api.fakes import parts_of, sql_store
 
 
 @dataclass
@@ -42,38 +42,37 @@ class Nursery:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = sql_store(tmp_path)
     made.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
     yield made
     made.close()
 
 
-def supervisor(store: SqlStore, clock: ManualClock, nursery: Nursery) -> Supervisor:
-    made = Supervisor(
-        store=store, clock=clock, spawn=nursery, workers=1, lease_s=30.0, crash_limit=3
-    )
+def supervisor(store: Store, clock: ManualClock, nursery: Nursery) -> PlanningSupervisor:
+    parts = parts_of(store, Path(), clock, {"planning_workers": 1})
+    made = PlanningSupervisor(parts=parts, spawn=nursery)
     made._seats = [_Seat()]
     return made
 
 
-def test_a_query_whose_workers_die_three_times_fails_with_the_cause(store: SqlStore) -> None:
+def test_a_query_whose_workers_die_three_times_fails_with_the_cause(store: Store) -> None:
     clock, nursery = ManualClock(), Nursery()
     watched = supervisor(store, clock, nursery)
     for crash in range(1, 4):
         watched.tick()
         worker, process = nursery.started[-1]
         assert len(nursery.started) == crash
-        store.claim(worker, at=clock.timestamp())
+        store.queue.claim(worker, at=clock.timestamp())
         process.exitcode = -9
         watched.tick()
         clock.sleep(1.0)
     record = store.query("q-1")
-    assert record.phase is Phase.FAILED
+    assert record.phase is QueryPhase.FAILED
     assert record.message == "the planning worker ended with SIGKILL, 3 times"
 
 
-def test_a_worker_that_cannot_start_is_tried_ever_more_seldom(store: SqlStore) -> None:
+def test_a_worker_that_cannot_start_is_tried_ever_more_seldom(store: Store) -> None:
     clock, nursery = ManualClock(), Nursery()
     watched = supervisor(store, clock, nursery)
     for _ in range(1000):  # 100 s
@@ -84,24 +83,24 @@ def test_a_worker_that_cannot_start_is_tried_ever_more_seldom(store: SqlStore) -
     assert 8 <= len(nursery.started) <= 15
 
 
-def test_a_silent_worker_loses_its_query(store: SqlStore) -> None:
+def test_a_silent_worker_loses_its_query(store: Store) -> None:
     clock, nursery = ManualClock(), Nursery()
     watched = supervisor(store, clock, nursery)
-    store.claim("elsewhere", at=0.0)
+    store.queue.claim("elsewhere", at=0.0)
     clock.sleep(30.0)
     watched.tick()
-    assert store.query("q-1").phase is Phase.PLANNING  # silent for just the lease
+    assert store.query("q-1").phase is QueryPhase.PLANNING  # silent for just the lease
     clock.sleep(0.1)
     watched.tick()
-    assert store.query("q-1").phase is Phase.QUEUED
+    assert store.query("q-1").phase is QueryPhase.QUEUED
 
 
-def test_stopping_ends_the_workers_and_returns_their_queries(store: SqlStore) -> None:
+def test_stopping_ends_the_workers_and_returns_their_queries(store: Store) -> None:
     clock, nursery = ManualClock(), Nursery()
     watched = supervisor(store, clock, nursery)
     watched.tick()
     worker, process = nursery.started[0]
-    store.claim(worker, at=0.0)
+    store.queue.claim(worker, at=0.0)
     watched.stop()
     assert process.exitcode == -15
-    assert (store.query("q-1").phase, store.query("q-1").crashes) == (Phase.QUEUED, 0)
+    assert (store.query("q-1").phase, store.query("q-1").crashes) == (QueryPhase.QUEUED, 0)

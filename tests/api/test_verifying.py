@@ -12,17 +12,16 @@ import yaml
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from api.app import application_of
-from api.cli import app
-from api.client import Client
-from api.demo.report import Report
-from api.demo.verification import verify
-from api.phases import LIVE, Phase
-from api.service import make_service
-from api.store.records import Move
-from deploy.instances import DesiredDeployment
-from pipelines.clock import ManualClock
-from pipelines.errors import InvalidInput
+from circinus.api.cli import app
+from circinus.api.cli.demo.report import Report
+from circinus.api.cli.demo.traffic import verified as verify
+from circinus.api.client import Client
+from circinus.api.control.service import make_service
+from circinus.api.http.app import application_of
+from circinus.api.phases import QueryPhase
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import InvalidInput
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
@@ -48,7 +47,7 @@ class Verified:
         store = service.parts.store
         add_planned(store, "q-1", plan(by=by), slo=slo)
         if serving:
-            store.move(Move(query_id="q-1", expected=LIVE, to=Phase.SERVING, at=1.0))
+            store.move("q-1", QueryPhase.SERVING, at=1.0)
         try:
             with TestClient(application_of(service), base_url=LOOPBACK) as inner:
                 transport = httpx.MockTransport(lambda request: _passed_on(inner, request))

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from api.client import Client
-from api.schemas import ExampleReference, RequestBody
-from api.schemas.plans import PlanView
-from pipelines.configuration import ConfigurationSpace
-from pipelines.payload import Payload
-from pipelines.registry import load_pipeline
+from circinus.api.client import Client
+from circinus.api.schemas.plans import PlanView
+from circinus.api.schemas.service import ExampleReference, RequestBody
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.registry import load_pipeline
 from tests.cluster import images, programs, real_nodes
 from tests.cluster.api import eventually
 from tests.cluster.cluster import running

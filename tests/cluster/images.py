@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from pipelines.catalog.digits.classifying import prepare_models
-from pipelines.catalog.digits.model_store import user_store
+from circinus.pipelines.catalog.digits.classifying import prepare_models, user_store
 from tests.cluster import programs, real_nodes
 from tests.cluster.real_nodes import RealNode
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.client import Client
+from circinus.api.client import Client
 from tests.cluster import images, programs
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.kubernetes import inventory
-from deploy.kubernetes.api import Cluster as Connected
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.connection import connect
-from deploy.kubernetes.manifests import Rendered, render
-from deploy.kubernetes.names import QUERY
-from deploy.kubernetes.rollout import Rollout, RolloutSettings
-from deploy.kubernetes.scheduled import MachineShape, Pinning, RenderSettings
-from pipelines.clock import SystemClock
+from circinus.deploy.kubernetes.api import Cluster as Connected
+from circinus.deploy.kubernetes.api import Object, collection_of, connect
+from circinus.deploy.kubernetes.inventory import KINDS
+from circinus.deploy.kubernetes.manifests import Rendered, render
+from circinus.deploy.kubernetes.names import QUERY
+from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.kubernetes.rollout import Rollout
+from circinus.pipelines.clock import SystemClock
 from tests.cluster.cluster import Cluster
 from tests.deploy.scheduled_plans import scheduled_chain
 
@@ -27,8 +27,7 @@ def connected(cluster: Cluster) -> Connected:
 
 def rollout(cluster: Cluster, namespace: str, **options: Any) -> Rollout:  # noqa: ANN401
     """A rollout as the administrator; `options` are its settings."""
-    settings = RolloutSettings(**{"timeout_s": 60.0, **options})
-    return Rollout(connected(cluster), namespace, SystemClock(), settings)
+    return Rollout(connected(cluster), namespace, SystemClock(), **{"timeout_s": 60.0, **options})
 
 
 def rendered(
@@ -54,6 +53,6 @@ def rendered(
 def ours(cluster: Cluster, namespace: str) -> list[Object]:
     """Everything in a namespace that bears our label."""
     found = []
-    for collection in inventory.COLLECTIONS.values():
-        found += cluster.api.items(collection.format(namespace=namespace), labelSelector=QUERY)
+    for kind in KINDS:
+        found += cluster.api.items(collection_of(kind, namespace), labelSelector=QUERY)
     return found

@@ -14,9 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+from kubernetes.client import ApiClient, Configuration
 
-from deploy.kubernetes.api import Cluster as Connected
-from deploy.kubernetes.connection import connect, connection_of, make_client
+from circinus.deploy.kubernetes.api import Cluster as Connected
+from circinus.deploy.kubernetes.api import connect
 from tests.cluster.cluster import Cluster
 
 _HANDED_ON = ("Authorization", "Content-Type", "Accept")
@@ -39,12 +40,15 @@ Manners = Callable[[int, str], Manner]
 @contextmanager
 def rude(cluster: Cluster, manners: Manners, *, timeout_s: float = 30.0) -> Iterator[Connected]:
     """Give a client of a cluster whose API server has these manners."""
-    way = connection_of(connect(cluster.kubeconfig))
-    server = _Server(way.server, way.authority, manners)
+    way = connect(cluster.kubeconfig).configuration
+    server = _Server(way.host, way.ssl_ca_cert, manners)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        client = make_client(f"http://127.0.0.1:{server.server_port}", token=way.token)
+        configuration = Configuration(host=f"http://127.0.0.1:{server.server_port}")
+        configuration.api_key = dict(way.api_key)
+        configuration.api_key_prefix = dict(way.api_key_prefix)
+        client = ApiClient(configuration)
         yield Connected(client, timeout_s=timeout_s)
         client.rest_client.pool_manager.clear()
     finally:

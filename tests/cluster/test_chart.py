@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.kubernetes.access import DEPLOYER, OPERATOR, Need
+from circinus.deploy.kubernetes.access import DEPLOYER, OPERATOR, Permission
 from tests.cluster.chart import CHART, VERSION, helm, of_kind, rendered
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -25,7 +25,7 @@ def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     }
 
 
-def needs(table: tuple[Need, ...]) -> set[tuple[str, str, str]]:
+def needs(table: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
     return {(need.group, need.resource, verb) for need in table for verb in need.verbs}
 
 
@@ -119,7 +119,7 @@ def test_the_token_comes_from_the_secret_that_is_named() -> None:
 
 
 def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
-    from api.settings import Settings
+    from circinus.api.settings import Settings
 
     documents = rendered("deployment.target=kubernetes", "environment.hostPath=/env")
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from api.cli import app
+from circinus.api.cli import app
 from tests.api.test_deploying import plan_document
 from tests.cluster.cluster import Cluster
 

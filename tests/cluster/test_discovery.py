@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from deploy.kubernetes.api import Cluster as ApiServer
-from deploy.kubernetes.connection import connect
-from deploy.kubernetes.nodes import Discovery
+from circinus.deploy.kubernetes.api import Cluster as ApiServer
+from circinus.deploy.kubernetes.api import connect
+from circinus.deploy.kubernetes.nodes import Discovery
 from tests.cluster import simulated
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.cli import app
-from api.client import Client, Refused
-from api.schemas import ExampleReference, RequestBody
-from pipelines.errors import CircinusError
+from circinus.api.cli import app
+from circinus.api.client import Client, Refused
+from circinus.api.schemas.service import ExampleReference, RequestBody
+from circinus.pipelines.errors import CircinusError
 from tests.cluster import images
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster

@@ -95,7 +95,7 @@ class Operated:
         path = self.folder / f"operator-{len(self.running)}.log"
         with path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "api.cli", "operator", *options],
+                [sys.executable, "-m", "circinus.api.cli", "operator", *options],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=log,
                 stderr=log,
@@ -291,7 +291,7 @@ def test_an_operator_without_a_right_says_which_and_ends(operated: Operated) -> 
         grant(operated.cluster, namespace, left)
         options = ["--namespace", namespace, "--kubeconfig", str(operated.kubeconfig)]
         done = subprocess.run(
-            [sys.executable, "-m", "api.cli", "operator", *options],
+            [sys.executable, "-m", "circinus.api.cli", "operator", *options],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,

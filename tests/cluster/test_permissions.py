@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.access import (
+from circinus.deploy.kubernetes.access import (
     DEPLOYER,
     DISCOVERY,
     OPERATOR,
-    Need,
     NotAllowed,
+    Permission,
     require_access,
 )
-from deploy.kubernetes.api import Cluster as ApiServer
-from deploy.kubernetes.connection import connect
+from circinus.deploy.kubernetes.api import Cluster as ApiServer
+from circinus.deploy.kubernetes.api import connect
 from tests.cluster.accounts import Rules, grant, grant_everywhere, stranger
 from tests.cluster.api import eventually
 from tests.cluster.chart import NAMESPACE, RELEASE, of_kind, rendered
@@ -39,7 +39,7 @@ def rules(kind: str, name: str) -> Rules:
     return found
 
 
-def missing(account: ApiServer, namespace: str, needs: tuple[Need, ...]) -> list[str]:
+def missing(account: ApiServer, namespace: str, needs: tuple[Permission, ...]) -> list[str]:
     """Give what the account is told that it lacks, without the purposes."""
     try:
         require_access(account, namespace, needs)
@@ -66,7 +66,7 @@ def told_of(rule: dict[str, Any], verb: str, where: str) -> str:
     ("name", "needs"), [(f"{RELEASE}-operator", OPERATOR), (RELEASE, DEPLOYER)]
 )
 def test_a_role_of_the_chart_suffices_and_each_verb_less_is_named(
-    cluster: Cluster, namespace: str, account: ApiServer, name: str, needs: tuple[Need, ...]
+    cluster: Cluster, namespace: str, account: ApiServer, name: str, needs: tuple[Permission, ...]
 ) -> None:
     check(
         rules("Role", name),

@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kubernetes.endpoints import COLLECTION, ready_addresses
-from deploy.kubernetes.manifests import Rendered, render
-from deploy.kubernetes.names import TIER
-from deploy.kubernetes.outcome import State
-from deploy.kubernetes.rollout import Rollout, RolloutSettings
-from deploy.kubernetes.scheduled import MachineShape, RenderSettings, ScheduledPlan
-from deploy.kubernetes.worker_objects import PORT_NAME
-from deploy.tls import SERVER_NAME, TlsFiles, files_in
-from deploy.workers.client import WorkerClient
-from deploy.workers.execution import INPUT
-from pipelines.clock import SystemClock
-from pipelines.payload import Payload, decode, encode
-from pipelines.pipeline import Pipeline
-from pipelines.registry import load_pipeline
-from scheduler.problem import Slice
+from circinus.deploy.kubernetes.api import collection_of
+from circinus.deploy.kubernetes.launcher import ready_addresses
+from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan, render
+from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.outcome import State
+from circinus.deploy.kubernetes.pods import PORT_NAME, RenderSettings
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.kubernetes.rollout import Rollout
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.transport import SERVER_NAME, TlsFiles, files_in
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.registry import load_pipeline
+from circinus.scheduler.problem import Slice
 from tests.cluster import images
 from tests.cluster.api import Api
 from tests.cluster.cluster import Cluster
@@ -87,7 +88,7 @@ def scheduled(pipeline: Pipeline) -> ScheduledPlan:
 
 def addresses(api: Api, namespace: str, rendered: Rendered) -> Mapping[str, str]:
     """Tier -> the address that its Service leads to."""
-    slices = api.items(COLLECTION.format(namespace=namespace))
+    slices = api.items(collection_of("EndpointSlice", namespace))
     found = ready_addresses(slices, PORT_NAME)
     services = [each for each in rendered.objects if each["kind"] == "Service"]
     return {
@@ -112,9 +113,7 @@ def test_a_plan_that_is_applied_runs_and_answers_what_the_pipeline_answers(
             environment=str(environment),
         )
         plan = render(chosen, settings)
-        here = Rollout(
-            connected(real_cluster), namespace, SystemClock(), RolloutSettings(timeout_s=400.0)
-        )
+        here = Rollout(connected(real_cluster), namespace, SystemClock(), timeout_s=400.0)
 
         outcome = here.apply([plan])
 

@@ -15,15 +15,14 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
-from deploy.kubernetes import inventory
-from deploy.kubernetes.api import Cluster as Connected
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.connection import connect
-from deploy.kubernetes.difference import key_of
-from deploy.kubernetes.outcome import State
-from deploy.kubernetes.rollout import Rollout, RolloutSettings
-from deploy.kubernetes.scheduled import MachineShape, Pinning
-from pipelines.clock import SystemClock
+from circinus.deploy.kubernetes.api import Cluster as Connected
+from circinus.deploy.kubernetes.api import Object, connect, path_of
+from circinus.deploy.kubernetes.inventory import key_of
+from circinus.deploy.kubernetes.outcome import State
+from circinus.deploy.kubernetes.pods import Pinning
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.kubernetes.rollout import Rollout
+from circinus.pipelines.clock import SystemClock
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
@@ -47,7 +46,7 @@ def test_a_conflict_with_another_manager_is_told_and_force_takes_over(
     plan = rendered(namespace, placement=["edge"])
     assert rollout(cluster, namespace).apply([plan]).state is State.READY
     (deployment,) = [d for d in plan.objects if d["kind"] == "Deployment"]
-    path = inventory.path_of(namespace, f"Deployment/{deployment['metadata']['name']}")
+    path = path_of(namespace, f"Deployment/{deployment['metadata']['name']}")
     cluster.api.merge(f"{path}?fieldManager=somebody", {"spec": {"replicas": 2}})
 
     refused = rollout(cluster, namespace).apply([plan])
@@ -137,7 +136,7 @@ def test_a_server_that_does_not_answer_is_told(
     document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     (tmp_path / "lost").write_text(yaml.safe_dump(document))
     client = Connected(connect(tmp_path / "lost"))
-    lost = Rollout(client, namespace, SystemClock(), RolloutSettings(timeout_s=1.0))
+    lost = Rollout(client, namespace, SystemClock(), timeout_s=1.0)
 
     outcome = lost.apply([rendered(namespace)])
 
@@ -153,11 +152,10 @@ def test_an_apply_outlives_an_api_server_killed_in_its_middle(
         pytest.skip("the API server of this cluster is not ours to kill")
     plans = [rendered(namespace, f"q{i}", share=0.05) for i in range(6)]
     killer = Killing(connect(cluster.kubeconfig), control)
-    settings = RolloutSettings(timeout_s=180.0)
     outcomes: list[Any] = []
     thread = threading.Thread(
         target=lambda: outcomes.append(
-            Rollout(killer, namespace, SystemClock(), settings).apply(plans)
+            Rollout(killer, namespace, SystemClock(), timeout_s=180.0).apply(plans)
         )
     )
     thread.start()
@@ -180,10 +178,10 @@ def test_pods_that_no_node_takes_are_told(
     control.write_kubeconfig(tmp_path / "nobody", "circinus-test-nobody")
     stranger = Connected(connect(tmp_path / "nobody"))
     said: list[str] = []
-    settings = RolloutSettings(timeout_s=12.0)
     plan = rendered(namespace, placement=["edge"], machine=7, pinning=Pinning.MACHINE)
 
-    outcome = Rollout(stranger, namespace, SystemClock(), settings, said.append).apply([plan])
+    there = Rollout(stranger, namespace, SystemClock(), timeout_s=12.0, tell=said.append)
+    outcome = there.apply([plan])
 
     assert any("room on the nodes is not checked" in words for words in said)
     assert outcome.state is State.UNSCHEDULABLE

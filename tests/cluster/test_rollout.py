@@ -11,17 +11,16 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.kubernetes import inventory
-from deploy.kubernetes.api import Cluster as Connected
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.connection import connect
-from deploy.kubernetes.difference import key_of
-from deploy.kubernetes.manifests import render
-from deploy.kubernetes.names import TIER
-from deploy.kubernetes.outcome import State
-from deploy.kubernetes.rollout import Rollout, RolloutSettings
-from deploy.kubernetes.scheduled import MachineShape, Pinning, RenderSettings
-from pipelines.clock import SystemClock
+from circinus.deploy.kubernetes.api import Cluster as Connected
+from circinus.deploy.kubernetes.api import Object, connect, path_of
+from circinus.deploy.kubernetes.inventory import KINDS, key_of
+from circinus.deploy.kubernetes.manifests import render
+from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.outcome import State
+from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.kubernetes.rollout import Rollout
+from circinus.pipelines.clock import SystemClock
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.rollouts import connected, ours, rendered, rollout
@@ -46,7 +45,7 @@ def test_what_is_applied_is_read_back_as_rendered_and_the_diff_is_empty(
     assert (outcome.state, outcome.missing, outcome.revision) == (State.READY, (), 1)
     assert here.diff([plan]).is_empty
     for document in plan.objects:
-        there = cluster.api.get(inventory.path_of(namespace, key_of(document)))
+        there = cluster.api.get(path_of(namespace, key_of(document)))
         assert holds(there, document), key_of(document)
     again = here.apply([plan])
     assert (again.state, again.applied, again.revision) == (State.READY, (), None)
@@ -57,12 +56,12 @@ def test_somebody_elses_change_is_found_by_the_diff(cluster: Cluster, namespace:
     here = rollout(cluster, namespace)
     here.apply([plan])
     (service,) = [d for d in plan.objects if d["kind"] == "Service"]
-    path = inventory.path_of(namespace, f"Service/{service['metadata']['name']}")
+    path = path_of(namespace, f"Service/{service['metadata']['name']}")
     cluster.api.merge(path, {"metadata": {"labels": {TIER: "elsewhere"}}})
 
-    (change,) = here.diff([plan]).change
+    (fields,) = here.diff([plan]).change.values()
 
-    assert change.fields == (f"metadata.labels.{TIER}: elsewhere -> edge",)
+    assert fields == (f"metadata.labels.{TIER}: elsewhere -> edge",)
 
 
 def test_a_replan_never_leaves_a_tier_without_a_ready_pod(
@@ -76,7 +75,7 @@ def test_a_replan_never_leaves_a_tier_without_a_ready_pod(
 
     assert outcome.state is State.READY
     assert outcome.gap_s is None
-    assert {key.split("/")[0] for key in outcome.pruned} == set(inventory.COLLECTIONS)
+    assert {key.split("/")[0] for key in outcome.pruned} == set(KINDS)
     assert least() >= 1
     assert here.diff([new]).is_empty
 
@@ -98,7 +97,7 @@ def test_without_room_for_both_the_old_plan_goes_first_and_the_gap_is_measured(
         for share in (0.75, 0.5)
     )
     said: list[str] = []
-    here = Rollout(connected(cluster), namespace, SystemClock(), None, said.append)
+    here = Rollout(connected(cluster), namespace, SystemClock(), tell=said.append)
     assert here.apply([old]).state is State.READY
 
     outcome = here.apply([new])
@@ -193,7 +192,7 @@ def test_three_hundred_deployments_are_applied_and_reconciled_with_as_many_calls
     kinds = [o["kind"] for plan in plans for o in plan.objects]
     assert kinds.count("Deployment") == 300
     counting = Counting(connect(cluster.kubeconfig))
-    here = Rollout(counting, namespace, SystemClock(), RolloutSettings(timeout_s=600.0))
+    here = Rollout(counting, namespace, SystemClock(), timeout_s=600.0)
 
     began, cpu, server = time.monotonic(), time.process_time(), server_cpu_s(cluster)
     outcome = here.apply(plans)

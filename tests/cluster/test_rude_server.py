@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.difference import key_of
-from deploy.kubernetes.mirror import Mirror
-from deploy.kubernetes.outcome import State
-from deploy.kubernetes.rollout import Rollout, RolloutSettings
-from pipelines.clock import SystemClock
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.inventory import key_of
+from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.outcome import State
+from circinus.deploy.kubernetes.rollout import Rollout
+from circinus.pipelines.clock import SystemClock
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.rollouts import ours, rendered, rollout
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 def test_a_server_that_is_always_busy_is_told(cluster: Cluster, namespace: str) -> None:
     with rude(cluster, lambda _number, _method: Manner.BUSY) as client:
-        here = Rollout(client, namespace, SystemClock(), RolloutSettings(timeout_s=1.5))
+        here = Rollout(client, namespace, SystemClock(), timeout_s=1.5)
         outcome = here.apply([rendered(namespace)])
 
     assert outcome.state is State.UNAVAILABLE
@@ -33,7 +33,7 @@ def test_a_server_that_is_always_busy_is_told(cluster: Cluster, namespace: str) 
 
 def test_a_server_that_is_silent_is_told(cluster: Cluster, namespace: str) -> None:
     with rude(cluster, lambda _number, _method: Manner.SILENT, timeout_s=0.3) as client:
-        here = Rollout(client, namespace, SystemClock(), RolloutSettings(timeout_s=1.0))
+        here = Rollout(client, namespace, SystemClock(), timeout_s=1.0)
         outcome = here.apply([rendered(namespace)])
 
     assert outcome.state is State.UNAVAILABLE
@@ -51,7 +51,7 @@ def test_what_a_server_took_before_it_failed_is_told_and_applying_again_goes_on(
         return Manner.BUSY if writing and next(writes) >= 5 else Manner.POLITE
 
     with rude(cluster, fails_after_five_writes) as client:
-        here = Rollout(client, namespace, SystemClock(), RolloutSettings(timeout_s=5.0))
+        here = Rollout(client, namespace, SystemClock(), timeout_s=5.0)
         outcome = here.apply([plan])
     there = {key_of(document) for document in plan.objects}
     live = rollout(cluster, namespace).live("q")
@@ -72,7 +72,7 @@ def test_refused_and_lost_answers_in_between_are_got_over(
         return {1: Manner.BUSY, 4: Manner.FORGETFUL}.get(number % 6, Manner.POLITE)
 
     with rude(cluster, now_and_then) as client:
-        here = Rollout(client, namespace, SystemClock(), RolloutSettings(timeout_s=120.0))
+        here = Rollout(client, namespace, SystemClock(), timeout_s=120.0)
         states = [here.apply([old]).state, here.apply([new]).state]
 
     assert states == [State.READY, State.READY]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.store.store import Store
+from circinus.api.store.store import Store
 from tests.contracts.stores import MAKERS
 
 

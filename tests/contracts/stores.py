@@ -8,13 +8,11 @@ from pathlib import Path
 
 from sqlalchemy import delete
 
-from api.phases import Phase
-from api.store.engine import connect
-from api.store.migrate import migrate
-from api.store.records import Ending, NewQuery
-from api.store.sql import SqlStore
-from api.store.store import Store
-from api.store.tables import Base
+from circinus.api.phases import QueryPhase
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.records import NewQuery, PlanningEnding
+from circinus.api.store.store import Store
+from circinus.api.store.tables import Base
 
 POSTGRES = os.environ.get("CIRCINUS_TEST_POSTGRES", "")
 
@@ -22,13 +20,13 @@ POSTGRES = os.environ.get("CIRCINUS_TEST_POSTGRES", "")
 def sqlite_file(folder: Path) -> Store:
     engine = connect(f"sqlite:///{folder / 'made' / 'store.sqlite3'}")
     migrate(engine)
-    return SqlStore(engine)
+    return Store(engine)
 
 
 def sqlite_memory(folder: Path) -> Store:
     engine = connect("sqlite://")
     migrate(engine)
-    return SqlStore(engine)
+    return Store(engine)
 
 
 def postgres(folder: Path) -> Store:
@@ -37,7 +35,7 @@ def postgres(folder: Path) -> Store:
     with engine.begin() as connection:
         for table in reversed(Base.metadata.sorted_tables):
             connection.execute(delete(table))
-    return SqlStore(engine)
+    return Store(engine)
 
 
 MAKERS: list[Callable[[Path], Store]] = [sqlite_file, sqlite_memory]
@@ -52,10 +50,10 @@ def new(query_id: str, *, key: str | None = None, fingerprint: str = "f") -> New
 
 def planned(store: Store, query_id: str = "q-1", *, plans: int = 2) -> None:
     store.submit(new(query_id))
-    claimed = store.claim("w-1", at=101.0)
+    claimed = store.queue.claim("w-1", at=101.0)
     assert claimed is not None
     documents = tuple((f"p-{i}", {"id": f"p-{i}", "cost": i}) for i in range(plans))
-    ending = Ending(
-        phase=Phase.WAITING, message="planned", result={"plans": plans}, plans=documents
+    ending = PlanningEnding(
+        phase=QueryPhase.WAITING, message="planned", result={"plans": plans}, plans=documents
     )
-    assert store.finish(claimed.id, "w-1", ending, at=102.0)
+    assert store.queue.finish(claimed.id, "w-1", ending, at=102.0)

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from scheduler.dispatch.clockwork import Clockwork
-from scheduler.dispatch.drs import SizeThreshold
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState
 from tests.scheduler.states import states
 
 POLICIES: list[DispatchPolicy] = [
@@ -21,8 +19,8 @@ POLICIES: list[DispatchPolicy] = [
     MinCostMatching(xi=1.0),
     PlanAhead(),
     PlanAhead(xi=0.9, lead=0.0, delay_weight=0.0, old=1.0, overdue=1.0),
-    Fcfs(),
-    Fcfs(rejects=True),
+    FcfsDispatch(),
+    FcfsDispatch(rejects=True),
     SizeThreshold(largest_small=500),
     Clockwork(),
     Clockwork(rejects=True),

@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.evaluation import Evaluator
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.replay import TraceEvaluator
-from pipelines.trace import Trace
-from profiler.execution import InProcess
-from profiler.journal import MemoryJournal
-from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import Evaluator
+from circinus.pipelines.replay import TraceEvaluator
+from circinus.pipelines.trace import Trace
+from circinus.profiler.execution import InProcess
+from circinus.profiler.journal import MemoryJournal
+from circinus.profiler.measure import Profiler
+from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.synthetic import Wide
 
 INPUTS = 8

@@ -12,12 +12,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings
-from deploy.profiling_processes import ProcessPool
-from pipelines.clock import SystemClock
-from pipelines.configuration import Configuration
-from pipelines.operators import Operator
-from profiler.execution import Completed, Executor, Failed, InProcess
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.operators import Operator
+from circinus.profiler.execution import Completed, Executor, FailedRun, InProcess
 from tests.deploy.profiled_pipelines import EVERY, every
 from tests.deploy.ray_cluster import local_ray
 from tests.deploy.serving import deployed
@@ -51,7 +51,7 @@ def executor(
         elif request.param == "in_process":
             yield InProcess(SystemClock())
         else:
-            settings = PoolSettings(workers=1, memory_bytes=None)
+            settings = ProfilingPoolSettings(workers=1, memory_bytes=None)
             yield stack.enter_context(ProcessPool(EVERY, SystemClock(), settings))
 
 
@@ -71,7 +71,7 @@ def test_what_goes_wrong_in_an_operator_is_a_failure_with_its_cause(
     executor: Executor, name: str, cause: str
 ) -> None:
     done = executor.run(operator(name), 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert cause in done.cause
     assert done.spent_s >= 0
 

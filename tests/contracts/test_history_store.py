@@ -1,4 +1,4 @@
-"""The contract of `HistoryStore`, over every implementation; what the SQL one adds."""
+"""What the history of earlier queries keeps, and in which order."""
 
 import json
 from collections.abc import Callable
@@ -6,29 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from api.documents import to_document
-from api.store.history import SqlHistory, open_history
-from deploy.methods import DEFAULT, PUBLISHED
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput, Unavailable
-from pipelines.slo import Slo
-from planner.history import ConfigurationRecord, HistoryStore, InMemoryHistory, QueryRecord
-
-Maker = Callable[[Path, int], HistoryStore]
+from circinus.api.store.documents import to_document
+from circinus.api.store.history import SqlHistory, open_history
+from circinus.deploy.methods import DEFAULT, PUBLISHED
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 
 
-def _sql(folder: Path, most: int) -> HistoryStore:
+def _sql(folder: Path, most: int) -> SqlHistory:
     opened = open_history(f"sqlite:///{folder / 'h.sqlite3'}")
     return SqlHistory(opened._engine, most=most)
 
 
-def _memory(folder: Path, most: int) -> HistoryStore:
-    return InMemoryHistory(most)
-
-
-@pytest.fixture(params=[_sql, _memory], ids=["sql", "memory"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], HistoryStore]:
-    return lambda most: request.param(tmp_path, most)
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[int], SqlHistory]:
+    return lambda most: _sql(tmp_path, most)
 
 
 def _record(query: str, fingerprint: str = "digits@1", accuracy: float = 0.5) -> QueryRecord:
@@ -46,13 +40,13 @@ def _record(query: str, fingerprint: str = "digits@1", accuracy: float = 0.5) ->
     return QueryRecord(query=query, fingerprint=fingerprint, slo=slo, configurations=(one,))
 
 
-def test_a_history_without_room_is_refused(make: Callable[[int], HistoryStore]) -> None:
+def test_a_history_without_room_is_refused(make: Callable[[int], SqlHistory]) -> None:
     with pytest.raises(InvalidInput, match=r"history\.most must be >= 1, got 0"):
         make(0)
 
 
 def test_records_come_back_as_they_were_the_newest_first(
-    make: Callable[[int], HistoryStore],
+    make: Callable[[int], SqlHistory],
 ) -> None:
     history = make(10)
     for name in "abc":
@@ -61,7 +55,7 @@ def test_records_come_back_as_they_were_the_newest_first(
     assert list(history.earlier("digits@1", 0)) == []
 
 
-def test_versions_of_a_pipeline_are_never_mixed(make: Callable[[int], HistoryStore]) -> None:
+def test_versions_of_a_pipeline_are_never_mixed(make: Callable[[int], SqlHistory]) -> None:
     history = make(10)
     history.record(_record("a"))
     history.record(_record("b", "digits@2"))
@@ -69,7 +63,7 @@ def test_versions_of_a_pipeline_are_never_mixed(make: Callable[[int], HistorySto
     assert list(history.earlier("digits@3", 9)) == []
 
 
-def test_of_a_query_the_newest_record_counts(make: Callable[[int], HistoryStore]) -> None:
+def test_of_a_query_the_newest_record_counts(make: Callable[[int], SqlHistory]) -> None:
     history = make(10)
     for query, accuracy in (("a", 0.1), ("b", 0.2), ("a", 0.3)):
         history.record(_record(query, accuracy=accuracy))
@@ -77,7 +71,7 @@ def test_of_a_query_the_newest_record_counts(make: Callable[[int], HistoryStore]
     assert [(r.query, r.configurations[0].accuracy) for r in kept] == [("a", 0.3), ("b", 0.2)]
 
 
-def test_the_oldest_records_go_first(make: Callable[[int], HistoryStore]) -> None:
+def test_the_oldest_records_go_first(make: Callable[[int], SqlHistory]) -> None:
     history = make(2)
     for name in "abc":
         history.record(_record(name))

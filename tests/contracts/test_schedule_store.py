@@ -7,27 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from api.store.engine import connect
-from api.store.migrate import migrate
-from api.store.records import NewQuery
-from api.store.schedule_sql import SqlScheduleStore
-from api.store.schedule_store import DisplacedRecord, ScheduleStore
-from api.store.sql import SqlStore
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.records import DisplacedRecord, NewQuery
+from circinus.api.store.schedules import ScheduleStore
+from circinus.api.store.store import Store
 
 
-def sqlite_file(folder: Path) -> tuple[SqlStore, ScheduleStore]:
+def sqlite_file(folder: Path) -> tuple[Store, ScheduleStore]:
     engine = connect(f"sqlite:///{folder / 'store.sqlite3'}")
     migrate(engine)
-    return SqlStore(engine), SqlScheduleStore(engine)
+    return Store(engine), ScheduleStore(engine)
 
 
-def sqlite_memory(folder: Path) -> tuple[SqlStore, ScheduleStore]:
+def sqlite_memory(folder: Path) -> tuple[Store, ScheduleStore]:
     engine = connect("sqlite://")
     migrate(engine)
-    return SqlStore(engine), SqlScheduleStore(engine)
+    return Store(engine), ScheduleStore(engine)
 
 
-MAKERS: list[Callable[[Path], tuple[SqlStore, ScheduleStore]]] = [sqlite_file, sqlite_memory]
+MAKERS: list[Callable[[Path], tuple[Store, ScheduleStore]]] = [sqlite_file, sqlite_memory]
 
 
 @pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)

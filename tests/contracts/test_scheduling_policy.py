@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.infrastructure import Tier
-from scheduler.greedy import Greedy, Ranking
-from scheduler.policies import Terms, scheduling_policy
-from scheduler.policy import SCHEDULING_POLICIES, SchedulingPolicy
-from scheduler.problem import Problem, validate
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.problem import SCHEDULING_POLICIES, Problem, SchedulingPolicy, validate
 from tests.scheduler.problems import candidate, plan, problems
 
 POLICIES: list[SchedulingPolicy] = [

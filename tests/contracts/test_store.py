@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from api.phases import CANCELLABLE, LIVE, Phase
-from api.store.records import Ending, Move, NewQuery
-from api.store.store import Conflict, NotFound, Store
+from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
+from circinus.api.store.records import Conflict, NewQuery, NotFound, PlanningEnding
+from circinus.api.store.store import Store
 from tests.contracts.stores import new, planned, sqlite_file
 
 
@@ -56,8 +56,8 @@ def test_queries_without_a_key_are_all_new(store: Store) -> None:
 
 def test_a_new_query_is_queued_with_its_history(store: Store) -> None:
     record, _ = store.submit(new("q-1"))
-    assert record.phase is Phase.QUEUED
-    assert [(change.phase, change.at) for change in record.history] == [(Phase.QUEUED, 100.0)]
+    assert record.phase is QueryPhase.QUEUED
+    assert [(change.phase, change.at) for change in record.history] == [(QueryPhase.QUEUED, 100.0)]
     assert store.query("q-1") == record
 
 
@@ -71,27 +71,27 @@ def test_what_comes_out_is_a_copy(store: Store) -> None:
 
 
 def test_an_empty_queue_gives_nothing(store: Store) -> None:
-    assert store.claim("w-1", at=1.0) is None
+    assert store.queue.claim("w-1", at=1.0) is None
 
 
 def test_the_oldest_query_is_claimed_first(store: Store) -> None:
     for i in range(3):
         store.submit(new(f"q-{i}"))
-    claimed = [store.claim("w-1", at=float(i)) for i in range(4)]
+    claimed = [store.queue.claim("w-1", at=float(i)) for i in range(4)]
     assert [record and record.id for record in claimed] == ["q-0", "q-1", "q-2", None]
     assert claimed[0] is not None
-    assert (claimed[0].phase, claimed[0].claimed_by) == (Phase.PLANNING, "w-1")
+    assert (claimed[0].phase, claimed[0].claimed_by) == (QueryPhase.PLANNING, "w-1")
 
 
 def test_no_query_is_claimed_twice_by_workers_that_race(store: Store) -> None:
     for i in range(20):
         store.submit(new(f"q-{i}"))
     with ThreadPoolExecutor(8) as threads:
-        claims = list(threads.map(lambda i: store.claim(f"w-{i}", at=1.0), range(32)))
+        claims = list(threads.map(lambda i: store.queue.claim(f"w-{i}", at=1.0), range(32)))
     ids = [record.id for record in claims if record is not None]
     assert len(ids) == len(set(ids))
     for _ in range(20 - len(ids)):  # PostgreSQL may skip a row that another one looks at
-        left = store.claim("w-last", at=2.0)
+        left = store.queue.claim("w-last", at=2.0)
         assert left is not None
         ids.append(left.id)
     assert len(set(ids)) == 20
@@ -99,35 +99,39 @@ def test_no_query_is_claimed_twice_by_workers_that_race(store: Store) -> None:
 
 def test_a_beat_of_somebody_else_says_stop(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-1", at=1.0)
-    assert store.beat("q-1", "w-2", at=2.0, progress={"spent_s": 1}) is True
+    store.queue.claim("w-1", at=1.0)
+    assert store.queue.beat("q-1", "w-2", at=2.0, progress={"spent_s": 1}) is True
     assert store.query("q-1").progress is None
 
 
 def test_a_beat_stores_progress_and_keeps_it_without_news(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-1", at=1.0)
-    assert store.beat("q-1", "w-1", at=2.0, progress={"spent_s": 1.5}) is False
-    assert store.beat("q-1", "w-1", at=3.0) is False
+    store.queue.claim("w-1", at=1.0)
+    assert store.queue.beat("q-1", "w-1", at=2.0, progress={"spent_s": 1.5}) is False
+    assert store.queue.beat("q-1", "w-1", at=3.0) is False
     assert store.query("q-1").progress == {"spent_s": 1.5}
 
 
 def test_the_end_of_planning_is_stored_with_its_plans(store: Store) -> None:
     planned(store)
     record = store.query("q-1")
-    assert (record.phase, record.message, record.claimed_by) == (Phase.WAITING, "planned", None)
+    assert (record.phase, record.message, record.claimed_by) == (
+        QueryPhase.WAITING,
+        "planned",
+        None,
+    )
     assert record.result == {"plans": 2}
     assert [(plan.id, plan.position) for plan in store.plans("q-1")] == [("p-0", 0), ("p-1", 1)]
-    assert store.plan("p-1").plan == {"id": "p-1", "cost": 1}
+    assert store.plan("p-1").document == {"id": "p-1", "cost": 1}
 
 
 def test_whoever_lost_the_query_stores_nothing(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-1", at=1.0)
-    store.requeue_silent(since=2.0, at=2.0)
-    ending = Ending(phase=Phase.WAITING, message="", result={}, plans=(("p-0", {}),))
-    assert store.finish("q-1", "w-1", ending, at=3.0) is False
-    assert store.query("q-1").phase is Phase.QUEUED
+    store.queue.claim("w-1", at=1.0)
+    store.queue.requeue_silent(since=2.0, at=2.0)
+    ending = PlanningEnding(phase=QueryPhase.WAITING, message="", result={}, plans=(("p-0", {}),))
+    assert store.queue.finish("q-1", "w-1", ending, at=3.0) is False
+    assert store.query("q-1").phase is QueryPhase.QUEUED
     assert store.plans("q-1") == ()
 
 
@@ -139,8 +143,8 @@ def test_the_same_plan_of_two_queries_is_found_as_the_newest_sees_it(store: Stor
 
 def test_a_queued_query_is_cancelled_at_once(store: Store) -> None:
     store.submit(new("q-1"))
-    assert store.request_cancel("q-1", at=2.0).phase is Phase.CANCELLED
-    assert store.claim("w-1", at=3.0) is None
+    assert store.request_cancel("q-1", at=2.0).phase is QueryPhase.CANCELLED
+    assert store.queue.claim("w-1", at=3.0) is None
 
 
 def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
@@ -151,12 +155,12 @@ def test_cancelling_twice_is_cancelling_once(store: Store) -> None:
 
 def test_the_worker_is_told_to_stop_and_its_ending_becomes_cancelled(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-1", at=1.0)
-    assert store.request_cancel("q-1", at=2.0).phase is Phase.PLANNING
-    assert store.beat("q-1", "w-1", at=2.5) is True
-    ending = Ending(phase=Phase.WAITING, message="planned", result={})
-    assert store.finish("q-1", "w-1", ending, at=3.0)
-    assert store.query("q-1").phase is Phase.CANCELLED
+    store.queue.claim("w-1", at=1.0)
+    assert store.request_cancel("q-1", at=2.0).phase is QueryPhase.PLANNING
+    assert store.queue.beat("q-1", "w-1", at=2.5) is True
+    ending = PlanningEnding(phase=QueryPhase.WAITING, message="planned", result={})
+    assert store.queue.finish("q-1", "w-1", ending, at=3.0)
+    assert store.query("q-1").phase is QueryPhase.CANCELLED
 
 
 def test_what_is_planned_cannot_be_cancelled(store: Store) -> None:
@@ -168,66 +172,61 @@ def test_what_is_planned_cannot_be_cancelled(store: Store) -> None:
 def test_a_crash_returns_the_query_until_the_limit(store: Store) -> None:
     store.submit(new("q-1"))
     for crash in (1, 2):
-        store.claim("w-1", at=1.0)
-        assert store.crashed("w-1", at=2.0, limit=3, cause="killed by SIGKILL") == ("q-1",)
+        store.queue.claim("w-1", at=1.0)
+        assert store.queue.crashed("w-1", at=2.0, limit=3, cause="killed by SIGKILL") == ("q-1",)
         record = store.query("q-1")
-        assert (record.phase, record.crashes) == (Phase.QUEUED, crash)
-    store.claim("w-1", at=3.0)
-    store.crashed("w-1", at=4.0, limit=3, cause="killed by SIGKILL")
+        assert (record.phase, record.crashes) == (QueryPhase.QUEUED, crash)
+    store.queue.claim("w-1", at=3.0)
+    store.queue.crashed("w-1", at=4.0, limit=3, cause="killed by SIGKILL")
     record = store.query("q-1")
-    assert record.phase is Phase.FAILED
+    assert record.phase is QueryPhase.FAILED
     assert record.message == "killed by SIGKILL, 3 times"
 
 
 def test_a_crash_of_a_worker_without_a_query_changes_nothing(store: Store) -> None:
     planned(store)
-    assert store.crashed("w-1", at=9.0, limit=1, cause="?") == ()
-    assert store.query("q-1").phase is Phase.WAITING
+    assert store.queue.crashed("w-1", at=9.0, limit=1, cause="?") == ()
+    assert store.query("q-1").phase is QueryPhase.WAITING
 
 
 def test_a_crash_while_cancelling_is_a_cancellation(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-1", at=1.0)
+    store.queue.claim("w-1", at=1.0)
     store.request_cancel("q-1", at=2.0)
-    store.crashed("w-1", at=3.0, limit=1, cause="?")
-    assert store.query("q-1").phase is Phase.CANCELLED
+    store.queue.crashed("w-1", at=3.0, limit=1, cause="?")
+    assert store.query("q-1").phase is QueryPhase.CANCELLED
 
 
 def test_only_the_silent_are_requeued(store: Store) -> None:
     for query_id in ("q-1", "q-2"):
         store.submit(new(query_id))
-        store.claim(f"w-{query_id}", at=1.0)
-    store.beat("q-2", "w-q-2", at=10.0)
-    assert store.requeue_silent(since=10.0, at=20.0) == ("q-1",)
-    assert store.query("q-1").phase is Phase.QUEUED
-    assert store.query("q-2").phase is Phase.PLANNING
+        store.queue.claim(f"w-{query_id}", at=1.0)
+    store.queue.beat("q-2", "w-q-2", at=10.0)
+    assert store.queue.requeue_silent(since=10.0, at=20.0) == ("q-1",)
+    assert store.query("q-1").phase is QueryPhase.QUEUED
+    assert store.query("q-2").phase is QueryPhase.PLANNING
     assert store.query("q-1").crashes == 0
 
 
 def test_a_move_from_another_phase_changes_nothing(store: Store) -> None:
     store.submit(new("q-1"))
     before = store.query("q-1")
-    move = Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=5.0)
-    assert store.move(move) is False
+    assert store.move("q-1", QueryPhase.RETIRED, at=5.0) is False
     assert store.query("q-1") == before
-    unknown = Move(query_id="q-9", expected=CANCELLABLE, to=Phase.RETIRED, at=5.0)
-    assert store.move(unknown) is False
+    assert store.move("q-9", QueryPhase.RETIRED, at=5.0, expected=CANCELLABLE) is False
 
 
 def test_a_move_is_in_the_history_once(store: Store) -> None:
     planned(store)
     for _ in range(3):
-        move = Move(
-            query_id="q-1", expected=LIVE, to=Phase.WAITING, at=5.0, message="no room on edge"
-        )
-        assert store.move(move) is True
+        assert store.move("q-1", QueryPhase.WAITING, at=5.0, message="no room on edge")
     record = store.query("q-1")
     assert record.message == "no room on edge"
     assert [change.phase for change in record.history] == [
-        Phase.QUEUED,
-        Phase.PLANNING,
-        Phase.WAITING,
-        Phase.WAITING,
+        QueryPhase.QUEUED,
+        QueryPhase.PLANNING,
+        QueryPhase.WAITING,
+        QueryPhase.WAITING,
     ]
 
 
@@ -262,9 +261,11 @@ def test_queries_are_chosen_by_how_their_key_begins(store: Store) -> None:
 def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
     planned(store, "q-1")
     store.submit(new("q-2"))
-    assert [r.id for r in store.queries(limit=9, phases=frozenset({Phase.WAITING}))] == ["q-1"]
-    assert store.count(frozenset({Phase.QUEUED})) == 1
-    assert store.count(frozenset({Phase.QUEUED, Phase.WAITING})) == 2
+    assert [r.id for r in store.queries(limit=9, phases=frozenset({QueryPhase.WAITING}))] == [
+        "q-1"
+    ]
+    assert store.count(frozenset({QueryPhase.QUEUED})) == 1
+    assert store.count(frozenset({QueryPhase.QUEUED, QueryPhase.WAITING})) == 2
     assert store.count(frozenset()) == 0
 
 
@@ -279,8 +280,8 @@ def test_queries_are_chosen_by_tenant(store: Store) -> None:
 def test_ids_come_oldest_first(store: Store) -> None:
     for i in range(3):
         store.submit(new(f"q-{i}"))
-    store.claim("w-1", at=1.0)
-    assert store.ids(frozenset({Phase.QUEUED})) == ("q-1", "q-2")
+    store.queue.claim("w-1", at=1.0)
+    assert store.ids(frozenset({QueryPhase.QUEUED})) == ("q-1", "q-2")
     assert store.ids(LIVE) == ()
 
 

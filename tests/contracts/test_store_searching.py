@@ -7,25 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from api.phases import LIVE, Phase
-from api.store.records import Ending, Move, Replan, Search
-from api.store.store import Conflict, NotFound, Store
+from circinus.api.phases import QueryPhase
+from circinus.api.store.records import Conflict, NotFound, PlanningEnding, Replan, Search
+from circinus.api.store.store import Store
 from tests.contracts.stores import new, planned
 
 SEARCH = Search(why="latency is 2 s", infrastructure={"tiers": [{"speed": 0.5}]}, at=200.0)
-IN_VAIN = Ending(phase=Phase.INFEASIBLE, message="no plan is so fast", result={"found": 0})
-FOUND = Ending(
-    phase=Phase.WAITING, message="found", result={"found": 1}, plans=(("p-9", {"id": "p-9"}),)
+IN_VAIN = PlanningEnding(
+    phase=QueryPhase.INFEASIBLE, message="no plan is so fast", result={"found": 0}
+)
+FOUND = PlanningEnding(
+    phase=QueryPhase.WAITING, message="found", result={"found": 1}, plans=(("p-9", {"id": "p-9"}),)
 )
 
 
 def searched(store: Store, query_id: str = "q-1", *, by: str = "") -> None:
     """Put a query into the store that serves and is searched on, by a worker if it is named."""
     planned(store, query_id)
-    store.move(Move(query_id=query_id, expected=LIVE, to=Phase.SERVING, at=103.0))
+    store.move(query_id, QueryPhase.SERVING, at=103.0)
     assert store.search_on(query_id, SEARCH)
     if by:
-        claimed = store.claim(by, at=201.0)
+        claimed = store.queue.claim(by, at=201.0)
         assert claimed is not None
         assert claimed.id == query_id
 
@@ -35,7 +37,7 @@ def serves_as_before(store: Store) -> bool:
     record = store.query("q-1")
     phases = [change.phase for change in record.history]
     return (
-        phases == [Phase.QUEUED, Phase.PLANNING, Phase.WAITING, Phase.SERVING]
+        phases == [QueryPhase.QUEUED, QueryPhase.PLANNING, QueryPhase.WAITING, QueryPhase.SERVING]
         and record.result == {"plans": 2}
         and [plan.id for plan in store.plans("q-1")] == ["p-0", "p-1"]
     )
@@ -49,7 +51,7 @@ def test_an_unknown_query_is_not_searched_on(store: Store) -> None:
 def test_what_is_not_live_is_not_searched_on(store: Store) -> None:
     store.submit(new("q-1"))
     assert store.search_on("q-1", SEARCH) is False
-    store.claim("w-1", at=1.0)
+    store.queue.claim("w-1", at=1.0)
     assert store.search_on("q-1", SEARCH) is False
     assert store.query("q-1").search is None
 
@@ -58,19 +60,19 @@ def test_a_query_is_searched_on_once_at_a_time(store: Store) -> None:
     searched(store)
     assert store.search_on("q-1", replace(SEARCH, why="another")) is False
     assert store.query("q-1").search == SEARCH
-    store.claim("w-1", at=201.0)
+    store.queue.claim("w-1", at=201.0)
     assert store.search_on("q-1", replace(SEARCH, why="another")) is False
-    store.finish("q-1", "w-1", IN_VAIN, at=202.0)
+    store.queue.finish("q-1", "w-1", IN_VAIN, at=202.0)
     assert store.search_on("q-1", replace(SEARCH, why="another")) is True
 
 
 def test_a_search_is_claimed_by_one_worker_and_leaves_the_phase(store: Store) -> None:
     searched(store)
-    claimed = store.claim("w-1", at=201.0)
+    claimed = store.queue.claim("w-1", at=201.0)
     assert claimed is not None
-    assert (claimed.id, claimed.phase, claimed.claimed_by) == ("q-1", Phase.SERVING, "w-1")
+    assert (claimed.id, claimed.phase, claimed.claimed_by) == ("q-1", QueryPhase.SERVING, "w-1")
     assert claimed.searching == SEARCH
-    assert store.claim("w-2", at=201.0) is None
+    assert store.queue.claim("w-2", at=201.0) is None
     assert serves_as_before(store)
 
 
@@ -78,7 +80,7 @@ def test_no_search_is_claimed_twice_by_workers_that_race(store: Store) -> None:
     for i in range(8):
         searched(store, f"q-{i}")
     with ThreadPoolExecutor(8) as threads:
-        claims = list(threads.map(lambda i: store.claim(f"w-{i}", at=1.0), range(16)))
+        claims = list(threads.map(lambda i: store.queue.claim(f"w-{i}", at=1.0), range(16)))
     ids = [record.id for record in claims if record is not None]
     assert len(ids) == len(set(ids))
 
@@ -90,36 +92,36 @@ def test_queued_queries_are_claimed_before_searches_and_these_in_their_order(
         planned(store, query_id)
         assert store.search_on(query_id, replace(SEARCH, at=at))
     store.submit(new("q-3"))
-    claims = [store.claim("w-1", at=301.0) for _ in range(4)]
+    claims = [store.queue.claim("w-1", at=301.0) for _ in range(4)]
     assert [claim and claim.id for claim in claims] == ["q-3", "q-2", "q-1", None]
 
 
 def test_a_search_beats_and_tells_its_progress(store: Store) -> None:
     searched(store, by="w-1")
     assert store.query("q-1").progress is None
-    assert store.beat("q-1", "w-1", at=202.0, progress={"spent_s": 1.5}) is False
+    assert store.queue.beat("q-1", "w-1", at=202.0, progress={"spent_s": 1.5}) is False
     assert store.query("q-1").progress == {"spent_s": 1.5}
-    assert store.beat("q-1", "w-2", at=202.0) is True
+    assert store.queue.beat("q-1", "w-2", at=202.0) is True
 
 
 def test_a_search_in_vain_changes_nothing_and_says_why(store: Store) -> None:
     searched(store, by="w-1")
     before = store.live()
-    assert store.finish("q-1", "w-1", IN_VAIN, at=202.0)
+    assert store.queue.finish("q-1", "w-1", IN_VAIN, at=202.0)
     record = store.query("q-1")
     assert record.search == replace(SEARCH, ended="no plan is so fast", ended_at=202.0)
     assert (record.searching, record.claimed_by, record.updated_at) == (None, None, 202.0)
     assert serves_as_before(store)
     assert store.live() == before
-    assert store.claim("w-1", at=203.0) is None
+    assert store.queue.claim("w-1", at=203.0) is None
 
 
 def test_plans_that_a_search_found_replace_the_old_ones_in_one_step(store: Store) -> None:
     searched(store, by="w-1")
     before = store.live()["q-1"]
-    assert store.finish("q-1", "w-1", FOUND, at=202.0)
+    assert store.queue.finish("q-1", "w-1", FOUND, at=202.0)
     record = store.query("q-1")
-    assert (record.phase, record.message) == (Phase.WAITING, "replanned: latency is 2 s")
+    assert (record.phase, record.message) == (QueryPhase.WAITING, "replanned: latency is 2 s")
     assert (record.result, record.search, record.claimed_by) == ({"found": 1}, None, None)
     assert [change.at for change in record.replans] == [202.0]
     assert [plan.id for plan in store.plans("q-1")] == ["p-9"]
@@ -127,41 +129,45 @@ def test_plans_that_a_search_found_replace_the_old_ones_in_one_step(store: Store
 
 
 @pytest.mark.parametrize("ending", [IN_VAIN, FOUND])
-def test_who_lost_a_search_stores_nothing(store: Store, ending: Ending) -> None:
+def test_who_lost_a_search_stores_nothing(store: Store, ending: PlanningEnding) -> None:
     searched(store, by="w-1")
-    assert store.requeue_silent(since=202.0, at=202.0) == ("q-1",)
-    assert store.finish("q-1", "w-1", ending, at=203.0) is False
+    assert store.queue.requeue_silent(since=202.0, at=202.0) == ("q-1",)
+    assert store.queue.finish("q-1", "w-1", ending, at=203.0) is False
     assert serves_as_before(store)
     assert store.query("q-1").searching == SEARCH  # for another worker
 
 
 def test_a_search_that_is_given_back_waits_for_another_worker(store: Store) -> None:
     searched(store, by="w-1")
-    assert store.release("w-1", at=202.0) == ("q-1",)
+    assert store.queue.release("w-1", at=202.0) == ("q-1",)
     assert serves_as_before(store)
-    again = store.claim("w-2", at=203.0)
+    again = store.queue.claim("w-2", at=203.0)
     assert again is not None
     assert (again.id, again.crashes) == ("q-1", 0)
 
 
 def test_crashes_end_a_search_at_the_limit_and_its_query_serves_on(store: Store) -> None:
     store.submit(new("q-1"))
-    store.claim("w-0", at=1.0)
-    store.crashed("w-0", at=2.0, limit=3, cause="?")  # a crash while planning counts no more
-    store.claim("w-1", at=3.0)
-    store.finish("q-1", "w-1", FOUND, at=4.0)
+    store.queue.claim("w-0", at=1.0)
+    store.queue.crashed("w-0", at=2.0, limit=3, cause="?")  # a crash while planning counts no more
+    store.queue.claim("w-1", at=3.0)
+    store.queue.finish("q-1", "w-1", FOUND, at=4.0)
     store.search_on("q-1", SEARCH)
     for crash in (1, 2):
-        store.claim("w-1", at=201.0)
-        assert store.crashed("w-1", at=202.0, limit=3, cause="killed by SIGKILL") == ("q-1",)
+        store.queue.claim("w-1", at=201.0)
+        assert store.queue.crashed("w-1", at=202.0, limit=3, cause="killed by SIGKILL") == ("q-1",)
         record = store.query("q-1")
-        assert (record.phase, record.crashes, record.searching) == (Phase.WAITING, crash, SEARCH)
-    store.claim("w-1", at=203.0)
-    store.crashed("w-1", at=204.0, limit=3, cause="killed by SIGKILL")
+        assert (record.phase, record.crashes, record.searching) == (
+            QueryPhase.WAITING,
+            crash,
+            SEARCH,
+        )
+    store.queue.claim("w-1", at=203.0)
+    store.queue.crashed("w-1", at=204.0, limit=3, cause="killed by SIGKILL")
     record = store.query("q-1")
-    assert record.phase is Phase.WAITING
+    assert record.phase is QueryPhase.WAITING
     assert record.search == replace(SEARCH, ended="killed by SIGKILL, 3 times", ended_at=204.0)
-    assert store.claim("w-1", at=205.0) is None
+    assert store.queue.claim("w-1", at=205.0) is None
 
 
 @pytest.mark.parametrize("worker", ["", "w-1"])
@@ -171,15 +177,15 @@ def test_cancelling_a_search_leaves_its_query_as_it_was(store: Store, worker: st
     assert cancelled.search == replace(SEARCH, ended="cancelled", ended_at=202.0)
     assert store.request_cancel("q-1", at=203.0) == cancelled
     assert serves_as_before(store)
-    assert store.beat("q-1", "w-1", at=203.0) is True
-    assert store.finish("q-1", "w-1", FOUND, at=204.0) is False
-    assert store.claim("w-2", at=205.0) is None
+    assert store.queue.beat("q-1", "w-1", at=203.0) is True
+    assert store.queue.finish("q-1", "w-1", FOUND, at=204.0) is False
+    assert store.queue.claim("w-2", at=205.0) is None
     assert serves_as_before(store)
 
 
 def test_a_search_that_ended_by_itself_cannot_be_cancelled(store: Store) -> None:
     searched(store, by="w-1")
-    store.finish("q-1", "w-1", IN_VAIN, at=202.0)
+    store.queue.finish("q-1", "w-1", IN_VAIN, at=202.0)
     with pytest.raises(Conflict, match=r"\(or the query searched on\) .*, got serving"):
         store.request_cancel("q-1", at=203.0)
 
@@ -187,7 +193,7 @@ def test_a_search_that_ended_by_itself_cannot_be_cancelled(store: Store) -> None
 def test_a_retired_query_cannot_be_cancelled_though_its_search_was(store: Store) -> None:
     searched(store)
     store.request_cancel("q-1", at=202.0)
-    store.move(Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=203.0))
+    store.move("q-1", QueryPhase.RETIRED, at=203.0)
     with pytest.raises(Conflict, match="got retired"):
         store.request_cancel("q-1", at=204.0)
 
@@ -195,15 +201,15 @@ def test_a_retired_query_cannot_be_cancelled_though_its_search_was(store: Store)
 @pytest.mark.parametrize("worker", ["", "w-1"])
 def test_a_query_that_is_retired_is_searched_on_no_longer(store: Store, worker: str) -> None:
     searched(store, by=worker)
-    store.move(Move(query_id="q-1", expected=LIVE, to=Phase.WAITING, at=202.0))
+    store.move("q-1", QueryPhase.WAITING, at=202.0)
     assert store.query("q-1").searching == SEARCH  # it lost its machines, and is live
-    store.move(Move(query_id="q-1", expected=LIVE, to=Phase.RETIRED, at=203.0))
+    store.move("q-1", QueryPhase.RETIRED, at=203.0)
     record = store.query("q-1")
     assert record.search == replace(SEARCH, ended="the query is retired", ended_at=203.0)
-    assert store.beat("q-1", "w-1", at=204.0) is True
-    assert store.finish("q-1", "w-1", FOUND, at=205.0) is False
-    assert store.query("q-1").phase is Phase.RETIRED
-    assert store.claim("w-2", at=206.0) is None
+    assert store.queue.beat("q-1", "w-1", at=204.0) is True
+    assert store.queue.finish("q-1", "w-1", FOUND, at=205.0) is False
+    assert store.query("q-1").phase is QueryPhase.RETIRED
+    assert store.queue.claim("w-2", at=206.0) is None
     with pytest.raises(Conflict, match="got retired"):
         store.request_cancel("q-1", at=207.0)
 
@@ -219,25 +225,25 @@ def test_a_replan_takes_the_query_from_whoever_searches_on(
     assert store.replan(told)
     record = store.query("q-1")
     assert (record.search, record.claimed_by) == (None, None)
-    assert store.beat("q-1", "w-1", at=203.0) is True
-    assert store.finish("q-1", "w-1", FOUND, at=204.0) is False
+    assert store.queue.beat("q-1", "w-1", at=203.0) is True
+    assert store.queue.finish("q-1", "w-1", FOUND, at=204.0) is False
     assert [plan.id for plan in store.plans("q-1")] == [plan_id for plan_id, _ in plans]
 
 
 def test_a_query_that_is_planned_anew_has_its_crashes_before_it(store: Store) -> None:
     searched(store, by="w-1")
-    store.crashed("w-1", at=202.0, limit=2, cause="?")
+    store.queue.crashed("w-1", at=202.0, limit=2, cause="?")
     store.replan(Replan(query_id="q-1", spec={}, why="other", at=203.0))
-    store.claim("w-1", at=204.0)
-    store.crashed("w-1", at=205.0, limit=2, cause="?")
-    assert store.query("q-1").phase is Phase.QUEUED
+    store.queue.claim("w-1", at=204.0)
+    store.queue.crashed("w-1", at=205.0, limit=2, cause="?")
+    assert store.query("q-1").phase is QueryPhase.QUEUED
 
 
 def test_live_queries_have_a_revision_that_grows_with_their_plans(store: Store) -> None:
     store.submit(new("q-0"))
     assert store.live() == {}
-    store.claim("w-1", at=1.0)
-    store.finish("q-0", "w-1", IN_VAIN, at=2.0)
+    store.queue.claim("w-1", at=1.0)
+    store.queue.finish("q-0", "w-1", IN_VAIN, at=2.0)
     planned(store, "q-2")
     planned(store, "q-1")
     assert list(store.live()) == ["q-2", "q-1"]
@@ -246,6 +252,6 @@ def test_live_queries_have_a_revision_that_grows_with_their_plans(store: Store) 
     # Away and back between two looks: with the same plans, but that cannot be known.
     store.replan(Replan(query_id="q-1", spec={}, why="other", at=3.0))
     assert list(store.live()) == ["q-2"]
-    store.claim("w-1", at=4.0)
-    store.finish("q-1", "w-1", FOUND, at=5.0)
+    store.queue.claim("w-1", at=4.0)
+    store.queue.finish("q-1", "w-1", FOUND, at=5.0)
     assert store.live()["q-1"] > first

@@ -9,9 +9,9 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 
 def _echo(inputs: Payload, knobs: Settings) -> Payload:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.profiling_pool import PoolSettings
-from pipelines.clock import SystemClock
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.pipelines.clock import SystemClock
 
 if TYPE_CHECKING:
-    from deploy.ray_executor import RayExecutor
+    from circinus.deploy.profiling.ray import RayExecutor
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def local_ray(reference: str, timeout_s: float) -> Iterator[RayExecutor]:
     """Give an executor of one actor; the cluster ends with it."""
     import ray  # an extra: only where it is installed
 
-    from deploy.ray_executor import RayExecutor
+    from circinus.deploy.profiling.ray import RayExecutor
 
     ray.init(
         num_cpus=2,
@@ -28,7 +28,7 @@ def local_ray(reference: str, timeout_s: float) -> Iterator[RayExecutor]:
         logging_level="error",
         runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])}},
     )
-    settings = PoolSettings(workers=1, memory_bytes=None, timeout_s=timeout_s)
+    settings = ProfilingPoolSettings(workers=1, memory_bytes=None, timeout_s=timeout_s)
     try:
         with RayExecutor(reference, SystemClock(), settings) as executor:
             yield executor

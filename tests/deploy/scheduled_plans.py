@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from deploy.kubernetes.scheduled import ScheduledPlan
-from pipelines.configuration import ConfigurationSpace
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.operators import Knob, OperatorSpec, Scaling
-from pipelines.plan import Deployment, Plan
-from pipelines.slo import Estimate
-from scheduler.problem import Slice
+from circinus.deploy.kubernetes.manifests import ScheduledPlan
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.slo import Estimate
+from circinus.scheduler.problem import Slice
 
 TIERS = (
     Tier(name="device", machines=1, dedicated=True),

@@ -7,26 +7,25 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from deploy.cgroups import Cgroups, available
-from deploy.dispatcher import DispatchSettings
-from deploy.instances import DesiredDeployment
-from deploy.latency_memory import Forgetful, LatencyMemory
-from deploy.local import LocalLauncher
-from deploy.orchestrator import Orchestrator, OrchestratorSettings
-from deploy.profiling_pool import PoolSettings
-from deploy.tier_executor import ProfiledTier, TierExecutor
-from pipelines.clock import SystemClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.operators import KnobValue
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.plan import Deployment, Plan
-from pipelines.presets import PRESETS
-from pipelines.registry import load_pipeline
-from pipelines.slo import Estimate
-from scheduler.dispatch.matching import MinCostMatching
+from circinus.deploy.local.cgroups import Cgroups, available
+from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.learning import LatencyMemory
+from circinus.deploy.runtime.orchestrator import Orchestrator, OrchestratorSettings
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.registry import load_pipeline
+from circinus.pipelines.slo import Estimate
+from circinus.scheduler.dispatch.matching import MinCostMatching
 
 MODULE = "tests.deploy.tiny_pipelines"
 ONE_TIER = Infrastructure(name="one", tiers=(Tier(name="cloud", machines=4),))
@@ -102,7 +101,7 @@ def deployed(
         ProfiledTier(tier=tier or ONE_TIER.tiers[0]),
         launcher(logs),
         SystemClock(),
-        settings=PoolSettings(**settings),  # type: ignore[arg-type]  # whichever the test sets
+        settings=ProfilingPoolSettings(**settings),  # type: ignore[arg-type]  # whichever the test sets
     )
 
 
@@ -118,9 +117,7 @@ async def serving(
     graphs: Callable[[str], PipelineGraph] = graph_of,
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator with these deployments; on the way out nothing of it may be left."""
-    settings = OrchestratorSettings(
-        dispatch=DispatchSettings(queue_limit=queue_limit), memory=memory or Forgetful()
-    )
+    settings = OrchestratorSettings(queue_limit=queue_limit, memory=memory)
     orchestrator = Orchestrator(
         infrastructure,
         launcher(logs, cgroups),
@@ -137,7 +134,11 @@ async def serving(
 
 
 def pids_of(orchestrator: Orchestrator, query: str) -> list[int]:
-    return [i.pid for i in orchestrator.status(query).instances if i.pid is not None]
+    return [
+        each.running.pid
+        for each in orchestrator.status(query).instances
+        if each.running is not None and each.running.pid is not None
+    ]
 
 
 def is_alive(pid: int) -> bool:

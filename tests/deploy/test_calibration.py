@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from deploy.attached import AttachedLauncher
-from deploy.calibration import CalibrationSettings, Workload, all_calibrated, calibrated
-from deploy.errors import LaunchFailed
-from deploy.instances import InstanceKey, InstanceSpec, Launcher, RunningInstance
-from deploy.tls import files_in
-from pipelines.calibration import Calibration, ClassSpeed
-from pipelines.clock import SystemClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput, OperatorFailed
-from pipelines.infrastructure import Tier
+from circinus.deploy.profiling.calibration import (
+    CalibrationSettings,
+    Workload,
+    all_calibrated,
+    calibrated,
+)
+from circinus.deploy.runtime.instances import (
+    AttachedLauncher,
+    InstanceKey,
+    InstanceSpec,
+    Launcher,
+    RunningInstance,
+)
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.transport import files_in
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
 from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
 

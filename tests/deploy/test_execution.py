@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.shares import Pace
-from deploy.workers.execution import INPUT, CallEnded, Execution
-from pipelines.clock import ManualClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload, decode
+from circinus.deploy.workers.execution import INPUT, CallEnded, Execution
+from circinus.deploy.workers.shares import Pace
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload, decode
 from tests.deploy.serving import tiny
 
 
@@ -75,7 +75,7 @@ def test_a_call_that_cannot_be_served_is_refused(
 ) -> None:
     clock = ManualClock()
     with pytest.raises(InvalidInput, match=message):
-        execution(clock).run(operators, inputs, wants, ClockedCall(clock))
+        execution(clock).run(operators, inputs, wants, ClockedCall(clock).pause)
 
 
 def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
@@ -93,7 +93,9 @@ def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
 
 def test_operators_run_one_after_the_other_and_only_what_is_wanted_comes_back() -> None:
     clock = ManualClock()
-    outcome = execution(clock).run(["double", "add"], {INPUT: 4}, ["add"], ClockedCall(clock))
+    outcome = execution(clock).run(
+        ["double", "add"], {INPUT: 4}, ["add"], ClockedCall(clock).pause
+    )
     assert {name: decode(data) for name, data in outcome.outputs.items()} == {"add": 18}
     assert outcome.sizes == {"add": 2}  # "18"
     assert set(outcome.seconds) == {"double", "add"}
@@ -120,12 +122,16 @@ def test_as_many_calls_run_at_once_as_every_operator_takes(
 def test_nothing_runs_once_nobody_waits() -> None:
     clock = ManualClock()
     with pytest.raises(CallEnded):
-        execution(clock).run(["double"], {INPUT: 4}, ["double"], ClockedCall(clock, ends_at=0.0))
+        execution(clock).run(
+            ["double"], {INPUT: 4}, ["double"], ClockedCall(clock, ends_at=0.0).pause
+        )
 
 
 def test_a_call_waits_once_after_all_its_operators_and_counts_the_wait_for_each() -> None:
     clock = TickingClock()
     call = RecordingCall(clock)
-    outcome = execution(clock, Pace(speed=0.5)).run(["double", "add"], {INPUT: 4}, ["add"], call)
+    outcome = execution(clock, Pace(speed=0.5)).run(
+        ["double", "add"], {INPUT: 4}, ["add"], call.pause
+    )
     assert outcome.seconds == pytest.approx({"double": 2.0, "add": 2.0})
     assert call.pauses == pytest.approx([0.0, 0.0, 2.0])

@@ -13,19 +13,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kubernetes_validate.utils import all_versions, schema_contents
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.manifests import SERVING, helm_values, render
-from deploy.kubernetes.names import CONTENT, MACHINE, PLAN, QUERY, ROLE, TIER, content_hash
-from deploy.kubernetes.quantities import quantity
-from deploy.kubernetes.scheduled import (
-    DevicePolicy,
-    MachineShape,
-    Pinning,
-    RenderSettings,
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.manifests import (
+    SERVING,
     ScheduledPlan,
+    helm_values,
+    render,
 )
-from pipelines.errors import InvalidInput
-from scheduler.problem import Slice
+from circinus.deploy.kubernetes.names import (
+    CONTENT,
+    MACHINE,
+    PLAN,
+    QUERY,
+    ROLE,
+    TIER,
+    content_hash,
+)
+from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
+from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape, quantity
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.problem import Slice
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
 
 VERSIONS = all_versions()[-3:]

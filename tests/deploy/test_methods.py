@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.methods import DEFAULT, METHODS, PUBLISHED, Method, method_of, name_of, parts_of
-from pipelines.errors import InvalidInput
-from pipelines.method import PlanningMethod
-from pipelines.query import Query
-from pipelines.slo import Slo
-from scheduler.dispatch.policy import DISPATCH_POLICIES
-from scheduler.policy import SCHEDULING_POLICIES
+from circinus.deploy.methods import (
+    DEFAULT,
+    METHODS,
+    PUBLISHED,
+    Method,
+    method_of,
+    name_of,
+    parts_of,
+)
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.query import PlanningMethod, Query
+from circinus.pipelines.slo import Slo
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.problem import SCHEDULING_POLICIES
 
 
 @pytest.mark.parametrize("name", ["best", "", "Default"])

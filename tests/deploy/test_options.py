@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.shares import Enforcement, Pace
-from deploy.tls import TlsFiles
-from deploy.workers.options import WorkerOptions, parse
-from deploy.workers.transport import check_transport, is_loopback, split_address
-from pipelines.errors import InvalidInput
+from circinus.deploy.workers.options import WorkerOptions, parse
+from circinus.deploy.workers.shares import Enforcement, Pace
+from circinus.deploy.workers.transport import TlsFiles, check_transport, is_loopback, split_address
+from circinus.pipelines.errors import InvalidInput
 
 FILES = TlsFiles(certificate=Path("c.pem"), key=Path("k.pem"), authority=Path("a.pem"))
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.cgroups import Cgroups, available
-from deploy.errors import DeadlineExceeded, InstanceLost, TooManyRequests
-from deploy.latency_memory import Learnt
-from deploy.orchestrator import DeploymentPhase, Orchestrator
-from deploy.shares import Enforcement
-from pipelines.errors import InvalidInput, OperatorFailed, Unavailable
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.payload import Payload, encode
+from circinus.deploy.local.cgroups import Cgroups, available
+from circinus.deploy.runtime.learning import Learnt
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
+from circinus.deploy.workers.shares import Enforcement
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.payload import Payload, encode
 from tests.deploy.serving import (
     DUTY_CYCLES,
     LOCAL,
@@ -105,7 +105,6 @@ def test_a_chain_over_tiers_gives_the_pipelines_output_and_accounts_for_its_time
             )
             status = orchestrator.status("q")
             assert status.phase is DeploymentPhase.SERVING
-            assert [i.emulated for i in status.instances] == ["speed 0.25 by waiting", "none"]
             assert status.observed is not None
             assert (status.observed.count, status.observed.failed) == (1, 0)
             assert status.observed.p50 == result.latency_s
@@ -451,8 +450,9 @@ def test_half_a_machine_takes_twice_as_long(
         wanted = {"q": desired("burn", chosen)}
         async with serving(tmp_path, wanted, cgroups=place) as orchestrator:
             (instance,) = orchestrator.status("q").instances
-            assert instance.enforcement is expected
-            assert instance.note == ("" if by_cgroup else DUTY_CYCLES)
+            assert instance.running is not None
+            assert instance.running.enforcement is expected
+            assert instance.running.note == ("" if by_cgroup else DUTY_CYCLES)
             seconds = [
                 (await orchestrator.request("q", burn_s, timeout_s=10.0)).operator_s["burn"]
                 for _ in range(15)

@@ -3,19 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deploy.methods import DEFAULT, PUBLISHED
-from deploy.planning import planner_of, sampling_of, stopping_rule
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.method import SAMPLING, STOPPING, STRATEGIES
-from pipelines.plan import Plan
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.result import Outcome
-from profiler.betting import Betting
-from profiler.drawing import Drawing
+from circinus.deploy.methods import DEFAULT, PUBLISHED
+from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.result import PlanningOutcome
+from circinus.profiler.betting import Betting
+from circinus.profiler.drawing import Drawing
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 DRAWING = Drawing(order=np.arange(3), groups=np.array([0, 1, 1]))
@@ -80,7 +79,7 @@ def test_every_strategy_plans(strategy: str) -> None:
     slo = Slo(accuracy=0.6, latency_s=0.2)
     query = Query(pipeline=graph.name, slo=slo, limits=PlanningLimits(profiling_s=60.0))
     result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)
-    assert result.outcome is Outcome.FEASIBLE
+    assert result.outcome is PlanningOutcome.FEASIBLE
     truly = accuracy(ConfigurationSpace(graph).indices([_number(graph, result.plans[0])])[0])
     assert truly >= slo.accuracy
 

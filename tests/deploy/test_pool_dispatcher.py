@@ -6,15 +6,16 @@ from typing import cast
 
 import pytest
 
-from deploy.errors import InstanceLost
-from deploy.places import InstanceType
-from deploy.pool_dispatcher import Answer, PoolDispatcher, PoolSettings
-from deploy.workers.client import Reply, WorkerClient
-from pipelines.clock import ManualClock
-from pipelines.errors import InvalidInput, Unavailable
-from scheduler.dispatch.clockwork import Clockwork
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import DispatchPolicy
+from circinus.deploy.runtime.pool_dispatcher import PoolAnswer, PoolDispatcher
+from circinus.deploy.runtime.tier_queue import InstanceType
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import InstanceLost
+from circinus.deploy.workers.execution import Reply
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.scheduler.dispatch.baselines import Clockwork
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 
 class FakeClient:
@@ -49,17 +50,23 @@ class FakeClient:
 class World:
     def __init__(self, policy: DispatchPolicy | None = None, limit: int = 10) -> None:
         self.clock = ManualClock()
-        settings = PoolSettings(qos_s=1.0, timeout_s=5.0, queue_limit=limit, prior_s=0.4)
-        self.dispatcher = PoolDispatcher(policy or PlanAhead(), self.clock, settings)
+        self.dispatcher = PoolDispatcher(
+            policy or PlanAhead(),
+            self.clock,
+            qos_s=1.0,
+            timeout_s=5.0,
+            queue_limit=limit,
+            prior_s=0.4,
+        )
         self.clients: list[FakeClient] = []
 
     def add(self, address: str) -> FakeClient:
         client = FakeClient(address)
         self.clients.append(client)
-        self.dispatcher.add(cast("WorkerClient", client), InstanceType(name="only"))
+        self.dispatcher.queue.add(cast("WorkerClient", client), InstanceType(name="only"))
         return client
 
-    def send(self) -> asyncio.Task[Answer]:
+    def send(self) -> asyncio.Task[PoolAnswer]:
         return asyncio.create_task(self.dispatcher.request("serve", {}))
 
 
@@ -80,7 +87,7 @@ async def quiet() -> None:
 def test_settings_that_make_no_sense_are_refused(changed: dict[str, float], message: str) -> None:
     values: dict[str, float] = {"qos_s": 1.0, "timeout_s": 5.0, **changed}
     with pytest.raises(InvalidInput, match=message):
-        PoolSettings(**values)  # type: ignore[arg-type] # a float for the limit as well
+        PoolDispatcher(PlanAhead(), ManualClock(), **values)  # type: ignore[arg-type] # a float for the limit as well
 
 
 def test_what_is_lost_with_an_instance_is_served_by_another() -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.prefix_files import PrefixFiles
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload, encode
-from profiler.prefix_cache import Entry, EntryStore
+from circinus.deploy.profiling.prefix_files import PrefixFiles
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload, encode
+from circinus.profiler.prefix_cache import CacheEntry, EntryStore
 
 # Writes and reads the same few keys for ever; every value tells its key and is long.
 HAMMER = """
@@ -23,15 +23,15 @@ import sys
 from itertools import count
 from pathlib import Path
 import numpy as np
-from deploy.prefix_files import PrefixFiles
-from profiler.prefix_cache import Entry
+from circinus.deploy.profiling.prefix_files import PrefixFiles
+from circinus.profiler.prefix_cache import CacheEntry
 
 store = PrefixFiles(Path(sys.argv[1]), 3_000_000)
 seed = int(sys.argv[2])
 for turn in count():
     key = (turn * seed) % 7
     output = np.full(40_000 + 1000 * seed, key, np.uint8)
-    store.put("op", str(key), Entry(output=output, seconds=1.0, output_bytes=key))
+    store.put("op", str(key), CacheEntry(output=output, seconds=1.0, output_bytes=key))
     back = store.get("op", str((turn + seed) % 7))
     if back is not None:
         assert (back.output == (turn + seed) % 7).all() and back.output_bytes == (turn + seed) % 7
@@ -41,8 +41,8 @@ for turn in count():
 """
 
 
-def entry(output: Payload = "out", seconds: float = 1.0) -> Entry:
-    return Entry(output=output, seconds=seconds, output_bytes=5)
+def entry(output: Payload = "out", seconds: float = 1.0) -> CacheEntry:
+    return CacheEntry(output=output, seconds=seconds, output_bytes=5)
 
 
 def files(folder: Path) -> list[Path]:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings
-from deploy.profiling_processes import ProcessPool
-from pipelines.clock import SystemClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput, Unavailable
-from profiler.execution import Completed, Failed, InProcess
-from profiler.journal import MeasuredInput, MemoryJournal
-from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.profiler.execution import Completed, FailedRun, InProcess
+from circinus.profiler.journal import MeasuredInput, MemoryJournal
+from circinus.profiler.measure import Profiler
+from circinus.profiler.prefix_cache import PrefixCache
 from tests.deploy.profiled_pipelines import (
     CANNOT_LOAD,
     CHAIN,
@@ -47,12 +47,12 @@ PLAIN = Configuration(())
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)):
-        PoolSettings(**settings)  # type: ignore[arg-type]  # wrong on purpose
+        ProfilingPoolSettings(**settings)  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPool]:
-    settings = PoolSettings(workers=1, timeout_s=0.5, memory_bytes=300_000_000)
+    settings = ProfilingPoolSettings(workers=1, timeout_s=0.5, memory_bytes=300_000_000)
     with ProcessPool(EVERY, SystemClock(), settings) as opened:
         yield opened
 
@@ -67,7 +67,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable() -> None:
 
 def test_an_operator_that_never_ends_is_ended(pool: ProcessPool) -> None:
     done = pool.run(every.by_name["hang"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "took longer than 1 s"  # a first call is made twice
     assert 1 <= done.spent_s < 5
 
@@ -76,7 +76,7 @@ def test_an_operator_that_takes_its_process_down_costs_that_measurement(
     pool: ProcessPool,
 ) -> None:
     done = pool.run(every.by_name["die"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "the worker process died (signal 9)"
     assert pool.deaths[-3:] == ["die: the worker process died (signal 9)"] * 3
     after = pool.run(every.by_name["echo"], "alive", PLAIN)
@@ -85,7 +85,7 @@ def test_an_operator_that_takes_its_process_down_costs_that_measurement(
 
 def test_an_operator_that_wants_too_much_memory_fails(pool: ProcessPool) -> None:
     done = pool.run(every.by_name["eat"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert "Unable to allocate" in done.cause
 
 
@@ -131,7 +131,7 @@ def test_configurations_asked_for_at_once_keep_all_workers_busy() -> None:
             cache=PrefixCache(),
         )
 
-    with ProcessPool(PAUSING, clock, PoolSettings(workers=2)) as workers:
+    with ProcessPool(PAUSING, clock, ProfilingPoolSettings(workers=2)) as workers:
         # Both workers have started, and are warm.
         fresh(workers).measure_each([(each, inputs) for each in four])
         start_s, profiler = clock.now(), fresh(workers)
@@ -179,7 +179,7 @@ def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> No
                     os.kill(child.pid or 0, signal.SIGKILL)
                     kills += 1
 
-    settings = PoolSettings(workers=2, timeout_s=20.0)
+    settings = ProfilingPoolSettings(workers=2, timeout_s=20.0)
     killer = threading.Thread(target=kill)
     with ProcessPool(CHAIN, SystemClock(), settings) as pool:
         order = np.arange(inputs)

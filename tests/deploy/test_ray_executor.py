@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelines.clock import SystemClock
-from pipelines.configuration import Configuration
-from pipelines.errors import Unavailable
-from profiler.execution import Completed, Failed
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import Unavailable
+from circinus.profiler.execution import Completed, FailedRun
 from tests.deploy.profiled_pipelines import CANNOT_LOAD, EVERY, every
 from tests.deploy.ray_cluster import local_ray
 
 if TYPE_CHECKING:
-    from deploy.ray_executor import RayExecutor
+    from circinus.deploy.profiling.ray import RayExecutor
 
 PLAIN = Configuration(())
 pytestmark = [
@@ -42,7 +42,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable(
 
 def test_an_operator_that_never_ends_is_ended(executor: RayExecutor) -> None:
     done = executor.run(every.by_name["hang"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "took longer than 2 s"  # a first call is made twice
 
 
@@ -50,7 +50,7 @@ def test_an_operator_that_takes_its_actor_down_costs_that_measurement(
     executor: RayExecutor,
 ) -> None:
     done = executor.run(every.by_name["die"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "the worker process died"
     assert executor.deaths[-3:] == ["die: the worker process died"] * 3
     assert isinstance(executor.run(every.by_name["echo"], 1, PLAIN), Completed)

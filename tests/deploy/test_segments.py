@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.segments import Segment, segments
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Operator, OperatorFunction, OperatorSpec
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.deploy.runtime.segments import Segment, segments
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Operator, OperatorFunction, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
 
 CONFIGURATION = Configuration(())
 

@@ -21,17 +21,17 @@ import grpc.aio
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from deploy.cgroups import available
-from deploy.errors import DeadlineExceeded, InstanceLost
-from deploy.settings import worker_environment
-from deploy.tls import TlsFiles
-from deploy.workers.client import WorkerClient
-from deploy.workers.execution import INPUT
-from pipelines.errors import InvalidInput
-from pipelines.payload import decode, encode
+from circinus.deploy.local.cgroups import available
+from circinus.deploy.local.settings import worker_environment
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.transport import TlsFiles
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import decode, encode
 from tests.deploy.serving import is_alive, launcher, reference
 
-SERVER = [sys.executable, "-m", "deploy.workers.server"]
+SERVER = [sys.executable, "-m", "circinus.deploy.workers.server"]
 
 
 def options(name: str, *more: str) -> list[str]:
@@ -147,7 +147,7 @@ STARTER = """
 import asyncio, json, sys
 from pathlib import Path
 from tests.deploy.serving import desired, pids_of, plan, serving
-from deploy.cgroups import available
+from circinus.deploy.local.cgroups import available
 
 async def main():
     wanted = {"q": desired("nap", plan("nap", shares={"cloud": 0.5}, replicas={"cloud": 2}))}

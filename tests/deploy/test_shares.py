@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.shares import Enforcement, Meter, Pace, enforcement_for
-from pipelines.errors import InvalidInput
-from pipelines.operators import OperatorSpec, Scaling
+from circinus.deploy.workers.shares import Enforcement, Pace, ShareMeter, enforcement_for
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import OperatorSpec, Scaling
 
 PLAIN = OperatorSpec(name="plain")
 BATCHED = OperatorSpec(
@@ -60,13 +60,13 @@ def test_the_enforcement_fits_the_share_and_the_machine(
 def test_the_wait_makes_up_for_what_the_machine_is_too_fast(
     pace: Pace, operator: OperatorSpec, elapsed_s: float, cpu_s: float, expected: float
 ) -> None:
-    meter = Meter(pace)
+    meter = ShareMeter(pace)
     assert meter.ran(operator, elapsed_s, cpu_s) == pytest.approx(elapsed_s + expected)
     assert meter.wait_s == pytest.approx(expected)
 
 
 def test_a_quota_that_throttled_one_operator_is_not_charged_to_the_next_again() -> None:
-    meter = Meter(Pace(enforcement=Enforcement.CGROUP, share=0.25))
+    meter = ShareMeter(Pace(enforcement=Enforcement.CGROUP, share=0.25))
     meter.ran(PLAIN, 0.05, 0.05)  # all of a period's quota at full speed ...
     meter.ran(PLAIN, 0.16, 0.01)  # ... so that the kernel made the next one wait
     assert meter.due_s == pytest.approx(0.24)  # 0.06 s of CPU at a quarter

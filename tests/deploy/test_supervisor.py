@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.supervisor import RestartSettings
-from pipelines.errors import InvalidInput
+from circinus.deploy.runtime.supervisor import RestartSettings
+from circinus.pipelines.errors import InvalidInput
 
 
 @pytest.mark.parametrize("field", ["first_s", "longest_s", "calm_s"])

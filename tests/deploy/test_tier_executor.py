@@ -11,16 +11,16 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings
-from deploy.tier_executor import ProfiledTier, TierExecutor
-from pipelines.clock import SystemClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import Unavailable
-from pipelines.infrastructure import Tier
-from profiler.execution import Completed, Failed, InProcess
-from profiler.journal import MemoryJournal
-from profiler.measure import Profiler
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.infrastructure import Tier
+from circinus.profiler.execution import Completed, FailedRun, InProcess
+from circinus.profiler.journal import MemoryJournal
+from circinus.profiler.measure import Profiler
 from tests.deploy.profiled_pipelines import CANNOT_LOAD, CHAIN, EVERY, chain, every
 from tests.deploy.serving import deployed, is_alive, launcher
 
@@ -56,7 +56,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable(
 def test_an_operator_that_never_ends_is_ended_with_its_worker(executor: TierExecutor) -> None:
     before = pid(executor)
     done = executor.run(every.by_name["hang"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "took longer than 1 s"  # a first call is made twice
     assert 1 <= done.spent_s < 5
     assert not is_alive(before)
@@ -67,7 +67,7 @@ def test_an_operator_that_takes_its_worker_down_costs_that_measurement(
     executor: TierExecutor,
 ) -> None:
     done = executor.run(every.by_name["die"], 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert done.cause == "the worker process died (killed by SIGKILL)"
     assert executor.deaths[-3:] == [f"die: {done.cause}"] * 3
     assert isinstance(executor.run(every.by_name["echo"], "alive", PLAIN), Completed)
@@ -92,7 +92,7 @@ def test_an_operator_that_wants_too_much_memory_fails(
     place = ProfiledTier(tier=Tier(name="cloud"))
     with TierExecutor(EVERY, every.graph, place, limited, SystemClock()) as opened:
         done = opened.run(every.by_name["eat"], 1, PLAIN)
-        assert isinstance(done, Failed)
+        assert isinstance(done, FailedRun)
         assert "Unable to allocate" in done.cause
         assert isinstance(opened.run(every.by_name["echo"], 1, PLAIN), Completed)
 
@@ -134,7 +134,7 @@ def test_killing_workers_at_random_loses_no_measurement(
     class Watched:
         async def start(self, spec: object) -> object:
             instance = await inner.start(spec)  # type: ignore[arg-type]  # handed through
-            started.add(instance.pid)
+            started.add(instance.process.pid)
             return instance
 
     def kill() -> None:
@@ -147,7 +147,7 @@ def test_killing_workers_at_random_loses_no_measurement(
                     kills += 1
 
     killer = threading.Thread(target=kill)
-    settings = PoolSettings(workers=1, timeout_s=20.0)
+    settings = ProfilingPoolSettings(workers=1, timeout_s=20.0)
     with TierExecutor(
         CHAIN,
         chain.graph,

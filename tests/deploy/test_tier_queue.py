@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.errors import InstanceLost, TooManyRequests
-from deploy.tier_queue import TierQueue
-from deploy.workers.client import Reply, WorkerClient
-from pipelines.clock import ManualClock
-from pipelines.errors import OperatorFailed, Unavailable
-from scheduler.dispatch.clockwork import Clockwork
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import DispatchPolicy
+from circinus.deploy.runtime.tier_queue import TierQueue
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
+from circinus.deploy.workers.execution import Reply
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import OperatorFailed, Unavailable
+from circinus.scheduler.dispatch.baselines import Clockwork
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 REPLY = Reply(outputs={}, seconds={}, sizes={})
 
@@ -179,10 +180,10 @@ def test_a_queue_goes_on_from_what_an_earlier_one_learnt_and_leaves_out_nonsense
             client.running[-1].set_result(REPLY)
             await task
         assert queue.figures().observed_s == 12.0
-        learnt = queue.learnt()
+        learnt = queue.latencies.dump()
         later = queue_of(limit=1)
-        later.recall({**learnt, "odd": {"line": 3}})
-        assert later.learnt() == learnt
+        later.latencies.recall({**learnt, "odd": {"line": 3}})
+        assert later.latencies.dump() == learnt
         fakes(later, "a")
         waiting = [start(later) for _ in range(2)]
         await quiet()

@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 
-from pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 
 def _same(output: Payload, expected: Payload) -> float:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 PICTURE = bytes(10_000_000)
 SHRINK_S, READ_S, EFFORT_S = 0.02, 0.04, 0.02

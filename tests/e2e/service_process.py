@@ -60,7 +60,10 @@ class ServiceProcess:
         }
         with (self.folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "api.app"], env=environment, stderr=log, cwd=self.folder
+                [sys.executable, "-m", "circinus.api.http.app"],
+                env=environment,
+                stderr=log,
+                cwd=self.folder,
             )
         self.wait_for(self._healthy, "the service to answer")
 

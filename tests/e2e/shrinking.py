@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 SHRINK_S = (0.004, 0.008, 0.012, 0.027)
 SIZE_BYTES = (10_000_000, 1_000_000, 150_000, 10_000)

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scheduler.problem_form import problem_from_dict
+from circinus.scheduler.problem_form import problem_from_dict
 from tests.e2e.service_process import ServiceProcess, serving
 from tests.e2e.steady import SECONDS
 

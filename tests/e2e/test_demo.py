@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.methods import PUBLISHED, parts_of
+from circinus.deploy.methods import PUBLISHED, parts_of
 
 ROOT = Path(__file__).parents[2]
 
 
 def start(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "api.cli", "demo", *options],
+        [sys.executable, "-m", "circinus.api.cli", "demo", *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

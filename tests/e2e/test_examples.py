@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.registry import load_pipeline
+from circinus.pipelines.registry import load_pipeline
 from tests.e2e.service_process import ROOT, ServiceProcess
 
 NAMES = sorted(path.stem for path in ROOT.glob("examples/*.yaml"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from api.store.engine import connect
-from api.store.journal import measurement_counts
+from circinus.api.store.engine import connect
+from circinus.api.store.journal import measurement_counts
 from tests.e2e.service_process import ServiceProcess
 
 PATIENT_LIMITS = {"profiling_s": 20.0, "configurations": 8}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.methods import PUBLISHED, parts_of
+from circinus.deploy.methods import PUBLISHED, parts_of
 from tests.e2e.service_process import ServiceProcess, query
 
 

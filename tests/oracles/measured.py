@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.graph import PipelineGraph
-from pipelines.latency import Work
-from pipelines.profile import FloatArray, Profile
-from planner.estimates import accuracy_estimate
-from planner.measuring import Ending, Measured
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.latency import Work
+from circinus.pipelines.profile import FloatArray, Profile
+from circinus.planner.models.estimates import accuracy_estimate
+from circinus.planner.plans.measuring import Ending, Measured
 
 
 def measured_of(graph: PipelineGraph, work: Work, scores: FloatArray | None = None) -> Measured:

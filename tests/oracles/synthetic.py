@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipelines.configuration import Configuration, ConfigurationSpace, IndexArray
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.profile import Failure, FloatArray, Profile
-from planner.space import indices_of
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace, IndexArray
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.profile import Failure, FloatArray, Profile
+from circinus.planner.strategy.space import indices_of
 
 Formula = Callable[[IndexArray], float]
 """Value of a configuration from the index of each knob's value, shape (knobs,)."""

@@ -3,10 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work
-from pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work
+from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
 
 
 @st.composite

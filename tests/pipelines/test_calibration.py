@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.calibration import Calibration, ClassSpeed
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
-from pipelines.latency import Work, busy_seconds
-from pipelines.operators import OperatorSpec
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
+from circinus.pipelines.latency import Work, busy_seconds
+from circinus.pipelines.operators import OperatorSpec
 
 SPEED = ClassSpeed(factor=2.0, low=1.5, high=3.0, repetitions=3)
 FOUND = Calibration(date="2026-11-21", share=0.5, tier_factor=1.0, speeds={"p.a": SPEED})

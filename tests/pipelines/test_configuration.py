@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
 from tests.pipelines.strategies import graphs
 
 GRAPH = PipelineGraph(

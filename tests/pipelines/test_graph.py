@@ -3,9 +3,9 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
 from tests.pipelines.strategies import graphs
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
-from pipelines.presets import PRESETS
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
+from circinus.pipelines.presets import PRESETS
 
 TIERS = [{"name": "a"}, {"name": "b"}]
 LINKS = [{"between": ["a", "b"], "bandwidth_mbit_per_s": 8}]
@@ -114,7 +114,6 @@ def test_a_transfer_within_a_tier_is_free_and_one_over_two_links_pays_both() -> 
     assert line.route("a", "a").delay_s == 0
     assert line.route("a", "c").delay_s == 3
     assert line.route("c", "a").s_per_byte == pytest.approx(1 / 100 + 1 / 50)
-    assert line.links[0].transfer_s(200) == 3
     assert line.origin == "a"
 
 

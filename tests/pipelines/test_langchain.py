@@ -11,11 +11,11 @@ from langchain_core.runnables import (
 )
 from langchain_core.runnables.utils import ConfigurableFieldSingleOption
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput, OperatorFailed
-from pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 
 class Scale(RunnableSerializable[float, float]):
@@ -173,7 +173,7 @@ def test_a_step_runs_its_own_function_without_the_chain_around_it() -> None:
     pipeline = _read(RunnableLambda(spy, name="spy"))
     pipeline.run(1.0, ConfigurationSpace(pipeline.graph).configuration(0))
 
-    assert callers == ["pipelines.langchain"]
+    assert callers == ["circinus.pipelines.langchain"]
 
 
 def test_steps_of_one_name_get_names_of_their_own() -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work, compose, request_seconds, stretch_of
-from pipelines.operators import OperatorSpec, Scaling
-from pipelines.plan import DemandItem, Deployment, cost_usd_per_hour
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work, compose, request_seconds, stretch_of
+from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.plan import DemandItem, Deployment, cost_usd_per_hour
 from tests.pipelines.strategies import graphs, infrastructures, works
 
 

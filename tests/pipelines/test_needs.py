@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.needs import Need, file, missing, package, program
-from pipelines.operators import Operator, OperatorSpec
-from pipelines.pipeline import Pipeline
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.needs import Need, file, missing, package, program
+from circinus.pipelines.operators import Operator, OperatorSpec
+from circinus.pipelines.pipeline import Pipeline
 
 
 def needing(*needs: Need) -> Pipeline:

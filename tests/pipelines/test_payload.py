@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload, content_hash, decode, encode, payload_bytes
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload, content_hash, decode, encode, payload_bytes
 
 _LEAVES = (
     st.none()

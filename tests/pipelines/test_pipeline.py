@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput, OperatorFailed
-from pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline, features_of
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, features_of
 
 
 def _number(value: Payload) -> float:

@@ -1,10 +1,10 @@
 import pytest
 
-from pipelines.dataset import Dataset
-from pipelines.errors import InvalidInput
-from pipelines.operators import Operator, OperatorSpec
-from pipelines.pipeline import Pipeline
-from pipelines.registry import listed, load_pipeline, registered
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Operator, OperatorSpec
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.registry import listed, load_pipeline, registered
 
 TINY = Pipeline(
     name="tiny",

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.device import DeviceProfile, with_device
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.presets import PRESETS
-from pipelines.restrictions import (
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import DeviceProfile, with_device
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.restrictions import (
     Choice,
     Restrictions,
     Stays,

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 
 @pytest.mark.parametrize(

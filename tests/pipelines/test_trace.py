@@ -7,12 +7,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.replay import TraceEvaluator
-from pipelines.trace import Trace, graph_from_dict, load_trace, save_trace
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.replay import TraceEvaluator
+from circinus.pipelines.trace import Trace, graph_from_dict, load_trace, save_trace
 from tests.pipelines.strategies import graphs
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces" / "digits_clip"

@@ -3,16 +3,10 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.presets import PRESETS
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.accuracy_model import Accuracies, AccuracyModel
-from planner.placement import placements
-from planner.prediction import scene_of
-from planner.recalling import Recalled
-from planner.space import indices_of
-from planner.strategy import Setting
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.planner.models.accuracy import Accuracies, AccuracyModel
+from circinus.planner.models.history import Recalled
+from circinus.planner.strategy.space import indices_of
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(10, 11)
@@ -22,15 +16,7 @@ POPULATION = 100
 
 
 def _model(*, paired: bool = True) -> AccuracyModel:
-    query = Query(pipeline=GRAPH.name, slo=Slo(accuracy=0.7, latency_s=1.0))
-    scene = scene_of(query, GRAPH, PRESETS["one-tier"])
-    setting = Setting(
-        space=SPACE,
-        scene=scene,
-        placements=placements(GRAPH, scene.infrastructure),
-        population=POPULATION,
-    )
-    return AccuracyModel(setting, KNOBS, paired=paired)
+    return AccuracyModel(SPACE, POPULATION, KNOBS, paired=paired)
 
 
 def _accuracies(mean: float, deviation: float) -> Accuracies:
@@ -124,7 +110,6 @@ def _recalled(row: int) -> Recalled:
         inputs=40,
         accuracy=0.5 + 0.002 * row,
         operator_s=np.ones(2),
-        variation=np.zeros(2),
         output_bytes=np.ones(2),
         input_bytes=1.0,
     )

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.profile import FloatArray
-from pipelines.slo import Slo
-from planner.accuracy_model import Accuracies
-from planner.acquisition import Acquisition, Predictions, log_shown, targets
-from planner.multi_fidelity_settings import MultiFidelitySettings
-from planner.operator_seconds import Seconds
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.accuracy import Accuracies
+from circinus.planner.models.operator_seconds import Seconds
+from circinus.planner.strategy.acquisition import Acquisition, Predictions, log_shown, targets
+from circinus.planner.strategy.settings import MultiFidelitySettings
 
 POPULATION = 160
 SLO = Slo(accuracy=0.7, latency_s=0.1)
@@ -37,7 +37,6 @@ def _predicted(
         met=np.zeros(m, dtype=np.int64),
         accuracies=Accuracies(mean=mean, variance=np.full(m, deviation**2), part=0.4),
         seconds=Seconds(
-            operator_s=np.ones((m, 1)),
             hoped_s=np.ones((m, 1)),
             log_latency=np.full(m, np.log(ratio * SLO.latency_s)),
             log_variance=np.full(m, log_deviation**2),

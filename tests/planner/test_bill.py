@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.profile import Profile
-from planner.bill import Cost, Forecast, Tally
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import Profile
+from circinus.planner.search.bill import Cost, Forecast, Tally
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(2, 2)  # o0 before o1, two values each

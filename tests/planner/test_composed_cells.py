@@ -3,17 +3,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pipelines.configuration import IndexArray
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work
-from pipelines.operators import Knob, OperatorSpec, Scaling
-from pipelines.profile import FloatArray
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.composed_cells import CellComposer, CellMaps, Cells, prices
-from planner.placement import placements
-from planner.prediction import Scene, predict
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work
+from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.prediction import predict
+from circinus.planner.models.composed_cells import CellComposer, CellMaps, Cells, prices
 from tests.oracles.synthetic import chain
 
 KNOBS = (Knob(name="k", values=(0, 1)),)
@@ -43,9 +44,9 @@ TIERS = Infrastructure(
 )
 
 
-def _scene(graph: PipelineGraph, infrastructure: Infrastructure = TIERS) -> Scene:
+def _context(graph: PipelineGraph, infrastructure: Infrastructure = TIERS) -> PlanningContext:
     query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=2.0))
-    return Scene(graph=graph, infrastructure=infrastructure, query=query)
+    return PlanningContext(graph=graph, infrastructure=infrastructure, query=query)
 
 
 def _drawn(counts: list[int]) -> Cells:
@@ -62,7 +63,7 @@ def _expanded(values: list[FloatArray], which: list[IndexArray]) -> FloatArray: 
 
 
 def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
-    scene, spots = _scene(DIAMOND), placements(DIAMOND, TIERS)
+    context, spots = _context(DIAMOND), placements(DIAMOND, TIERS)
     knobs = np.array(list(product(range(2), repeat=3)))  # of a, b and d
     lineages = [[0], [0, 1], [0], [0, 1, 2], [0]]
     which = [
@@ -74,7 +75,7 @@ def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
     maps = CellMaps(DIAMOND, which)
     found = np.stack(
         [
-            CellComposer(scene, maps, tiers, full).compose(cells, seconds, 1.0)[0]
+            CellComposer(context, maps, tiers, full).compose(cells, seconds, 1.0)[0]
             for tiers, full in zip(spots.tiers, spots.full_steps, strict=True)
         ]
     )
@@ -84,16 +85,16 @@ def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
             output_bytes=sizes[:, [c]],
             input_bytes=np.array([cells.input_bytes]),
         )
-        expected = predict(scene, spots, work, spots.full_steps).latency_s
+        expected = predict(context, spots, work, spots.full_steps).latency_s
         assert found[:, c] == pytest.approx(expected)
 
 
 def test_the_cost_is_that_of_the_best_shares_of_a_chain() -> None:
     graph = chain(0, 0, 0)
-    scene, rng = _scene(graph), np.random.default_rng(1)
+    context, rng = _context(graph), np.random.default_rng(1)
     which = [np.zeros(1, dtype=np.int64)] * 3
     cells, tiers = _drawn([1, 1, 1]), np.array([1, 2, 2])
-    composer = CellComposer(scene, CellMaps(graph, which), tiers, np.array([0, 20, 20]))
+    composer = CellComposer(context, CellMaps(graph, which), tiers, np.array([0, 20, 20]))
     seconds = _expanded(list(cells.seconds), which)
     latency, cost = composer.compose(cells, seconds, 1.0)
     busy = np.array([seconds[0, 0], (seconds[1, 0] + seconds[2, 0]) / 3])
@@ -110,7 +111,7 @@ def test_where_moving_takes_as_long_as_the_slo_allows_there_is_no_cost() -> None
     graph = chain(0)
     cells, which = _drawn([1]), [np.zeros(1, dtype=np.int64)]
     composer = CellComposer(
-        _scene(graph), CellMaps(graph, which), np.array([2]), np.array([0, 0, 20])
+        _context(graph), CellMaps(graph, which), np.array([2]), np.array([0, 0, 20])
     )
     seconds = _expanded(list(cells.seconds), which)
     assert np.isfinite(composer.compose(cells, seconds, 1.0)[1])
@@ -123,5 +124,5 @@ def test_tiers_without_price_cost_machines_where_they_are_shared() -> None:
         tiers=(Tier(name="device", dedicated=True), Tier(name="edge")),
         links=(Link(between=("device", "edge"), bandwidth_bytes_per_s=1e9),),
     )
-    assert prices(_scene(DIAMOND)).tolist() == [0.0, 1.5, 4.0]
-    assert prices(_scene(DIAMOND, free)).tolist() == [0.0, 1.0]
+    assert prices(_context(DIAMOND)).tolist() == [0.0, 1.5, 4.0]
+    assert prices(_context(DIAMOND, free)).tolist() == [0.0, 1.0]

@@ -3,17 +3,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.latency import Work
-from pipelines.operators import OperatorSpec
-from pipelines.plan import DemandItem, Deployment, Plan
-from pipelines.presets import PRESETS
-from pipelines.profile import FloatArray
-from pipelines.slo import Estimate, Slo
-from planner.drift import DriftSettings, Seen, as_observed, drifted, eased, parts_of
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.latency import Work
+from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.plan import DemandItem, Deployment, Plan
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Estimate, Slo
+from circinus.planner.answers.drift import (
+    DriftSettings,
+    ObservedRequests,
+    as_observed,
+    drifted,
+    eased,
+    parts_of,
+)
 
 THREE = PRESETS["three-tier"]  # device, mec, cloud
 GRAPH = PipelineGraph(
@@ -52,9 +59,9 @@ def _seen(
     scores: FloatArray | None = None,
     tier_s: dict[str, float] | None = None,
     moved_s: float = 0.1,
-) -> Seen:
+) -> ObservedRequests:
     noise = 0.01 * np.where(np.arange(n) % 2, 1, -1)
-    return Seen(
+    return ObservedRequests(
         latency_s=latency + noise,
         tier_s=tier_s or {"device": 0.1, "mec": 0.2},
         moved_s=moved_s,
@@ -115,7 +122,7 @@ def test_parts_of_a_request_are_told_apart() -> None:
     assert parts.latency_s == pytest.approx(0.305)
 
 
-def _observed(seen: Seen, plan: Plan | None = None) -> Infrastructure:
+def _observed(seen: ObservedRequests, plan: Plan | None = None) -> Infrastructure:
     plan = plan or _plan()
     return as_observed(THREE, plan, parts_of(GRAPH, THREE, WORK, plan), seen)
 

@@ -8,21 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.replay import TraceEvaluator
-from pipelines.slo import Slo
-from pipelines.trace import load_trace
-from planner.baselines.random import RandomFactory
-from planner.bill import Cost
-from planner.forecasting import SPAN, Probes, from_earlier, from_probes, probed
-from planner.limits import Budget
-from planner.result import Phase, PlanningResult, Progress
-from planner.search import SearchSettings, search
-from profiler.betting import Betting
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.replay import TraceEvaluator
+from circinus.pipelines.slo import Slo
+from circinus.pipelines.trace import load_trace
+from circinus.planner.search.bill import Budget, Cost
+from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningPhase, PlanningProgress, PlanningResult
+from circinus.planner.strategy.in_order import RandomFactory
+from circinus.profiler.betting import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
@@ -49,9 +48,9 @@ class Watching:
     """An observer that cancels as soon as it is told the forecast, when asked to."""
 
     cancel: bool = False
-    seen: list[Progress] = field(default_factory=list)
+    seen: list[PlanningProgress] = field(default_factory=list)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: PlanningProgress) -> None:
         self.seen.append(progress)
 
     def cancelled(self) -> bool:
@@ -150,7 +149,10 @@ def test_the_forecast_is_told_before_anything_is_searched_and_is_paid_for() -> N
     watching = Watching(cancel=True)
     measuring = evaluator()
     result = planned(measuring, watching)
-    assert [progress.phase for progress in watching.seen] == [Phase.PROBING, Phase.FINISHED]
+    assert [progress.phase for progress in watching.seen] == [
+        PlanningPhase.PROBING,
+        PlanningPhase.FINISHED,
+    ]
     assert result.bill.forecast is not None
     assert result.measured == 0
     assert result.spent_s == 8 * _EACH_S == result.bill.paid.seconds

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import Configuration
-from pipelines.errors import InvalidInput
-from pipelines.latency import Work
-from pipelines.slo import Slo
-from planner.history import ConfigurationRecord, InMemoryHistory, QueryRecord
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.latency import Work
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 
 _CONFIGURATION = Configuration((("a", "k", 1),))
 
@@ -55,11 +55,6 @@ def test_a_record_without_name_or_fingerprint_is_refused() -> None:
         _query("q", fingerprint="")
 
 
-def test_a_history_without_room_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"history\.most must be >= 1, got 0"):
-        InMemoryHistory(0)
-
-
 def test_a_record_holds_means_and_deviations() -> None:
     work = Work(
         operator_s=np.array([[1.0, 3.0], [2.0, 2.0]]),
@@ -84,27 +79,3 @@ def test_one_input_has_no_deviation() -> None:
     record = ConfigurationRecord.of(_CONFIGURATION, np.array([1.0]), one)
     assert record.deviation == 0.0
     assert record.operator_deviation_s == (0.0,)
-
-
-def test_the_newest_records_of_a_fingerprint_come_first_and_no_others() -> None:
-    history = InMemoryHistory()
-    for query in (_query("a"), _query("b", "p2"), _query("c"), _query("d")):
-        history.record(query)
-    assert [q.query for q in history.earlier("p1", 2)] == ["d", "c"]
-    assert [q.query for q in history.earlier("p2", 9)] == ["b"]
-    assert history.earlier("p3", 9) == ()
-    assert history.earlier("p1", 0) == ()
-
-
-def test_a_query_recorded_again_replaces_its_record_and_is_the_newest() -> None:
-    history = InMemoryHistory()
-    for name in ("a", "b", "a"):
-        history.record(_query(name))
-    assert [q.query for q in history.earlier("p1", 9)] == ["a", "b"]
-
-
-def test_the_oldest_records_go_when_there_is_no_room() -> None:
-    history = InMemoryHistory(2)
-    for name in ("a", "b", "c"):
-        history.record(_query(name))
-    assert [q.query for q in history.earlier("p1", 9)] == ["c", "b"]

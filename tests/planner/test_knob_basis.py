@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.knob_basis import KnobBasis
-from planner.knob_process import correlations
+from circinus.planner.models.knob_basis import KnobBasis
+from circinus.planner.models.knob_process import correlations
 
 RADICES = (3, 1, 4)  # the second knob has no choice
 CELLS = np.array([[a, 0, b] for a in range(3) for b in range(4)])

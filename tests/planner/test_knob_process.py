@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import IndexArray
-from pipelines.errors import InvalidInput
-from pipelines.profile import FloatArray
-from planner.knob_process import JITTER, KnobKernel, KnobProcess, correlations
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import FloatArray
+from circinus.planner.models.knob_process import JITTER, KnobKernel, KnobProcess, correlations
 
 KERNEL = KnobKernel(mean=0.5, constant=0.1, effects=(0.2, 0.3), interaction=0.05)
 CELLS = np.array([[a, b] for a in range(3) for b in range(4)])
@@ -112,7 +112,7 @@ def test_the_model_says_when_it_is_too_sure() -> None:
     for i in range(6):
         noise = np.append(np.zeros(i), 1e-4)
         process.add(i, 10.0 * (-1) ** i, noise)
-    assert process.surprise > 4
+    assert process.squared_residual > 4
 
 
 def test_what_was_recalled_gives_the_closed_form_of_shared_and_own_functions() -> None:

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.query import Query
-from pipelines.restrictions import Choice, Restrictions
-from pipelines.slo import Slo
-from planner.baselines.exhaustive import ExhaustiveFactory
-from planner.explaining import explained
-from planner.known import Answer, Known, answer
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.query import Query
+from circinus.pipelines.restrictions import Choice, Restrictions
+from circinus.pipelines.slo import Slo
+from circinus.planner.answers.explaining import explained
+from circinus.planner.answers.known import Answer, Known, answer
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningResult
+from circinus.planner.strategy.in_order import ExhaustiveFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 TWO = Infrastructure(
@@ -40,7 +40,7 @@ def _evaluator() -> SyntheticEvaluator:
 
 def _searched(query: Query, infrastructure: Infrastructure) -> PlanningResult:
     # All inputs are known to the answer, a few to the search: so the search takes them as known.
-    settings = SearchSettings(strategy=ExhaustiveFactory(), patience=1000, caution=None)
+    settings = SearchSettings(strategy=ExhaustiveFactory(), patience=1000, margin_confidence=None)
     return search(query, infrastructure, _evaluator(), TTest(), settings=settings)
 
 

@@ -1,21 +1,21 @@
 import numpy as np
 import pytest
 
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.latency import Work
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.latency_tail import LatencyTail, lineage_cells
-from planner.prediction import Scene
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.latency import Work
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from tests.oracles.synthetic import chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=1.0),))
 _NOWHERE = np.zeros(1, dtype=np.int64)
 
 
-def _scene() -> Scene:
+def _context() -> PlanningContext:
     query = Query(pipeline="synthetic", slo=Slo(accuracy=0.5, latency_s=1.0))
-    return Scene(graph=chain(3), infrastructure=ONE, query=query)
+    return PlanningContext(graph=chain(3), infrastructure=ONE, query=query)
 
 
 def _work(seconds: np.ndarray) -> Work:
@@ -30,7 +30,7 @@ def test_a_mean_over_all_inputs_is_known() -> None:
     known = spread.means(_work(seconds), population=4)
     assert known.mean[0] == pytest.approx(4.0)
     assert known.variance[0] == 0.0
-    assert spread.upper_ratio(_scene(), _NOWHERE, _work(seconds), 4, 2.0) == pytest.approx(1.0)
+    assert spread.upper_ratio(_context(), _NOWHERE, _work(seconds), 4, 2.0) == pytest.approx(1.0)
 
 
 def test_steady_seconds_of_many_inputs_need_next_to_no_margin() -> None:
@@ -39,7 +39,7 @@ def test_steady_seconds_of_many_inputs_need_next_to_no_margin() -> None:
     for cell in range(20):
         spread.add((cell,), _work(rng.normal(1.0, 0.01, 200)))
     work = _work(rng.normal(1.0, 0.01, 200))
-    ratio = spread.upper_ratio(_scene(), _NOWHERE, work, 1_000, 2.0)
+    ratio = spread.upper_ratio(_context(), _NOWHERE, work, 1_000, 2.0)
     assert 1.0 <= ratio < 1.1
 
 
@@ -59,7 +59,7 @@ def test_a_quiet_start_is_corrected_by_the_scout() -> None:
     factor = np.where(np.arange(64) < 16, 1.0, 2.0)
     spread = LatencyTail()
     spread.add(("scout",), _work(0.1 * factor))
-    ratio = spread.upper_ratio(_scene(), _NOWHERE, _work(np.full(16, 1.0)), 64, 0.0)
+    ratio = spread.upper_ratio(_context(), _NOWHERE, _work(np.full(16, 1.0)), 64, 0.0)
     assert ratio > 1.5  # the truth is 1.75; without the scout it would be 1.0
 
 
@@ -76,13 +76,13 @@ def test_the_upper_end_holds_as_often_as_it_says(spikes: float) -> None:
         for cell, seconds in enumerate(everything):
             spread.add((cell,), _work(seconds[: 48 if cell == 0 else 16]))
         known = everything[1, :16]
-        ratio = spread.upper_ratio(_scene(), _NOWHERE, _work(known), 160, 2.05)
+        ratio = spread.upper_ratio(_context(), _NOWHERE, _work(known), 160, 2.05)
         broken += bool(known.mean() * ratio < everything[1].mean())
     assert broken <= 13
 
 
 def test_configurations_that_share_a_lineage_share_its_cell() -> None:
-    from pipelines.configuration import ConfigurationSpace
+    from circinus.pipelines.configuration import ConfigurationSpace
 
     graph = chain(2, 2)
     space = ConfigurationSpace(graph)
@@ -100,8 +100,8 @@ def test_beside_what_was_not_seen_the_interval_lies_about_the_mean() -> None:
     for cell in range(20):
         tail.add((cell,), _work(rng.normal(1.0, 0.3, 40)))
     work = _work(rng.normal(1.0, 0.3, 40))
-    low, high = tail.interval(_scene(), _NOWHERE, work, 100, 0.95)
-    wider = tail.interval(_scene(), _NOWHERE, work, 100, 0.99)
+    low, high = tail.interval(_context(), _NOWHERE, work, 100, 0.95)
+    wider = tail.interval(_context(), _NOWHERE, work, 100, 0.99)
     assert wider[0] <= low < 1.0 < high <= wider[1]
 
 
@@ -109,7 +109,7 @@ def test_nothing_that_was_not_measured_is_slow_where_all_was() -> None:
     tail = LatencyTail()
     tail.add((0,), _work(np.ones(30)))
     assert tail.slow_chance(_work(np.ones(30)), 30) == 0.0
-    assert tail.interval(_scene(), _NOWHERE, _work(np.ones(30)), 30, 0.95) == (1.0, 1.0)
+    assert tail.interval(_context(), _NOWHERE, _work(np.ones(30)), 30, 0.95) == (1.0, 1.0)
 
 
 def test_few_quiet_runs_cannot_rule_out_slow_ones_and_many_can() -> None:

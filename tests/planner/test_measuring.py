@@ -1,14 +1,13 @@
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.evaluation import Verdict
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.profile import FloatArray
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.cmbo import CmboFactory
-from planner.measuring import LatencyLooks
-from planner.search import SearchSettings, search
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.profile import FloatArray, Verdict
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.plans.measuring import LatencyLooks
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.strategy.cmbo import CmboFactory
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t"),))

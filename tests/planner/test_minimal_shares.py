@@ -5,19 +5,19 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work
-from pipelines.operators import OperatorSpec, Scaling
-from pipelines.query import Query
-from pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
-from planner.allocation import tightened
-from planner.minimal_shares import combinations, minimal
-from planner.placement import Placements, placements
-from planner.prediction import Prediction, Scene, meets, predict
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work
+from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+from circinus.planner.deployment.placement import Placements, placements
+from circinus.planner.deployment.prediction import Prediction, meets, predict
+from circinus.planner.deployment.shares import combinations, minimal, tightened
 
 ORDERS = list(itertools.permutations(range(3)))
 
@@ -58,9 +58,11 @@ def _graphs(draw: st.DrawFn) -> PipelineGraph:
     return PipelineGraph(name="random", operators=tuple(operators))
 
 
-def _scene(graph: PipelineGraph, slo: Slo, rate: float | None = None, tiers: int = 3) -> Scene:
+def _context(
+    graph: PipelineGraph, slo: Slo, rate: float | None = None, tiers: int = 3
+) -> PlanningContext:
     query = Query(pipeline=graph.name, slo=slo, request_rate_per_s=rate)
-    return Scene(graph=graph, infrastructure=_infrastructure(tiers), query=query)
+    return PlanningContext(graph=graph, infrastructure=_infrastructure(tiers), query=query)
 
 
 def _work(seed: int, operators: int = 3, n: int = 4) -> Work:
@@ -73,7 +75,7 @@ def _work(seed: int, operators: int = 3, n: int = 4) -> Work:
 
 
 def _everything(
-    scene: Scene, spot: Placements, work: Work, used: list[int]
+    context: PlanningContext, spot: Placements, work: Work, used: list[int]
 ) -> tuple[npt.NDArray[np.int64], Prediction]:
     """Every share vector of one placement, and what it gives."""
     grids = [range(1, int(spot.full_steps[0, t]) + 1) for t in used]
@@ -81,7 +83,7 @@ def _everything(
     steps = np.repeat(spot.full_steps, len(vectors), axis=0)
     steps[:, used] = vectors
     many = spot.take(np.zeros(len(vectors), dtype=np.int64))
-    return steps, predict(scene, many, work, steps)
+    return steps, predict(context, many, work, steps)
 
 
 def _undominated(rows: list[tuple[float, ...]]) -> set[tuple[float, ...]]:
@@ -109,17 +111,19 @@ def test_the_minimal_shares_are_exactly_those_of_brute_force(
 ) -> None:
     work = _work(seed)
     slo = Slo(accuracy=0.5, latency_s=1.0, latency_statistic=statistic)
-    scene = _scene(graph, slo)
-    every = placements(graph, scene.infrastructure)
+    context = _context(graph, slo)
+    every = placements(graph, context.infrastructure)
     spot = every.take(np.flatnonzero((every.tiers == tiers).all(axis=1)))
-    full = float(predict(scene, spot, work, spot.full_steps).latency_s[0])
-    scene = _scene(graph, Slo(accuracy=0.5, latency_s=full * slack, latency_statistic=statistic))
+    full = float(predict(context, spot, work, spot.full_steps).latency_s[0])
+    context = _context(
+        graph, Slo(accuracy=0.5, latency_s=full * slack, latency_statistic=statistic)
+    )
     used = np.flatnonzero(spot.widths[0] > 0).tolist()
 
-    rows, found = minimal(scene, spot, work, used)
+    rows, found = minimal(context, spot, work, used)
 
-    steps, given_ = _everything(scene, spot, work, used)
-    feasible = steps[meets(scene, given_)]
+    steps, given_ = _everything(context, spot, work, used)
+    feasible = steps[meets(context, given_)]
     wanted = _undominated([tuple(row) for row in feasible.tolist()])
     assert {tuple(row) for row in found.tolist()} == wanted
     assert len(found) == len(wanted)
@@ -127,6 +131,25 @@ def test_the_minimal_shares_are_exactly_those_of_brute_force(
 
 
 @settings(max_examples=20, deadline=None)
+@example(  # a larger step asks less, but the machines do not hold its copies
+    graph=PipelineGraph(
+        name="random",
+        operators=(
+            OperatorSpec(name="o0"),
+            OperatorSpec(
+                name="o1",
+                after=("o0",),
+                scaling=Scaling.BATCHED,
+                batch_latency={1: 1.0, 4: 1.5, 16: 3.0},
+            ),
+            OperatorSpec(name="o2"),
+        ),
+    ),
+    tiers=[0, 0, 0],
+    rate=7.0,
+    throughput=True,
+    seed=12,
+)
 @given(
     _graphs(),
     st.lists(st.integers(0, 1), min_size=3, max_size=3),
@@ -140,20 +163,20 @@ def test_the_least_demands_for_a_rate_are_exactly_those_of_brute_force(
     work = _work(seed)
     if throughput:
         slo = Slo(accuracy=0.5, latency_s=ANY_LATENCY_S, throughput_per_s=rate)
-        scene = _scene(graph, slo, tiers=2)
+        context = _context(graph, slo, tiers=2)
     else:
-        scene = _scene(graph, Slo(accuracy=0.5, latency_s=0.6), rate, tiers=2)
-    every = placements(graph, scene.infrastructure)
+        context = _context(graph, Slo(accuracy=0.5, latency_s=0.6), rate, tiers=2)
+    every = placements(graph, context.infrastructure)
     spot = every.take(np.flatnonzero((every.tiers == tiers).all(axis=1)))
     used = np.flatnonzero(spot.widths[0] > 0).tolist()
 
-    result = combinations(scene, spot, work, used)
+    result = combinations(context, spot, work, used)
 
     assert result is not None
     rows, found = result
-    gives = predict(scene, spot.take(rows), work, found)
-    steps, given_ = _everything(scene, spot, work, used)
-    good = meets(scene, given_)
+    gives = predict(context, spot.take(rows), work, found)
+    steps, given_ = _everything(context, spot, work, used)
+    good = meets(context, given_)
     asked = np.round(steps * spot.widths * given_.replicas, 9)[good][:, used]
     demands = np.round(found * spot.widths * gives.replicas, 9)[:, used]
     assert {tuple(row) for row in demands.tolist()} == (
@@ -173,14 +196,14 @@ def test_one_large_slice_is_preferred_to_many_small_ones() -> None:
         operator_s=np.array([[0.1]]), output_bytes=np.zeros((1, 1)), input_bytes=np.zeros(1)
     )
     slo = Slo(accuracy=0.5, latency_s=ANY_LATENCY_S, throughput_per_s=10.0)
-    scene = Scene(
+    context = PlanningContext(
         graph=graph,
         infrastructure=Infrastructure(
             name="i", tiers=(Tier(name="t", machines=3, price_usd_per_hour=1.0),)
         ),
         query=Query(pipeline="one", slo=slo),
     )
-    found = tightened(scene, placements(graph, scene.infrastructure), work)
+    found = tightened(context, placements(graph, context.infrastructure), work)
     assert found.steps.tolist() == [[20]]
     assert found.cost_usd_per_hour.tolist() == [1.0]
 
@@ -194,7 +217,7 @@ def test_what_lies_between_the_corners_is_found(order: tuple[int, ...]) -> None:
     graph = PipelineGraph(
         name="two", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))
     )
-    scene = Scene(
+    context = PlanningContext(
         graph=graph,
         infrastructure=Infrastructure(
             name="i",
@@ -206,9 +229,9 @@ def test_what_lies_between_the_corners_is_found(order: tuple[int, ...]) -> None:
     work = Work(
         operator_s=np.full((2, 1), 0.1), output_bytes=np.zeros((2, 1)), input_bytes=np.zeros(1)
     )
-    every = placements(graph, scene.infrastructure)
+    every = placements(graph, context.infrastructure)
     apart = every.take(np.flatnonzero(every.tiers[:, 0] != every.tiers[:, 1]))
-    found = tightened(scene, apart, work)
+    found = tightened(context, apart, work)
     assert found.cost_usd_per_hour.min() == pytest.approx(0.8)
 
 
@@ -219,9 +242,9 @@ def test_too_many_placements_fall_back_to_the_corners() -> None:
             OperatorSpec(name=f"o{i}", after=(f"o{i - 1}",) if i else ()) for i in range(6)
         ),
     )
-    scene = _scene(graph, Slo(accuracy=0.5, latency_s=2.0))
-    every = placements(graph, scene.infrastructure)
+    context = _context(graph, Slo(accuracy=0.5, latency_s=2.0))
+    every = placements(graph, context.infrastructure)
     work = _work(0, operators=6, n=1)
-    found = tightened(scene, every, work)
+    found = tightened(context, every, work)
     assert (found.latency_s <= 2.0).all()
     assert len(np.unique(found.placements.tiers, axis=0)) > 100

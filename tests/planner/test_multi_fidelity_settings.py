@@ -1,7 +1,7 @@
 import pytest
 
-from pipelines.errors import InvalidInput
-from planner.multi_fidelity_settings import MultiFidelitySettings
+from circinus.pipelines.errors import InvalidInput
+from circinus.planner.strategy.settings import MultiFidelitySettings
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,20 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.operator_seconds import Seconds, SecondsModel
-from planner.placement import placements
-from planner.prediction import scene_of
-from planner.space import indices_of
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.fitting import fitted
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.placement import placements
+from circinus.planner.models.operator_seconds import Seconds, SecondsModel
+from circinus.planner.strategy.space import indices_of
 from tests.oracles.synthetic import chain
 
 
 def _seconds() -> Seconds:
     rng = np.random.default_rng(0)
     return Seconds(
-        operator_s=rng.random((6, 3)),
         hoped_s=rng.random((3, 6)).T,
         log_latency=rng.random(6),
         log_variance=np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.2]),
@@ -38,7 +37,7 @@ def test_what_a_cheaper_plan_saves_is_its_mean_over_a_log_normal_cost() -> None:
 def test_some_configurations_keep_what_is_known_of_them() -> None:
     seconds, rows = _seconds(), np.array([4, 1, 1])
     some = seconds.at(rows)
-    for name in ("operator_s", "hoped_s", "log_latency", "log_variance", "paid", "share_cost"):
+    for name in ("hoped_s", "log_latency", "log_variance", "paid", "share_cost"):
         assert getattr(some, name).tolist() == getattr(seconds, name)[rows].tolist()
 
 
@@ -47,9 +46,9 @@ def test_what_is_under_way_will_have_paid_for_all_that_share_its_first_operators
     space = ConfigurationSpace(graph)
     one = Infrastructure(name="one", tiers=(Tier(name="t"),))
     query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=1.0))
-    scene = scene_of(query, graph, one)
+    context = fitted(query, graph, one)
     knobs = indices_of(space, list(range(space.size)))
-    model = SecondsModel(scene, placements(graph, one), knobs, 10)
+    model = SecondsModel(context, placements(graph, one), knobs, 10)
     row = space.number(space.parse({"o0": {"k": 1}, "o1": {"k": 2}}))
     before = np.full((space.size, 2), 3)
     before[row] = 0

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.pareto import diverse, undominated
+from circinus.planner.deployment.pareto import diverse, undominated
 
 _TABLES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30)
 

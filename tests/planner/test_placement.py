@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure
-from pipelines.operators import OperatorSpec
-from pipelines.presets import PRESETS
-from planner.placement import placements
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.presets import PRESETS
+from circinus.planner.deployment.placement import placements
 from tests.oracles.synthetic import chain
 
 THREE = PRESETS["three-tier"]

@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work, request_seconds
-from pipelines.operators import OperatorSpec, Scaling
-from pipelines.plan import Deployment, Plan
-from pipelines.query import Query
-from pipelines.slo import LatencyStatistic, Slo
-from planner.measuring import Measured
-from planner.placement import placements
-from planner.plans import feasible_plans
-from planner.prediction import Scene
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work, request_seconds
+from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.planner.deployment.placement import placements
+from circinus.planner.plans.measuring import Measured
+from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.strategy.protocol import SearchSetting
 from tests.oracles.brute_force import cheapest_cost
 from tests.oracles.measured import measured_of
 
@@ -55,16 +57,16 @@ def _infrastructures(draw: st.DrawFn) -> Infrastructure:
     return Infrastructure(name="random", tiers=tiers, links=(link,) if count == 2 else ())
 
 
-def _scene(
+def _context(
     graph: PipelineGraph,
     infrastructure: Infrastructure,
     latency_s: float,
     statistic: LatencyStatistic,
     rate: float | None = None,
-) -> Scene:
+) -> PlanningContext:
     slo = Slo(accuracy=0.5, latency_s=latency_s, latency_statistic=statistic)
     query = Query(pipeline=graph.name, slo=slo, request_rate_per_s=rate)
-    return Scene(graph=graph, infrastructure=infrastructure, query=query)
+    return PlanningContext(graph=graph, infrastructure=infrastructure, query=query)
 
 
 def _measured(graph: PipelineGraph, seed: int) -> Measured:
@@ -79,14 +81,19 @@ def _measured(graph: PipelineGraph, seed: int) -> Measured:
     return measured_of(graph, work, scores)
 
 
-def _plans(scene: Scene, measured: Measured, most: int = 1000) -> tuple[Plan, ...]:
-    spots = placements(scene.graph, scene.infrastructure)
-    return feasible_plans(scene, spots, measured, population=5, most=most)
+def _plans(context: PlanningContext, measured: Measured, most: int = 1000) -> tuple[Plan, ...]:
+    setting = SearchSetting(
+        space=ConfigurationSpace(context.graph),
+        context=context,
+        placements=placements(context.graph, context.infrastructure),
+        population=5,
+    )
+    return feasible_plans(setting, measured, most=most)
 
 
-def _latency(scene: Scene, measured: Measured, deployment: Deployment) -> float:
-    seconds = request_seconds(scene.graph, scene.infrastructure, measured.work, deployment)
-    return float(scene.statistic.of(seconds))
+def _latency(context: PlanningContext, measured: Measured, deployment: Deployment) -> float:
+    seconds = request_seconds(context.graph, context.infrastructure, measured.work, deployment)
+    return float(context.statistic.of(seconds))
 
 
 _STATISTICS = st.sampled_from([LatencyStatistic.MEAN, LatencyStatistic.P90])
@@ -101,10 +108,13 @@ def test_plans_meet_the_slo_and_are_as_tight_as_they_can_be(
     statistic: LatencyStatistic,
     seed: int,
 ) -> None:
-    scene, measured = _scene(graph, infrastructure, latency_s, statistic), _measured(graph, seed)
-    for plan in _plans(scene, measured):
+    context, measured = (
+        _context(graph, infrastructure, latency_s, statistic),
+        _measured(graph, seed),
+    )
+    for plan in _plans(context, measured):
         deployment = plan.deployment
-        assert _latency(scene, measured, deployment) == plan.latency_s.value <= latency_s
+        assert _latency(context, measured, deployment) == plan.latency_s.value <= latency_s
         assert all(0 < item.share <= 1 for item in plan.demand)
         for tier in deployment.tiers:
             kind = infrastructure.tier(tier)
@@ -114,7 +124,7 @@ def test_plans_meet_the_slo_and_are_as_tight_as_they_can_be(
             }
             if (kind.dedicated and kind.price_usd_per_hour == 0) or min(lower.values()) <= 0:
                 continue
-            assert _latency(scene, measured, replace(deployment, allocation=lower)) > latency_s
+            assert _latency(context, measured, replace(deployment, allocation=lower)) > latency_s
 
 
 @settings(max_examples=10, deadline=None)
@@ -126,8 +136,11 @@ def test_the_cheapest_plan_is_that_of_brute_force_or_one_step_of_the_trade_away(
     statistic: LatencyStatistic,
     seed: int,
 ) -> None:
-    scene, measured = _scene(graph, infrastructure, latency_s, statistic), _measured(graph, seed)
-    plans = _plans(scene, measured)
+    context, measured = (
+        _context(graph, infrastructure, latency_s, statistic),
+        _measured(graph, seed),
+    )
+    plans = _plans(context, measured)
     truth = cheapest_cost(
         graph, infrastructure, measured.work, latency_s=latency_s, statistic=statistic
     )
@@ -144,14 +157,14 @@ def test_the_cheapest_plan_is_that_of_brute_force_or_one_step_of_the_trade_away(
 def test_no_plan_dominates_another(
     graph: PipelineGraph, infrastructure: Infrastructure, seed: int
 ) -> None:
-    scene = _scene(graph, infrastructure, 1.0, LatencyStatistic.MEAN)
+    context = _context(graph, infrastructure, 1.0, LatencyStatistic.MEAN)
     shared = [tier.name for tier in infrastructure.tiers if not tier.dedicated]
 
     def objectives(plan: Plan) -> tuple[float, ...]:
         demand = [sum(s for t, s in plan.demand if t == name) for name in shared]
         return (plan.cost_usd_per_hour, *demand, plan.latency_s.value, -plan.accuracy.value)
 
-    plans = _plans(scene, _measured(graph, seed))
+    plans = _plans(context, _measured(graph, seed))
     for one, other in combinations(map(objectives, plans), 2):
         assert not all(a <= b for a, b in zip(one, other, strict=True))
         assert not all(a >= b for a, b in zip(one, other, strict=True))
@@ -169,9 +182,9 @@ _SINGLE = PipelineGraph(name="single", operators=(OperatorSpec(name="o"),))
 def test_a_bound_met_to_the_last_bit_is_met() -> None:
     measured = _measured(_SINGLE, 0)
     exact = float(measured.work.operator_s.sum(axis=0).mean())
-    scene = _scene(_SINGLE, _one(1), exact, LatencyStatistic.MEAN)
-    assert [plan.demand[0].share for plan in _plans(scene, measured)] == [1.0]
-    below = _scene(_SINGLE, _one(1), float(np.nextafter(exact, 0)), LatencyStatistic.MEAN)
+    context = _context(_SINGLE, _one(1), exact, LatencyStatistic.MEAN)
+    assert [plan.demand[0].share for plan in _plans(context, measured)] == [1.0]
+    below = _context(_SINGLE, _one(1), float(np.nextafter(exact, 0)), LatencyStatistic.MEAN)
     assert _plans(below, measured) == ()
 
 
@@ -179,19 +192,19 @@ def test_a_request_rate_adds_copies_and_their_wait() -> None:
     measured = _measured(_SINGLE, 0)
     service = float(measured.work.operator_s.mean())
     rate = 1.5 / service  # at share 1: offered load 1.5, so 3 copies (1.5 / 0.7 = 2.14)
-    scene = _scene(_SINGLE, _one(9), 1.5 * service, LatencyStatistic.MEAN, rate)
-    plans = _plans(scene, measured)
+    context = _context(_SINGLE, _one(9), 1.5 * service, LatencyStatistic.MEAN, rate)
+    plans = _plans(context, measured)
     assert plans
     for plan in plans:
         assert len(plan.demand) >= 3
-        alone = _latency(scene, measured, plan.deployment)
-        assert alone < plan.latency_s.value <= scene.slo.latency_s
+        alone = _latency(context, measured, plan.deployment)
+        assert alone < plan.latency_s.value <= context.slo.latency_s
 
 
 def test_a_request_rate_that_the_machines_cannot_hold_has_no_plan() -> None:
     measured = _measured(_SINGLE, 0)
     rate = 1.5 / float(measured.work.operator_s.mean())
-    assert _plans(_scene(_SINGLE, _one(2), 100.0, LatencyStatistic.MEAN, rate), measured) == ()
+    assert _plans(_context(_SINGLE, _one(2), 100.0, LatencyStatistic.MEAN, rate), measured) == ()
 
 
 def test_the_number_of_plans_is_bounded_with_the_cheapest_kept() -> None:
@@ -206,8 +219,8 @@ def test_the_number_of_plans_is_bounded_with_the_cheapest_kept() -> None:
             OperatorSpec(name=f"o{i}", after=(f"o{i - 1}",) if i else ()) for i in range(3)
         ),
     )
-    scene = _scene(graph, infrastructure, 0.5, LatencyStatistic.MEAN)
-    every = _plans(scene, _measured(graph, 0))
-    few = _plans(scene, _measured(graph, 0), most=1)
+    context = _context(graph, infrastructure, 0.5, LatencyStatistic.MEAN)
+    every = _plans(context, _measured(graph, 0))
+    few = _plans(context, _measured(graph, 0), most=1)
     assert len(every) > 1 == len(few)
     assert few[0].cost_usd_per_hour == every[0].cost_usd_per_hour

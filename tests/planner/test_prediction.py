@@ -1,13 +1,19 @@
 import numpy as np
 import pytest
 
-from pipelines.infrastructure import Infrastructure
-from pipelines.latency import Work
-from pipelines.presets import PRESETS
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.placement import placements
-from planner.prediction import Scene, effective_latencies, effective_latency, meets, predict
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.latency import Work
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.prediction import (
+    effective_latencies,
+    effective_latency,
+    meets,
+    predict,
+)
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(0, 0, 0)
@@ -22,7 +28,10 @@ def test_effective_latencies_are_those_of_predictions_and_say_what_meets_the_slo
 ) -> None:
     slo = Slo(accuracy=0.5, latency_s=0.4, throughput_per_s=throughput)
     query = Query(pipeline=GRAPH.name, slo=slo, request_rate_per_s=rate)
-    scene, rng = Scene(graph=GRAPH, infrastructure=TIERS, query=query), np.random.default_rng(0)
+    context, rng = (
+        PlanningContext(graph=GRAPH, infrastructure=TIERS, query=query),
+        np.random.default_rng(0),
+    )
     every = placements(GRAPH, TIERS)
     spots = every.take(np.repeat(np.arange(len(every)), 20))
     steps = np.minimum(rng.integers(1, 21, spots.full_steps.shape), spots.full_steps)
@@ -31,10 +40,10 @@ def test_effective_latencies_are_those_of_predictions_and_say_what_meets_the_slo
         output_bytes=rng.uniform(0, 1e4, (3, 5)),
         input_bytes=rng.uniform(0, 1e4, 5),
     )
-    found = effective_latencies(scene, spots, work, steps)
-    prediction = predict(scene, spots, work, steps)
-    assert found.tolist() == effective_latency(scene, prediction).tolist()
+    found = effective_latencies(context, spots, work, steps)
+    prediction = predict(context, spots, work, steps)
+    assert found.tolist() == effective_latency(context, prediction).tolist()
     fast = found <= slo.latency_s
-    assert fast.tolist() == meets(scene, prediction).tolist()
+    assert fast.tolist() == meets(context, prediction).tolist()
     assert fast.any()
     assert not fast.all()

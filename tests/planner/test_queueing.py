@@ -10,22 +10,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.graph import PipelineGraph
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work, busy_seconds, deployment_arrays
-from pipelines.operators import OperatorSpec
-from pipelines.plan import Plan
-from pipelines.profile import FloatArray
-from pipelines.query import Query
-from pipelines.slo import LatencyStatistic, Slo
-from planner.placement import placements
-from planner.plans import feasible_plans
-from planner.prediction import scene_of
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import Fleet
-from scheduler.simulation.engine import SimulatedPolicy, simulate
-from scheduler.simulation.scenario import Scenario
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays
+from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.strategy.protocol import SearchSetting
+from circinus.scheduler.dispatch.baselines import FcfsDispatch
+from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import Fleet
+from circinus.scheduler.simulation.engine import Scenario, simulate
 from tests.oracles.measured import measured_of
 
 REQUESTS = 20_000
@@ -55,13 +54,12 @@ def _work() -> Work:
 def _plans(statistic: LatencyStatistic, rate: float) -> tuple[Plan, ...]:
     slo = Slo(accuracy=0.5, latency_s=1.0, latency_statistic=statistic)
     query = Query(pipeline="two", slo=slo, request_rate_per_s=rate)
-    scene = scene_of(query, GRAPH, TIERS)
-    spots = placements(GRAPH, TIERS)
-    return feasible_plans(scene, spots, measured_of(GRAPH, _work()), population=400, most=50)
+    setting = SearchSetting.of(query, GRAPH, TIERS, 400)
+    return feasible_plans(setting, measured_of(GRAPH, _work()), most=50)
 
 
 def _served(
-    arrived_s: FloatArray, service_s: FloatArray, copies: int, policy: SimulatedPolicy
+    arrived_s: FloatArray, service_s: FloatArray, copies: int, policy: CompiledPolicy
 ) -> FloatArray:
     """When each request is done, in the order of arrival."""
     order = np.argsort(arrived_s, kind="stable")
@@ -82,7 +80,7 @@ def _served(
     return done
 
 
-def _simulated(plan: Plan, rate: float, policy: SimulatedPolicy) -> FloatArray:
+def _simulated(plan: Plan, rate: float, policy: CompiledPolicy) -> FloatArray:
     """Latencies of requests to a plan."""
     rng = np.random.default_rng(7)
     tiers, shares = deployment_arrays(GRAPH, TIERS, plan.deployment)
@@ -103,10 +101,10 @@ def _simulated(plan: Plan, rate: float, policy: SimulatedPolicy) -> FloatArray:
 
 
 @pytest.mark.parametrize("rate", [3.0, 20.0])
-@pytest.mark.parametrize("policy", [Fcfs(), PlanAhead()], ids=repr)
+@pytest.mark.parametrize("policy", [FcfsDispatch(), PlanAhead()], ids=repr)
 @pytest.mark.parametrize("statistic", [LatencyStatistic.MEAN, LatencyStatistic.P95])
 def test_the_predicted_latency_at_a_rate_is_on_the_safe_side_and_near(
-    statistic: LatencyStatistic, policy: SimulatedPolicy, rate: float
+    statistic: LatencyStatistic, policy: CompiledPolicy, rate: float
 ) -> None:
     plans = _plans(statistic, rate)
     used = {plan.deployment.tiers for plan in plans}

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.history import ConfigurationRecord, QueryRecord
-from planner.recalling import recalled
-from planner.result import PlanningResult, Progress
-from planner.search import search
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord, recalled
+from circinus.planner.search.loop import search
+from circinus.planner.search.result import PlanningProgress, PlanningResult
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 GRAPH = chain(5, 6)
@@ -47,7 +46,7 @@ class _UntilFound:
     def __init__(self) -> None:
         self._found = False
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: PlanningProgress) -> None:
         self._found = self._found or progress.plans > 0
 
     def cancelled(self) -> bool:

@@ -3,7 +3,12 @@ from math import exp, factorial, log
 import numpy as np
 import pytest
 
-from planner.replicas import copies, mean_wait_s, quantile_wait_s, waiting_probability
+from circinus.planner.deployment.queueing import (
+    copies,
+    mean_wait_s,
+    quantile_wait_s,
+    waiting_probability,
+)
 
 
 def _erlang_c(servers: int, load: float) -> float:

@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.device import DeviceProfile
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.presets import PRESETS
-from pipelines.query import Query
-from pipelines.restrictions import Choice, Restrictions, Stays
-from pipelines.slo import ANY_LATENCY_S, Slo, SloState
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import Outcome, PlanningResult
-from planner.search import SearchSettings, search
-from profiler.stopping import TTest
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import DeviceProfile, Infrastructure, Link, Tier
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import Query
+from circinus.pipelines.restrictions import Choice, Restrictions, Stays
+from circinus.pipelines.slo import ANY_LATENCY_S, Slo, SloState
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 THREE = Infrastructure(
@@ -95,7 +94,7 @@ def test_every_plan_keeps_to_every_restriction(
 def test_what_is_restricted_to_the_infeasible_is_told_infeasible() -> None:
     slow = Restrictions(knobs={"o0": {"k": Choice(only=(0,))}, "o1": {"k": Choice(only=(0,))}})
     result = _search(_query(slow))  # 0.3 alone is left
-    assert result.outcome is Outcome.INFEASIBLE
+    assert result.outcome is PlanningOutcome.INFEASIBLE
     assert result.measured == 1
 
 
@@ -109,7 +108,7 @@ def test_throughput_is_kept_up_with_and_paid_for() -> None:
         )
     )
     best = result.plans[0]
-    assert result.outcome is Outcome.FEASIBLE
+    assert result.outcome is PlanningOutcome.FEASIBLE
     assert best.cost_usd_per_hour == pytest.approx(0.8)
     for plan in result.plans:
         assert plan.throughput_per_s.value >= 40.0 * (1 - 1e-9)
@@ -119,7 +118,10 @@ def test_throughput_is_kept_up_with_and_paid_for() -> None:
 def test_more_throughput_than_the_machines_give_is_infeasible() -> None:
     on_edge = Choice(only=("edge",))
     most = 3 / 0.02  # three machines of the edge, 0.02 s each
-    for rate, outcome in ((most, Outcome.FEASIBLE), (most * 1.01, Outcome.INFEASIBLE)):
+    for rate, outcome in (
+        (most, PlanningOutcome.FEASIBLE),
+        (most * 1.01, PlanningOutcome.INFEASIBLE),
+    ):
         query = _query(
             Restrictions(tiers={"o0": on_edge, "o1": on_edge}),
             latency_s=ANY_LATENCY_S,
@@ -132,7 +134,7 @@ def test_a_query_with_a_faster_device_may_use_it() -> None:
     at_home = Restrictions(stays_on_device=Stays.EVERYTHING)
     # 0.5 takes at least 0.02 s on the reference machine, twice that on this device.
     query = _query(at_home, latency_s=0.02)
-    assert _search(query).outcome is Outcome.INFEASIBLE
+    assert _search(query).outcome is PlanningOutcome.INFEASIBLE
     own = replace(query, device=DeviceProfile(speed_factor=2.0))
     assert _search(own).plans[0].latency_s.value <= 0.02
 

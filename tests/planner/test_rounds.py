@@ -8,23 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.baselines.random import RandomFactory
-from planner.baselines.videostorm import VideoStormFactory
-from planner.baselines.vulcan import VulcanFactory
-from planner.cmbo import CmboFactory
-from planner.measuring import Bench, Ending, Failed, LatencyLooks, Measured
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.placement import placements
-from planner.prediction import scene_of
-from planner.result import Outcome, PlanningResult
-from planner.rounds import measured, proposed
-from planner.search import SearchSettings, search
-from planner.strategy import Judgement, Observation, Proposal, Setting, Strategy, StrategyFactory
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.plans.measuring import Bench, Ending, FailedMeasurement, Measured, measured
+from circinus.planner.search.loop import SearchSettings, proposed, search
+from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.planner.strategy.cmbo import CmboFactory
+from circinus.planner.strategy.in_order import RandomFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import (
+    Judgement,
+    Observation,
+    Proposal,
+    SearchSetting,
+    Strategy,
+    StrategyFactory,
+)
+from circinus.profiler.stopping import TTest
+from circinus.studies.planning.competitors import VideoStorm, Vulcan
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
@@ -101,16 +104,10 @@ def _searched(
     return search(query, ONE, evaluator, TTest(), settings=SearchSettings(strategy=strategy))
 
 
-def _bench(evaluator: SyntheticEvaluator, must_stop: Callable[[int], bool]) -> Bench:
+def _bench(evaluator: SyntheticEvaluator) -> Bench:
     query = Query(pipeline=GRAPH.name, slo=SLO)
-    return Bench(
-        scene=scene_of(query, GRAPH, ONE),
-        placements=placements(GRAPH, ONE),
-        evaluator=evaluator,
-        rule=TTest(),
-        looks=LatencyLooks(),
-        must_stop=must_stop,
-    )
+    setting = SearchSetting.of(query, GRAPH, ONE, evaluator.population)
+    return Bench(setting=setting, evaluator=evaluator, rule=TTest())
 
 
 def test_all_are_begun_at_once_and_who_is_idle_helps_with_the_first() -> None:
@@ -124,8 +121,7 @@ def test_all_are_begun_at_once_and_who_is_idle_helps_with_the_first() -> None:
         told.append(inputs)
         return False
 
-    bench = _bench(evaluator, must_stop)
-    found = measured(bench, SPACE, proposals, lambda number: met[number])
+    found = measured(_bench(evaluator), proposals, lambda number: met[number], must_stop)
     assert evaluator.together == [{7: 4, 8: 1, 9: 6}, {7: 6, 8: 3}]
     assert told == [4 + 1 + 6, 6 + 3 + 6]
     assert [(one.number, one.inputs) for one in found] == [(7, 6), (8, 3), (9, 6)]
@@ -135,18 +131,18 @@ def test_all_are_begun_at_once_and_who_is_idle_helps_with_the_first() -> None:
 def test_a_limit_cuts_off_what_is_not_done_and_a_failure_only_itself() -> None:
     evaluator = _evaluator(3, lambda number: number == 8)
     proposals = [Proposal(number=number, inputs=2) for number in (7, 8, 9)]
-    bench = _bench(evaluator, lambda _: True)
-    first, failed, last = measured(bench, SPACE, proposals, lambda _: 0)
-    assert isinstance(failed, Failed)
+    bench = _bench(evaluator)
+    first, failed, last = measured(bench, proposals, lambda _: 0, lambda _: True)
+    assert isinstance(failed, FailedMeasurement)
     assert isinstance(first, Measured)
     assert isinstance(last, Measured)
     assert first.ending is last.ending is Ending.CUT_OFF
     assert evaluator.together == [{7: 1, 8: 1, 9: 1}]
-    going_on = measured(_bench(evaluator, lambda _: False), SPACE, proposals, lambda _: 1)
+    going_on = measured(bench, proposals, lambda _: 1, lambda _: False)
     assert [one.inputs for one in going_on] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("strategy", [CmboFactory(), VulcanFactory(), VideoStormFactory()])
+@pytest.mark.parametrize("strategy", [CmboFactory(), Vulcan, VideoStorm])
 def test_a_strategy_that_has_to_know_first_is_asked_for_one_at_a_time(
     strategy: StrategyFactory,
 ) -> None:
@@ -182,7 +178,7 @@ def test_whatever_is_measured_at_once_the_answer_is_true_and_nothing_that_failed
         row = SPACE.indices([number])[0]
         assert ACCURACY(row) >= accuracy - 1e-9
         assert SECONDS(row) <= SLO.latency_s + 1e-9
-    assert result.outcome is not Outcome.INFEASIBLE
+    assert result.outcome is not PlanningOutcome.INFEASIBLE
 
 
 @pytest.mark.parametrize("strategy", [MultiFidelityFactory(), RandomFactory(inputs=2)])
@@ -230,7 +226,7 @@ class Noting:
 def test_a_strategy_is_told_in_the_order_of_its_proposals() -> None:
     log: list[tuple[str, int]] = []
 
-    def noting(setting: Setting, rng: np.random.Generator) -> Strategy:
+    def noting(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
         return Noting(MultiFidelityFactory()(setting, rng), log)
 
     _searched(_evaluator(3), noting, accuracy=0.7)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from planner.scores import Increment, NoiseModel, increment, learnt, worth
+from circinus.planner.models.score_noise import Increment, NoiseModel, increment, learnt, worth
 
 
 def test_all_inputs_are_worth_far_more_than_all_but_one() -> None:
@@ -40,8 +40,6 @@ def test_the_noise_is_that_of_means_over_the_same_inputs() -> None:
     steps = [
         Increment(
             row=row,
-            since=a,
-            until=b,
             start=float(worth(np.array(float(a)), population)),
             stop=float(worth(np.array(float(b)), population)),
             value=0.0,

@@ -6,22 +6,27 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.presets import PRESETS
-from pipelines.query import PlanningLimits, Query
-from pipelines.replay import TraceEvaluator
-from pipelines.slo import Slo
-from pipelines.trace import load_trace
-from planner.baselines.random import RandomFactory
-from planner.cmbo import CmboFactory, CmboSettings
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import Outcome, Phase, PlanningResult, Progress
-from planner.search import SearchSettings, search
-from planner.strategy import Setting, Strategy
-from profiler.stopping import TTest
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.replay import TraceEvaluator
+from circinus.pipelines.slo import Slo
+from circinus.pipelines.trace import load_trace
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+)
+from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
+from circinus.planner.strategy.in_order import RandomFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import SearchSetting, Strategy
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
@@ -64,7 +69,7 @@ def test_settings_below_one_are_refused(name: str) -> None:
 def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
     settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
     result = _search(_query(seed=seed, slo=_ROOMY), _evaluator(), settings=settings)
-    assert result.outcome is Outcome.FEASIBLE
+    assert result.outcome is PlanningOutcome.FEASIBLE
     # Fastest with accuracy >= 0.55: knobs (1, 1), 0.6 in 0.03 s; so is (0, 3), 0.6 in 0.05 s.
     best = result.plans[0]
     assert [value for _, _, value in best.configuration.values] == [1, 1]
@@ -84,7 +89,7 @@ def test_bounds_are_inclusive() -> None:
     query = replace(
         _query(0.5, 0.25), slo=Slo(accuracy=0.5, latency_s=0.25, cost_usd_per_hour=3.6)
     )
-    assert _search(query, evaluator).outcome is Outcome.FEASIBLE
+    assert _search(query, evaluator).outcome is PlanningOutcome.FEASIBLE
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_an_infeasible_query_is_told_what_binds(
     slo: Slo, binding: tuple[str, ...], relaxed: dict[str, float]
 ) -> None:
     result = _search(replace(_query(), slo=slo), _evaluator())
-    assert result.outcome is Outcome.INFEASIBLE
+    assert result.outcome is PlanningOutcome.INFEASIBLE
     assert result.shortfall is not None
     assert result.shortfall.binding == binding
     assert result.shortfall.closest is not None
@@ -121,7 +126,9 @@ def test_a_relaxed_slo_is_feasible(name: str) -> None:
     field_name = {"latency": "latency_s", "cost": "cost_usd_per_hour"}.get(name, name)
     eased = value * (1 + 1e-9)  # means of 50 and of 60 equal values may differ in the last bit
     relaxed = replace(slo, **{field_name: eased})  # type: ignore[arg-type]  # a float field
-    assert _search(replace(_query(), slo=relaxed), _evaluator()).outcome is Outcome.FEASIBLE
+    assert (
+        _search(replace(_query(), slo=relaxed), _evaluator()).outcome is PlanningOutcome.FEASIBLE
+    )
 
 
 def test_a_hopeless_query_ends_within_a_few_dozen_configurations() -> None:
@@ -129,7 +136,7 @@ def test_a_hopeless_query_ends_within_a_few_dozen_configurations() -> None:
     evaluator = SyntheticEvaluator(chain(*[4] * 5), lambda _: 0.5, additive(weights))
     query = _query(0.4, 0.0005, limits=PlanningLimits(profiling_s=1000.0))
     result = _search(query, evaluator)
-    assert result.outcome is Outcome.INFEASIBLE
+    assert result.outcome is PlanningOutcome.INFEASIBLE
     assert result.measured <= 48
     assert result.shortfall is not None
     assert result.shortfall.binding == ("latency",)
@@ -142,7 +149,7 @@ def test_the_budget_is_exceeded_by_one_input_at_most() -> None:
         evaluator = _evaluator()
         query = _query(0.95, limits=PlanningLimits(profiling_s=budget))
         result = _search(query, evaluator)
-        assert result.outcome is Outcome.EXHAUSTED
+        assert result.outcome is PlanningOutcome.EXHAUSTED
         assert budget <= evaluator.spent_s <= budget + 0.08 + 1e-9
         assert result.shortfall is not None
         assert result.stopped_because == "limit profiling_s reached"
@@ -158,14 +165,14 @@ def test_dollars_are_a_limit_at_the_price_of_the_reference_tier() -> None:
 def test_no_dollars_measure_nothing() -> None:
     evaluator = _evaluator()
     result = _search(_query(limits=PlanningLimits(profiling_usd=0.0)), evaluator)
-    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 0)
+    assert (result.outcome, result.measured) == (PlanningOutcome.EXHAUSTED, 0)
     assert result.shortfall is not None
     assert result.shortfall.closest is None
 
 
 def test_the_number_of_configurations_is_a_limit() -> None:
     result = _search(_query(0.95, limits=PlanningLimits(configurations=3)), _evaluator())
-    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 3)
+    assert (result.outcome, result.measured) == (PlanningOutcome.EXHAUSTED, 3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -178,7 +185,7 @@ def test_a_limit_on_configurations_does_not_make_a_query_infeasible(seed: int) -
     limits = PlanningLimits(profiling_s=1000.0, configurations=32)
     query = Query(pipeline="synthetic", slo=slo, limits=limits, seed=seed)
     settings = SearchSettings(minimum=10)
-    assert _search(query, evaluator, settings=settings).outcome is not Outcome.INFEASIBLE
+    assert _search(query, evaluator, settings=settings).outcome is not PlanningOutcome.INFEASIBLE
 
 
 def test_what_may_no_longer_be_measured_is_not_waited_for() -> None:
@@ -186,7 +193,7 @@ def test_what_may_no_longer_be_measured_is_not_waited_for() -> None:
     evaluator = SyntheticEvaluator(chain(*[4] * 5), additive(weights), additive(weights))
     limits = PlanningLimits(profiling_s=1000.0, configurations=8)
     result = _search(_query(0.95, 1.0, limits=limits), evaluator)
-    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 8)
+    assert (result.outcome, result.measured) == (PlanningOutcome.EXHAUSTED, 8)
     assert result.stopped_because == "limit configurations reached"
     assert result.inputs < 8 * evaluator.population / 2
 
@@ -198,9 +205,9 @@ class _Recorder:
     clock: ManualClock = field(default_factory=ManualClock)
     cancel_after: int = 10**9
     asked: int = 0
-    seen: list[Progress] = field(default_factory=list)
+    seen: list[PlanningProgress] = field(default_factory=list)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: PlanningProgress) -> None:
         self.seen.append(progress)
 
     def cancelled(self) -> bool:
@@ -221,7 +228,7 @@ def test_the_response_time_is_a_limit() -> None:
 def test_a_cancelled_search_ends_at_once() -> None:
     observer = _Recorder(cancel_after=20)
     result = _search(_query(), _evaluator(), observer=observer, clock=observer.clock)
-    assert result.outcome is Outcome.CANCELLED
+    assert result.outcome is PlanningOutcome.CANCELLED
     assert observer.asked == 20
     assert result.shortfall is None
 
@@ -231,7 +238,7 @@ def test_progress_grows_and_ends() -> None:
     result = _search(_query(), _evaluator(), observer=observer, clock=observer.clock)
     inputs = [progress.inputs for progress in observer.seen]
     assert inputs == sorted(inputs)
-    assert observer.seen[-1].phase is Phase.FINISHED
+    assert observer.seen[-1].phase is PlanningPhase.FINISHED
     assert observer.seen[-1].best == result.plans[0]
     assert observer.seen[-1].inputs == result.inputs
 
@@ -250,7 +257,7 @@ def test_a_pipeline_that_always_fails_has_no_plan() -> None:
     evaluator = _evaluator()
     evaluator.fails = lambda _: True
     result = _search(_query(), evaluator)
-    assert (result.outcome, result.measured, result.failed) == (Outcome.INFEASIBLE, 12, 12)
+    assert (result.outcome, result.measured, result.failed) == (PlanningOutcome.INFEASIBLE, 12, 12)
     assert result.shortfall is not None
     assert "12 of them failed" in result.shortfall.sentence
 
@@ -259,7 +266,7 @@ def test_a_large_pipeline_that_always_fails_is_given_up() -> None:
     evaluator = SyntheticEvaluator(chain(*[4] * 5), lambda _: 0.5, lambda _: 0.1)
     evaluator.fails = lambda _: True
     result = _search(_query(), evaluator)
-    assert (result.outcome, result.measured) == (Outcome.EXHAUSTED, 30)
+    assert (result.outcome, result.measured) == (PlanningOutcome.EXHAUSTED, 30)
     assert "all failed" in result.stopped_because
 
 
@@ -270,15 +277,15 @@ def test_tiny_spaces_with_constant_values_are_planned(
 ) -> None:
     evaluator = SyntheticEvaluator(chain(*radices), lambda _: 0.6, lambda _: 0.02, population)
     evaluator.noise = 0.0
-    assert _search(_query(), evaluator).outcome is Outcome.FEASIBLE
+    assert _search(_query(), evaluator).outcome is PlanningOutcome.FEASIBLE
     evaluator = replace(evaluator, measured={})
-    assert _search(_query(0.9), evaluator).outcome is Outcome.INFEASIBLE
+    assert _search(_query(0.9), evaluator).outcome is PlanningOutcome.INFEASIBLE
 
 
 def test_constant_values_in_a_larger_space_are_planned() -> None:
     evaluator = SyntheticEvaluator(chain(4, 4, 4), lambda _: 0.6, lambda _: 0.02, noise=0.0)
     result = _search(_query(0.9), evaluator)
-    assert result.outcome is Outcome.INFEASIBLE
+    assert result.outcome is PlanningOutcome.INFEASIBLE
 
 
 def test_a_huge_space_is_searched_without_being_enumerated() -> None:
@@ -288,7 +295,7 @@ def test_a_huge_space_is_searched_without_being_enumerated() -> None:
     )
     settings = SearchSettings(strategy=CmboFactory(CmboSettings(candidates=300)))
     query = _query(0.6, 1.0, limits=PlanningLimits(configurations=10))
-    assert _search(query, evaluator, settings=settings).outcome is Outcome.FEASIBLE
+    assert _search(query, evaluator, settings=settings).outcome is PlanningOutcome.FEASIBLE
 
 
 @pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
@@ -303,7 +310,7 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
         search(query, PRESETS[tiers], TraceEvaluator(trace, order), TTest()) for _ in range(2)
     ]
     assert results[0] == results[1]
-    assert results[0].outcome is Outcome.FEASIBLE
+    assert results[0].outcome is PlanningOutcome.FEASIBLE
     space = ConfigurationSpace(trace.graph)
     rows = {int(n): i for i, n in enumerate(space.numbers(trace.configurations.astype(np.int64)))}
     for plan in results[0].plans:
@@ -327,13 +334,13 @@ def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object)
         TTest(),
         settings=SearchSettings(strategy=strategy),  # type: ignore[arg-type]
     )
-    assert result.outcome is not Outcome.INFEASIBLE
+    assert result.outcome is not PlanningOutcome.INFEASIBLE
 
 
 def test_what_a_search_held_is_freed_with_it() -> None:
     strategies: list[ref[object]] = []
 
-    def watched(setting: Setting, rng: np.random.Generator) -> Strategy:
+    def watched(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
         strategy = MultiFidelityFactory()(setting, rng)
         strategies.append(ref(strategy))
         return strategy

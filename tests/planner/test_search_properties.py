@@ -11,25 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work, request_seconds
-from pipelines.operators import Knob, OperatorFunction, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.plan import Plan, cost_usd_per_hour
-from pipelines.profile import Profile
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.cmbo import CmboFactory
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import Outcome, PlanningResult
-from planner.search import SearchSettings, search
-from planner.space import indices_of
-from planner.strategy import StrategyFactory
-from profiler.prefix_cache import PrefixCache
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work, request_seconds
+from circinus.pipelines.operators import Knob, OperatorFunction, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import Plan, cost_usd_per_hour
+from circinus.pipelines.profile import Profile
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.planner.strategy.cmbo import CmboFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import StrategyFactory
+from circinus.planner.strategy.space import indices_of
+from circinus.profiler.prefix_cache import PrefixCache
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 from tests.profiler.synthetic import Bench
 
@@ -112,7 +112,7 @@ def test_every_plan_passes_an_independent_check_and_none_is_of_a_bad_measurement
         cost = cost_usd_per_hour(plan.deployment.demand(GRAPH), TIERS)
         assert cost == plan.cost_usd_per_hour
         assert cost <= (slo.cost_usd_per_hour or np.inf)
-    assert (result.outcome is Outcome.FEASIBLE) == bool(result.plans)
+    assert (result.outcome is PlanningOutcome.FEASIBLE) == bool(result.plans)
     assert len(result.plans) <= MOST
     assert len({plan.id for plan in result.plans}) == len(result.plans)
     for a, b in permutations(result.plans, 2):
@@ -157,7 +157,7 @@ def test_no_input_of_a_configuration_is_measured_twice(
     slo = Slo(accuracy=0.7, latency_s=10.0)
     query = Query(pipeline="counted", slo=slo, seed=seed, limits=PlanningLimits(profiling_s=1e4))
     result = search(query, TIERS, profiler, TTest(), settings=SearchSettings(strategy=strategy))
-    assert result.outcome is Outcome.FEASIBLE
+    assert result.outcome is PlanningOutcome.FEASIBLE
     assert result.inputs > 40  # several configurations, some of them asked again
     # Of each setting of an operator the first call, of the first input, is a warm-up.
     after = {"first": 10, "second": 100}

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.latency import Work, request_seconds
-from pipelines.plan import cost_usd_per_hour
-from pipelines.profile import FloatArray, Profile
-from pipelines.query import Query
-from pipelines.slo import ANY_LATENCY_S, Slo
-from planner.baselines.exhaustive import ExhaustiveFactory
-from planner.known import Known, answer
-from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.latency import Work, request_seconds
+from circinus.pipelines.plan import cost_usd_per_hour
+from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import ANY_LATENCY_S, Slo
+from circinus.planner.answers.known import Known, answer
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningResult
+from circinus.planner.strategy.in_order import ExhaustiveFactory
+from circinus.profiler.stopping import TTest
 from tests.oracles.brute_force import deployments
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -36,7 +36,7 @@ SECONDS = additive([[0.01, 0.02], [0.01, 0.04]])
 def _searched(slo: Slo) -> PlanningResult:
     evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
     # Seconds are constants here: measured is known, so nothing is held back.
-    settings = SearchSettings(strategy=ExhaustiveFactory(), caution=None)
+    settings = SearchSettings(strategy=ExhaustiveFactory(), margin_confidence=None)
     return search(Query(pipeline="synthetic", slo=slo), TWO, evaluator, TTest(), settings=settings)
 
 

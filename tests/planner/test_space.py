@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from planner.space import candidates, encode, indices_of, neighbours, numbers_of, spread
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.planner.strategy.space import (
+    candidates,
+    encode,
+    indices_of,
+    neighbours,
+    numbers_of,
+    spread,
+)
 from tests.oracles.synthetic import chain
 
 

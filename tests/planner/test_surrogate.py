@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.errors import InvalidInput
-from pipelines.profile import FloatArray
-from planner.surrogate import CHOLESKY_JITTER, Surrogate, fit
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import FloatArray
+from circinus.planner.strategy.surrogate import CHOLESKY_JITTER, Surrogate, fit
 
 
 def _closed_form(

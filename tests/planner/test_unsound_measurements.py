@@ -10,21 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.graph import PipelineGraph
-from pipelines.latency import Work, request_seconds
-from pipelines.plan import cost_usd_per_hour
-from pipelines.presets import PRESETS
-from pipelines.profile import Failure, Profile
-from pipelines.query import PlanningLimits, Query
-from pipelines.slo import Slo
-from planner.cmbo import CmboFactory
-from planner.multi_fidelity import MultiFidelityFactory
-from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from planner.strategy import Judgement, Observation, Proposal, Setting, Strategy, StrategyFactory
-from profiler.stopping import TTest
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.latency import Work, request_seconds
+from circinus.pipelines.plan import cost_usd_per_hour
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.profile import Failure, Profile
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningResult
+from circinus.planner.strategy.cmbo import CmboFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import (
+    Judgement,
+    Observation,
+    Proposal,
+    SearchSetting,
+    Strategy,
+    StrategyFactory,
+)
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(3, 3)
@@ -110,7 +117,7 @@ def _searched(
     factory: StrategyFactory,
     told: list[tuple[int, Observation | None]],
 ) -> PlanningResult:
-    def spied(setting: Setting, rng: np.random.Generator) -> Strategy:
+    def spied(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
         return Spy(factory(setting, rng), told)
 
     return search(

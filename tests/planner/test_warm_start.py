@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Tier
-from pipelines.query import Query
-from pipelines.slo import Slo
-from planner.cmbo import CmboFactory, CmboSettings
-from planner.history import QueryRecord
-from planner.result import PlanningResult
-from planner.search import SearchSettings, search
-from planner.warm_start import FEWEST, EarlierModels, WarmStart
-from profiler.stopping import TTest
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.history import QueryRecord
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningResult
+from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
+from circinus.planner.strategy.surrogate import Posterior
+from circinus.planner.strategy.warm_start import FEWEST, WarmStart
+from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import Formula, SyntheticEvaluator, additive, chain
 
 SLO = Slo(accuracy=0.7, latency_s=0.1)
@@ -26,7 +27,7 @@ def _warm(
 ) -> WarmStart:
     """Give the votes of queries whose models are sure of the values of three candidates."""
     mean = np.stack([np.array(accuracy), np.array(log_latency)], axis=1)
-    return WarmStart(EarlierModels(mean=mean, deviation=np.full(mean.shape, 0.01)), most)
+    return WarmStart(Posterior(mean=mean, deviation=np.full(mean.shape, 0.01)), most)
 
 
 def test_fewer_than_one_similar_query_is_refused() -> None:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from profiler.execution import Completed, Executor, Failed, InProcess
-from profiler.journal import Journal, MemoryJournal
-from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.execution import Completed, Executor, FailedRun, InProcess
+from circinus.profiler.journal import Journal, MemoryJournal
+from circinus.profiler.measure import Profiler
+from circinus.profiler.prefix_cache import PrefixCache
 
 
 @dataclass
@@ -82,14 +82,14 @@ class Wide:
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | Failed:
+    ) -> Completed | FailedRun:
         with self._lock:
             self.runs[operator.name] += 1
             pause = self.runs.total() % 3
         time.sleep(0.0002 * pause)
         seconds = (1 + len(repr(configuration.of(operator.name)))) / 64
         done = InProcess(ManualClock()).run(operator, inputs, configuration)
-        if isinstance(done, Failed):
+        if isinstance(done, FailedRun):
             return replace(done, spent_s=seconds)
         return replace(done, seconds=seconds, spent_s=seconds)
 

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipelines.errors import InvalidInput
-from pipelines.evaluation import StoppingRule, Verdict
-from pipelines.profile import FloatArray
-from profiler.betting import Betting, capital
-from profiler.strata import IntArray
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import FloatArray, IntArray, StoppingRule, Verdict
+from circinus.profiler.betting import Betting, capital
 
 MANY = 1_000_000
 RULE: StoppingRule = Betting()

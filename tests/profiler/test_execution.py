@@ -5,12 +5,19 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import Configuration
-from pipelines.errors import Unavailable
-from pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from pipelines.payload import Payload
-from profiler.execution import Completed, Executor, Failed, InProcess
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.profiler.execution import (
+    Completed,
+    Executor,
+    FailedRun,
+    InProcess,
+    freeze,
+    handed_out,
+)
 
 PLAIN = Configuration(())
 
@@ -42,7 +49,7 @@ def test_whatever_an_operator_does_wrong_is_a_failure_with_its_cause(
     run: OperatorFunction, cause: str
 ) -> None:
     done = InProcess(ManualClock()).run(operator(run), 1, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert cause in done.cause
 
 
@@ -54,7 +61,7 @@ def test_a_failure_is_paid_for() -> None:
         raise RuntimeError("late")
 
     done = InProcess(clock).run(operator(run), 1, PLAIN)
-    assert done == Failed(cause="RuntimeError: late", spent_s=3)
+    assert done == FailedRun(cause="RuntimeError: late", spent_s=3)
 
 
 def test_an_operator_that_writes_into_its_input_fails_loudly() -> None:
@@ -65,7 +72,7 @@ def test_an_operator_that_writes_into_its_input_fails_loudly() -> None:
 
     given = np.zeros(2)
     done = InProcess(ManualClock()).run(operator(run), given, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert "read-only" in done.cause
     assert given.tolist() == [0, 0]
 
@@ -78,7 +85,7 @@ def test_an_operator_that_hands_out_its_own_buffer_fails_loudly() -> None:
         return buffer
 
     done = InProcess(ManualClock()).run(operator(run), 0, PLAIN)
-    assert isinstance(done, Failed)
+    assert isinstance(done, FailedRun)
     assert "read-only" in done.cause
 
 
@@ -131,3 +138,42 @@ def test_an_operator_is_warm_only_after_a_call_that_succeeded() -> None:
     for given in (0, 1, 2):
         executor.run(operator(run), given, PLAIN)
     assert calls == [0, 1, 1, 2]
+
+
+def test_writing_into_a_frozen_array_fails_however_deep_it_lies() -> None:
+    array = np.zeros(3)
+    freeze({"a": [1, {"b": array}]})
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_writing_into_an_array_handed_out_fails_and_the_owner_still_may() -> None:
+    array = np.zeros(3)
+    view = handed_out([array])
+    assert isinstance(view, list)
+    given = view[0]
+    assert isinstance(given, np.ndarray)
+    with pytest.raises(ValueError, match="read-only"):
+        given[0] = 1
+    array[0] = 1
+    assert np.shares_memory(given, array)
+
+
+def test_lists_and_dicts_are_handed_out_as_copies_at_every_depth() -> None:
+    kept: dict[str, Payload] = {"a": [1, {"b": 2}]}
+    given = handed_out(kept)
+    assert given == kept
+    assert isinstance(given, dict)
+    inner = given["a"]
+    assert isinstance(inner, list)
+    inner.append(3)
+    innermost = inner[1]
+    assert isinstance(innermost, dict)
+    innermost["b"] = 4
+    assert kept == {"a": [1, {"b": 2}]}
+
+
+@pytest.mark.parametrize("payload", [None, True, 1, 1.5, "text", b"bytes"])
+def test_what_cannot_be_changed_is_handed_out_itself(payload: Payload) -> None:
+    freeze(payload)
+    assert handed_out(payload) is payload

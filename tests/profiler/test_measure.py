@@ -7,16 +7,16 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, Operator, OperatorSpec
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.profile import Profile
-from profiler.journal import MeasuredInput, MemoryJournal
-from profiler.measure import Profiler
-from profiler.prefix_cache import PrefixCache
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import Profile
+from circinus.profiler.journal import MeasuredInput, MemoryJournal
+from circinus.profiler.measure import Profiler
+from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.synthetic import Bench, chain, chosen, numbers, one
 
 NOTHING_TO_SET = Configuration(())

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import Unavailable
-from pipelines.operators import Operator, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from profiler.execution import Completed, Failed
-from profiler.journal import MeasuredInput, MemoryJournal
-from profiler.prefix_cache import PrefixCache
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.operators import Operator, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.execution import Completed, FailedRun
+from circinus.profiler.journal import MeasuredInput, MemoryJournal
+from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.drawn import dags, integers, same
 from tests.profiler.synthetic import Bench, Wide, chain, chosen, numbers
 
@@ -55,7 +55,7 @@ class Watched(Wide):
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | Failed:
+    ) -> Completed | FailedRun:
         self.before(operator.name, inputs, configuration.of(operator.name))
         return super().run(operator, inputs, configuration)
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from profiler.prefix_cache import Entry, PrefixCache, fingerprints
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.prefix_cache import CacheEntry, PrefixCache, fingerprints
 
 
-def entry(output: Payload = "out", seconds: float = 1.0) -> Entry:
-    return Entry(output=output, seconds=seconds, output_bytes=5)
+def entry(output: Payload = "out", seconds: float = 1.0) -> CacheEntry:
+    return CacheEntry(output=output, seconds=seconds, output_bytes=5)
 
 
 def diamond(
@@ -176,7 +176,7 @@ def test_resident_memory_stays_under_the_limit(size: int) -> None:
 
 CHURN = """
 import numpy as np
-from profiler.prefix_cache import Entry, PrefixCache
+from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -189,7 +189,7 @@ for number in range(2_000):
     size = int(rng.integers(100, 200_000 if number % 2 else 3_000))
     bytes_ = rng.integers(0, 255, size, dtype=np.uint8)
     output = bytes_ if number % 3 else {"text": "x" * size, "list": [1.0] * (size // 100)}
-    entry = Entry(output=output, output_bytes=size, seconds=float(number % 7))
+    entry = CacheEntry(output=output, output_bytes=size, seconds=float(number % 7))
     cache.put(f"{number:032}", f"{number:031}x", entry)
     put += size
     most = max(most, resident() - before)
@@ -210,12 +210,12 @@ def test_the_process_does_not_grow_by_more_than_the_limit() -> None:
 
 @dataclass
 class Kept:
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, str], CacheEntry] = field(default_factory=dict)
 
-    def get(self, fingerprint: str, content: str) -> Entry | None:
+    def get(self, fingerprint: str, content: str) -> CacheEntry | None:
         return self.entries.get((fingerprint, content))
 
-    def put(self, fingerprint: str, content: str, entry: Entry) -> None:
+    def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
         self.entries[(fingerprint, content)] = entry
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from pipelines.errors import InvalidInput
-from pipelines.evaluation import StoppingRule, Verdict
-from pipelines.profile import FloatArray
-from profiler.stopping import TTest
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import FloatArray, StoppingRule, Verdict
+from circinus.profiler.stopping import TTest
 
 MANY = 1_000_000
 RULE: StoppingRule = TTest()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.operators import Knob, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from profiler.prefix_cache import PrefixCache
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.drawn import dags, integers, same
 from tests.profiler.synthetic import Bench, add, chain, chosen, closeness, numbers
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 from hypothesis import strategies as st
 
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
-from scheduler.problem import Candidate, PlanOption, Problem, parts_of
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.compiled.placement import Room, empty
+from circinus.scheduler.problem import PARTS, Candidate, PlanOption, Problem, Slice, parts_of
 
 TWENTIETHS = st.integers(1, 20).map(lambda n: n / 20)
 ANY_SHARE = st.one_of(TWENTIETHS, st.floats(1e-9, 1.0), st.sampled_from([1e-12, 1 / 3, 1.0, 7.5]))
@@ -27,6 +28,17 @@ def candidate(name: str, *plans: PlanOption, weight: float = 1.0) -> Candidate:
 
 def cloud(machines: int = 1) -> Tier:
     return Tier(name="cloud", machines=machines)
+
+
+def occupied(tiers: Iterable[Tier], *slices: Slice) -> Room:
+    """What is left of tiers when some slices of them are taken, dedicated ones left out."""
+    tiers = tuple(tiers)
+    room, own = empty(tiers), {tier.name for tier in tiers if tier.dedicated}
+    for tier, machine, share in slices:
+        if tier not in own:
+            room[tier].take(machine, parts_of(share))
+            assert 0 <= room[tier].on(machine) < PARTS
+    return room
 
 
 @st.composite

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 from hypothesis import strategies as st
 
-from scheduler.dispatch.policy import UNPLANNED, DispatchState, Fleet
+from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchState, Fleet
 
 
 def state(

@@ -7,15 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from scheduler.ageing import Ageing, Standing, aged, overdue
-from scheduler.displacement import displacements
-from scheduler.greedy import Greedy
-from scheduler.improvement import Effort
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
-from scheduler.problem import Assignment, Candidate, Problem, Slice, validate
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Problem,
+    SchedulingPolicy,
+    Slice,
+    validate,
+)
+from circinus.scheduler.rolling.ageing import Ageing, Standing, aged, overdue
+from circinus.scheduler.rolling.preemption import preemptions
 from tests.scheduler.problems import candidate, cloud, plan
 
 PRICED = Priced(effort=Effort(steps=20, time_limit_s=60.0))
@@ -112,7 +118,7 @@ def test_a_higher_priority_takes_the_place_of_the_least_weight_below_it() -> Non
     asked = aged(problem, {}, AGEING)
     schedule = Greedy().schedule(asked)
     assert set(schedule.by_query) == {"x", "urgent"}
-    (record,) = displacements(problem, schedule)
+    (record,) = preemptions(problem, schedule)
     assert (record.query_id, record.by, record.moved) == ("y", ("urgent",), False)
     assert record.words == "y was stopped for urgent."
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput
 from tests.scheduler.states import state
 
 

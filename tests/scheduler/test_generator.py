@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from scheduler.arrays import PlanArrays
-from scheduler.compiled import Compiled
-from scheduler.generator import Recipe, Weights, arrays_of, problem_of
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.studies.scheduling.generator import Recipe, Weights, arrays_of, problem_of
 
 Row = tuple[int, float, list[tuple[int, int]]]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.infrastructure import Tier
-from scheduler.greedy import Greedy, Ranking
-from scheduler.problem import Assignment, Problem, Slice, validate
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.problem import Assignment, Problem, Slice, validate
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 
 DEVICE = Tier(name="device", machines=1, dedicated=True)

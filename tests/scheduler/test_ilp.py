@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
-from scheduler.generator import Recipe, problem_of
-from scheduler.greedy import Greedy, Ranking
-from scheduler.ilp import Ilp, Objective, Solver, Symmetry, installed_solvers
-from scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
-from scheduler.rental import rented_usd_per_hour
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.ilp.model import Objective, Symmetry
+from circinus.scheduler.ilp.policy import Ilp, Solver, installed_solvers
+from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.policies.rental import rented_usd_per_hour
+from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
+from circinus.studies.scheduling.generator import Recipe, problem_of
 from tests.scheduler.problems import (
     best_goodput,
     candidate,
@@ -48,7 +49,7 @@ def test_without_machines_nothing_is_worth_nothing_and_that_is_proven(
 ) -> None:
     problem = Problem(tiers=(cloud(0),), candidates=(candidate("a", plan("p", ("cloud", 0.5))),))
     solved = Ilp(solver=solver, symmetry=symmetry).solve(problem)
-    assert (solved.objective, solved.bound, solved.proven, solved.gap) == (0.0, 0.0, True, 0.0)
+    assert (solved.objective, solved.bound, solved.proven) == (0.0, 0.0, True)
     assert list(solved.schedule.waiting) == ["a"]
 
 
@@ -131,8 +132,8 @@ def test_a_time_limit_gives_a_valid_schedule_and_a_bound_above_it() -> None:
     greedy = sum(
         c.weight for c in problem.candidates if c.query_id in Greedy().schedule(problem).by_query
     )
-    assert solved.bound >= max(greedy, solved.objective)
-    assert solved.gap > 0
+    assert solved.bound >= greedy
+    assert solved.bound > solved.objective
 
 
 @pytest.mark.parametrize("tiers", [1, 2])

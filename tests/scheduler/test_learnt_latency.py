@@ -6,9 +6,8 @@ from math import nan
 import numpy as np
 import pytest
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.latency_model import LatencyLine
-from scheduler.dispatch.learnt_latency import LearntLatency, TableSettings
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency, TableSettings
 
 
 def learnt(*, noise: float = 0.0, count: int = 400, seed: int = 3) -> LearntLatency:

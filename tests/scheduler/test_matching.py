@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.assignment import assigned_columns
-from scheduler.dispatch.matching import MinCostMatching, heterogeneity
-from scheduler.dispatch.policy import FloatArray, Start
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.matching import MinCostMatching, assigned_columns, heterogeneity
+from circinus.scheduler.dispatch.policy import FloatArray, Start
 from tests.scheduler.states import state
 
 COSTS = st.one_of(st.floats(1e-3, 100), st.sampled_from([1.0, 2.0]))

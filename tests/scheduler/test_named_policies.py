@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policies import dispatch_policy
-from scheduler.dispatch.policy import DISPATCH_POLICIES, DispatchState, Fleet
-from scheduler.ilp import Objective
-from scheduler.policies import Terms, scheduling_policy
-from scheduler.policy import SCHEDULING_POLICIES
-from scheduler.priced import Migration, Priced
-from scheduler.rental import Rental
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.baselines import FcfsDispatch
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES, DispatchState, Fleet
+from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.policies.priced import Migration, Priced
+from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.policies.rental import Rental
+from circinus.scheduler.problem import SCHEDULING_POLICIES
 
 
 def test_an_unknown_name_gets_the_list_of_names() -> None:
@@ -53,5 +53,5 @@ def test_first_come_first_served_turns_away_what_no_instance_could_serve_in_time
         np.array([False]),
         Fleet.alike(1),
     )
-    assert list(Fcfs(rejects=True).decide(state).rejected) == [0]
-    assert list(Fcfs().decide(state).rejected) == []
+    assert list(FcfsDispatch(rejects=True).decide(state).rejected) == [0]
+    assert list(FcfsDispatch().decide(state).rejected) == []

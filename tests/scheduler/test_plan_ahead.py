@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import Fleet, Start
-from scheduler.simulation.engine import Run, simulate
-from scheduler.simulation.scenario import Scenario
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import Fleet, Start
+from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
 from tests.scheduler.states import state
 
 POLICY = PlanAhead(old=2.0, overdue=3.0)
@@ -84,7 +83,7 @@ def test_nobody_is_later_than_the_bound(seed: int, servers: int, load: float) ->
     assert count > 0 or load < 2
 
 
-def _crowd(seed: int, servers: int, load: float) -> Run:
+def _crowd(seed: int, servers: int, load: float) -> SimulationRun:
     """Two kinds of instance, many too few for the load."""
     rng = np.random.default_rng(seed)
     kind = np.arange(servers) % 2
@@ -102,7 +101,7 @@ def _crowd(seed: int, servers: int, load: float) -> Run:
     return simulate(scenario, POLICY)
 
 
-def _bound_s(run: Run, request: int, limit_s: float) -> float:
+def _bound_s(run: SimulationRun, request: int, limit_s: float) -> float:
     """When it is done if those overdue before it, then it, go where they are done first."""
     service_s = run.scenario.service_s[:, run.scenario.fleet.kind]
     free_s = np.full(service_s.shape[1], limit_s)

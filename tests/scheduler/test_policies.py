@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.infrastructure import Tier
-from scheduler.baselines.fcfs import Fcfs
-from scheduler.baselines.local_best import LocalBest
-from scheduler.generator import Recipe, problem_of
-from scheduler.greedy import Greedy, Ranking
-from scheduler.ilp import Ilp
-from scheduler.improvement import Effort
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Migration, Priced
-from scheduler.problem import Problem, validate
-from scheduler.rental import Rental
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.ilp.policy import Ilp
+from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy, LocalBest, Ranking
+from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.priced import Migration, Priced
+from circinus.scheduler.policies.rental import Rental
+from circinus.scheduler.problem import Problem, SchedulingPolicy, validate
+from circinus.studies.scheduling.generator import Recipe, problem_of
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 
 SMALL = Effort(steps=60, idle_steps=60, time_limit_s=60.0)
@@ -29,7 +26,7 @@ POLICIES: dict[str, SchedulingPolicy] = {
     "priced": Priced(effort=SMALL),
     "priced, moving": Priced(effort=SMALL, migration=Migration(price=0.1)),
     "rental": Rental(effort=SMALL),
-    "fcfs": Fcfs(),
+    "fcfs": FcfsScheduling(),
     "local best": LocalBest(),
 }
 EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
@@ -87,7 +84,7 @@ def test_equal_problems_get_equal_schedules(
 ) -> None:
     once = policy.schedule(problem)
     assert policy.schedule(problem) == once
-    if isinstance(policy, Fcfs):
+    if isinstance(policy, FcfsScheduling):
         return  # there the order of the queries is what counts
     shuffled = list(problem.candidates)
     Random(seed).shuffle(shuffled)
@@ -97,7 +94,7 @@ def test_equal_problems_get_equal_schedules(
 
 @pytest.mark.parametrize(
     "policy",
-    [Greedy(), Priced(effort=SMALL), Rental(effort=SMALL), Fcfs(), LocalBest()],
+    [Greedy(), Priced(effort=SMALL), Rental(effort=SMALL), FcfsScheduling(), LocalBest()],
     ids=lambda p: type(p).__name__,
 )
 def test_what_runs_stays_on_its_machines(policy: SchedulingPolicy) -> None:
@@ -113,7 +110,7 @@ def test_what_runs_stays_on_its_machines(policy: SchedulingPolicy) -> None:
 def test_a_higher_priority_is_served_before_any_number_of_lower_ones(
     policy: SchedulingPolicy,
 ) -> None:
-    if isinstance(policy, Fcfs | Rental):
+    if isinstance(policy, FcfsScheduling | Rental):
         return  # they know no weights either
     low = [candidate(f"l{i}", plan("p", ("cloud", 0.05)), weight=9.0) for i in range(20)]
     high = replace(candidate("z", plan("p", ("cloud", 1.0)), weight=0.1), priority=1)

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog
 
-from pipelines.infrastructure import Tier
-from scheduler.arrays import PlanArrays
-from scheduler.compiled import Compiled
-from scheduler.generator import Recipe, arrays_of
-from scheduler.prices import dual_prices
-from scheduler.problem import Problem
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.scheduler.policies.prices import dual_prices
+from circinus.scheduler.problem import Problem
+from circinus.studies.scheduling.generator import Recipe, arrays_of
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 
 TIERS = (Tier(name="edge", machines=3), Tier(name="cloud", machines=2))

@@ -6,10 +6,10 @@ from math import inf, nan
 
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from pipelines.plan import DemandItem
-from scheduler.problem import (
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.problem import (
     Assignment,
     Candidate,
     PlanOption,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.infrastructure import Tier
-from scheduler.generator import Recipe, problem_of
-from scheduler.greedy import Greedy, Ranking
-from scheduler.improvement import Effort
-from scheduler.problem import Problem, Schedule
-from scheduler.rental import Rental, rented_usd_per_hour
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.rental import Rental, rented_usd_per_hour
+from circinus.scheduler.problem import Problem, Schedule
+from circinus.studies.scheduling.generator import Recipe, problem_of
 from tests.scheduler.problems import candidate, cloud, least_rent, plan, quarters
 
 SMALL = Rental(effort=Effort(steps=300, idle_steps=300, time_limit_s=60.0))

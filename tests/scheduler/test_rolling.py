@@ -7,17 +7,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.clock import ManualClock
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from scheduler.ageing import Ageing
-from scheduler.generator import Recipe, problem_of
-from scheduler.greedy import Greedy
-from scheduler.improvement import Effort
-from scheduler.policy import SchedulingPolicy
-from scheduler.priced import Priced
-from scheduler.problem import Assignment, Candidate, Problem, Schedule, Slice, validate
-from scheduler.rolling import Events, RollingSchedule, Times, Upkeep, WrongSchedule
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Problem,
+    Schedule,
+    SchedulingPolicy,
+    Slice,
+    validate,
+)
+from circinus.scheduler.rolling.ageing import Ageing
+from circinus.scheduler.rolling.scheduler import (
+    Events,
+    RollingSchedule,
+    Times,
+    Upkeep,
+    WrongSchedule,
+)
+from circinus.studies.scheduling.generator import Recipe, problem_of
 from tests.scheduler.problems import candidate, cloud, plan
 
 AGEING = Ageing(growth_s=30.0, limit_s=60.0, turn_s=20.0)

@@ -9,21 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.clockwork import Clockwork
-from scheduler.dispatch.drs import SizeThreshold
-from scheduler.dispatch.fcfs import Fcfs
-from scheduler.dispatch.matching import MinCostMatching
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import Fleet, FloatArray
-from scheduler.simulation.arrivals import arrival_times, bursty_gaps, poisson_gaps, recorded_gaps
-from scheduler.simulation.engine import NOT_SERVED, SimulatedPolicy, simulate
-from scheduler.simulation.metrics import metrics
-from scheduler.simulation.scenario import Scenario
-from scheduler.simulation.snapshots import state_at
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import Fleet, FloatArray
+from circinus.scheduler.simulation.engine import NOT_SERVED, Scenario, simulate
+from circinus.scheduler.simulation.metrics import lateness_s, state_at
+from circinus.scheduler.simulation.workload import (
+    arrival_times,
+    bursty_gaps,
+    poisson_gaps,
+    recorded_gaps,
+)
 
-POLICIES: list[SimulatedPolicy] = [
-    Fcfs(),
+POLICIES: list[CompiledPolicy] = [
+    FcfsDispatch(),
     MinCostMatching(),
     PlanAhead(),
     Clockwork(),
@@ -66,7 +68,7 @@ def test_recorded_gaps_that_make_no_sense_are_refused(gaps: list[float]) -> None
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_a_run_by_hand(policy: SimulatedPolicy) -> None:
+def test_a_run_by_hand(policy: CompiledPolicy) -> None:
     # two servers; arrivals at 0, 1, 2 of 4 s each: the third waits until 4
     run = simulate(queue(np.array([0.0, 1.0, 2.0]), np.full(3, 4.0), servers=2), policy)
     assert run.started_s.tolist() == [0.0, 1.0, 4.0]
@@ -83,7 +85,7 @@ def test_rejected_requests_count_as_late() -> None:
 
 def test_a_run_with_too_many_late_ones_is_stopped() -> None:
     scenario = queue(np.zeros(1000), np.ones(1000), qos_s=2.0)
-    run = simulate(scenario, Fcfs(), most_late=10)
+    run = simulate(scenario, FcfsDispatch(), most_late=10)
     assert not run.complete
     assert run.in_time == 0.0
 
@@ -95,8 +97,10 @@ def test_exponential_service_waits_as_long_as_erlang_says(load: float, servers: 
     rng = np.random.default_rng(11)
     rate = load * servers
     arrived = arrival_times(poisson_gaps(200_000, rng), rate)
-    run = simulate(queue(arrived, rng.exponential(1.0, 200_000), servers), Fcfs())
-    assert metrics(run).wait_mean_s == pytest.approx(erlang_c_wait(rate, 1.0, servers), rel=0.05)
+    run = simulate(queue(arrived, rng.exponential(1.0, 200_000), servers), FcfsDispatch())
+    assert np.mean(run.started_s - arrived) == pytest.approx(
+        erlang_c_wait(rate, 1.0, servers), rel=0.05
+    )
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
@@ -104,19 +108,38 @@ def test_constant_service_waits_half_as_long(load: float) -> None:
     # M/D/1: W = load / (2 (1 - load))
     rng = np.random.default_rng(12)
     arrived = arrival_times(poisson_gaps(200_000, rng), load)
-    run = simulate(queue(arrived, np.ones(200_000)), Fcfs())
-    assert metrics(run).wait_mean_s == pytest.approx(load / (2 * (1 - load)), rel=0.05)
+    run = simulate(queue(arrived, np.ones(200_000)), FcfsDispatch())
+    assert np.mean(run.started_s - arrived) == pytest.approx(load / (2 * (1 - load)), rel=0.05)
+
+
+def test_lateness_is_that_of_the_late_alone() -> None:
+    # one instance, done after 1, 2, 3 s: with 1.5 s the last two are late by 0.5 and 1.5 s
+    run = simulate(queue(np.zeros(3), np.ones(3), qos_s=1.5), FcfsDispatch())
+    assert lateness_s(run) == pytest.approx((1.0, 1.5))
+    assert lateness_s(simulate(queue(np.zeros(3), np.ones(3), qos_s=3.0), FcfsDispatch())) == (
+        0,
+        0,
+    )
+
+
+def test_without_an_answer_there_is_no_lateness() -> None:
+    run = simulate(queue(np.zeros(1), np.ones(1), qos_s=0.5), FcfsDispatch(rejects=True))
+    with pytest.raises(ValueError, match=r"no request of the run was served\."):
+        lateness_s(run)
 
 
 @pytest.mark.parametrize("policy", POLICIES[:5], ids=repr)
-def test_littles_law_holds(policy: SimulatedPolicy) -> None:
+def test_littles_law_holds(policy: CompiledPolicy) -> None:
     rng = np.random.default_rng(13)
     arrived = arrival_times(bursty_gaps(20_000, rng), 2.0)
     run = simulate(queue(arrived, rng.uniform(0.5, 1.5, 20_000), 3, qos_s=3.0), policy)
-    figures = metrics(run)
-    lasted = run.finished_s.max() - arrived[0]
-    rate = figures.requests / lasted
-    assert figures.in_system == pytest.approx(rate * figures.latency_mean_s, rel=1e-9)
+    at = np.concatenate([arrived, run.finished_s])
+    order = np.argsort(at)
+    present = np.cumsum(np.repeat([1, -1], 20_000)[order])[:-1]
+    lasted = at.max() - at.min()
+    in_system = (present * np.diff(at[order])).sum() / lasted
+    rate = len(arrived) / lasted
+    assert in_system == pytest.approx(rate * np.mean(run.finished_s - arrived), rel=1e-9)
 
 
 def test_bursty_gaps_are_burstier_than_poisson_with_the_same_mean() -> None:
@@ -144,7 +167,7 @@ def test_requests_are_served_once_and_instances_one_at_a_time(
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3], ids=repr)
-def test_called_from_python_a_policy_decides_as_in_the_run(policy: SimulatedPolicy) -> None:
+def test_called_from_python_a_policy_decides_as_in_the_run(policy: CompiledPolicy) -> None:
     rng = np.random.default_rng(15)
     arrived = np.cumsum(rng.exponential(0.3, 400))
     run = simulate(queue(arrived, rng.uniform(0.1, 1.5, 400), 3, qos_s=2.5), policy)
@@ -153,5 +176,5 @@ def test_called_from_python_a_policy_decides_as_in_the_run(policy: SimulatedPoli
         started = {
             j for j in range(3) if (run.started_s[run.instance == j] == arrived[request]).any()
         }
-        decided = policy.decide(state)  # type: ignore[attr-defined] # all of them can
+        decided = policy.decide(state)
         assert {start.instance for start in decided.starts} == started

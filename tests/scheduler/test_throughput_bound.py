@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import InvalidInput
-from scheduler.dispatch.plan_ahead import PlanAhead
-from scheduler.dispatch.policy import Fleet
-from scheduler.pool.throughput_bound import throughput_bound
-from scheduler.simulation.engine import simulate
-from scheduler.simulation.scenario import Scenario
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.dispatch.policy import Fleet
+from circinus.scheduler.pool.throughput_bound import throughput_bound
+from circinus.scheduler.simulation.engine import Scenario, simulate
 
 ONE = np.array([1.0])
 

@@ -5,22 +5,19 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from pipelines.infrastructure import Tier
-from scheduler.greedy import Greedy
-from scheduler.packing import Packing
-from scheduler.problem import Candidate, Problem, Schedule
-from scheduler.waiting import shortages, why_waiting
-from tests.scheduler.problems import candidate, cloud, plan, problems
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.compiled.waiting import shortages, why_waiting
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.problem import Candidate, Problem, Schedule, Slice
+from tests.scheduler.problems import candidate, cloud, occupied, plan, problems
 
 TIERS = (Tier(name="device", machines=1, dedicated=True), Tier(name="edge", machines=0), cloud(2))
 
 
 def why(*plans: tuple[str, tuple[tuple[str, float], ...]], used: float = 0.0) -> str:
-    packing = Packing(TIERS)
-    if used:
-        packing.place(plan("other", ("cloud", used), ("cloud", used)).demand)
+    others = [Slice("cloud", machine, used) for machine in range(2)] if used else []
     query = candidate("a", *(plan(name, *items) for name, items in plans))
-    return why_waiting(query, packing, TIERS)
+    return why_waiting(query, occupied(TIERS, *others), TIERS)
 
 
 def test_it_says_which_tier_lacks_how_much_for_the_least_demanding_plan() -> None:
@@ -77,10 +74,8 @@ def test_a_plan_that_could_fit_is_told_before_one_that_never_will() -> None:
 
 def machines_asked_for(problem: Problem, waiting: Candidate, schedule: Schedule) -> Counter[str]:
     """Tier -> machines that the shortage of the query's first plan asks for; empty: hopeless."""
-    packing = Packing(problem.tiers)
-    for assignment in schedule.assignments:
-        assert packing.occupy(assignment.machines)
-    lacks = shortages(waiting.plans[0], packing, {tier.name: tier for tier in problem.tiers})
+    room = occupied(problem.tiers, *(s for a in schedule.assignments for s in a.machines))
+    lacks = shortages(waiting.plans[0], room, {tier.name: tier for tier in problem.tiers})
     assert lacks, "a waiting query lacks something"
     asked = {lack.tier.name: lack.machines for lack in lacks}
     if any(machines is None for machines in asked.values()):

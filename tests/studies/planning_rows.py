@@ -1,8 +1,8 @@
 """A row of the planning study, for tests to change."""
 
-from studies.planning import Row
+from circinus.studies.planning.study import PlanningRow
 
-ROW = Row(
+ROW = PlanningRow(
     trace="a",
     method="default",
     slo="easy",

@@ -9,16 +9,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from api.cli import app
-from deploy.methods import DEFAULT, PUBLISHED
-from pipelines.clock import SystemClock
-from pipelines.errors import InvalidInput
-from scheduler.simulation.measurements import LatencyTable, parse_latencies
-from studies.dispatch import POLICIES, DispatchStudy, level_for, results, search_pool
-from studies.dispatch_load import load_of
-from studies.dispatch_pools import pools_within
-from studies.dispatch_report import page, picture
-from studies.tables import version
+from circinus.api.cli import app
+from circinus.deploy.methods import DEFAULT, PUBLISHED
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.studies.dispatch.draws import load_of
+from circinus.studies.dispatch.pools import pools_within, search_pool
+from circinus.studies.dispatch.study import (
+    POLICIES,
+    DispatchStudy,
+    level_for,
+    page,
+    picture,
+    results,
+)
+from circinus.studies.report.tables import version
 
 HEADER = "model,instance,batch,mean_ms,std_ms"
 
@@ -164,7 +170,7 @@ def test_the_best_pool_of_equal_machines_is_the_largest() -> None:
 
 def test_the_report_names_every_policy() -> None:
     rows = list(results(study(seeds=1), SystemClock()))
-    drawn, document = picture(rows, "toy", "mean"), page(rows, 1000)
+    drawn, document = picture(rows), page(rows, 1000)
     assert all(name in drawn and name in document for name in POLICIES)
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.clock import ManualClock
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Tier
-from scheduler.ilp import Objective
-from scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
-from studies.ilp_gap import POLICIES, Draw, Question, Row, cases, given, relaxed_bound, run
-from studies.ilp_gap_summary import summary
-from studies.stopwatch import Stopwatch
-from studies.tables import version
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
+from circinus.studies.report.tables import version
+from circinus.studies.scheduling.gap import POLICIES, Question, Stopwatch, relaxed_bound, run
+from circinus.studies.scheduling.gap_report import GapRow, summary
+from circinus.studies.scheduling.problems import Draw, cases, given
 
 TIERS = (
     Tier(name="edge", machines=1, price_usd_per_hour=2.5),
@@ -122,7 +122,7 @@ def test_a_problem_without_queries_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_cost_that_does_not_serve_all_has_no_ratio() -> None:
-    row = Row(
+    row = GapRow(
         queries=2, plans=1, tiers=1, seed=0, policy="greedy", method="published", objective="cost",
         served=1, goodput=1.0, cost=2.0, bound=1.0, proven=True, seconds=0.0, cpu_seconds=0.0,
     )  # fmt: skip
@@ -153,5 +153,5 @@ def test_the_summary_tells_the_worst_of_each_objective(tmp_path: Path) -> None:
         rows = run(cases(DRAW, objective), Question(objective=objective), tmp_path)
         for line in summary(rows):
             of = [r.ratio for r in rows if (r.policy, r.queries) == (line.policy, line.queries)]
-            assert line.worst == worst(of)
+            assert line.worst_ratio == worst(of)
             assert line.problems == line.proven == 2

@@ -6,16 +6,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from studies.ilp_gap_picture import picture
-from studies.ilp_gap_summary import Line
+from circinus.studies.scheduling.gap_report import Line, picture
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def line(policy: str, queries: int, mean: float, seconds: float = 0.1) -> Line:
     return Line(
-        policy=policy, queries=queries, problems=1, proven=1, mean=mean, worst=mean, served=1.0,
-        seconds=seconds, cpu_seconds=seconds,
+        policy=policy, queries=queries, problems=1, proven=1, mean_ratio=mean,
+        worst_ratio=mean, served=1.0, seconds=seconds, cpu_seconds=seconds,
     )  # fmt: skip
 
 

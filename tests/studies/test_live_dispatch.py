@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from api.cli import app
-from deploy.methods import DEFAULT, PUBLISHED
-from pipelines.errors import InvalidInput
-from scheduler.simulation.measurements import parse_latencies
-from studies.live_dispatch import LiveStudy, run
+from circinus.api.cli import app
+from circinus.deploy.methods import DEFAULT, PUBLISHED
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.simulation.measurements import parse_latencies
+from circinus.studies.dispatch.live import LiveStudy, run
 
 
 def lines() -> list[str]:

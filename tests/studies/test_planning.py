@@ -1,19 +1,24 @@
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.trace import Trace, load_trace, save_trace
-from profiler.drawing import Drawing
-from studies.planning import ONE_TIER, PlanningStudy, Progress, run, summary, table
-from studies.planning_contestants import FixedSamples, contestant, names
-from studies.planning_history import halves
-from studies.planning_truth import Truth
+from circinus.api.cli import app
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.trace import Trace, load_trace, save_trace
+from circinus.profiler.drawing import Drawing
+from circinus.studies.planning.contestants import FixedSamples, contestant, names
+from circinus.studies.planning.history import halves
+from circinus.studies.planning.report import PlanningCell, summary
+from circinus.studies.planning.study import ONE_TIER, PlanningStudy, StudyProgress, run
+from circinus.studies.planning.truth import Truth
+from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain
 
 
@@ -72,9 +77,9 @@ def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) ->
 def test_an_adapter_whose_package_is_missing_names_the_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("circinus.pipelines.needs.find_spec", lambda _: None)
     package = name.partition("_")[0].partition("@")[0]
-    with pytest.raises(InvalidInput, match=rf"method needs {package}, .*circinus\[studies\]"):
+    with pytest.raises(InvalidInput, match=rf"method must be .*{package} .*circinus\[studies\]"):
         contestant(name, published_inputs=50)
 
 
@@ -119,13 +124,13 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
     with (tmp_path / "out" / "planning.csv").open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == len(rows)
-    assert "default" in table(summary(rows))
+    assert "default" in markdown(summary(rows), PlanningCell)
     assert load_trace(tmp_path / "trace").graph == _trace().graph
 
 
 def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
     study = _study(tmp_path, methods=("default", "random"), seeds=2)
-    told: list[Progress] = []
+    told: list[StudyProgress] = []
     rows = run(study, tmp_path / "out", observer=told.append)
     assert [progress.row for progress in told] == rows
     each = len(rows) // 2
@@ -197,3 +202,15 @@ def test_a_run_measures_no_more_configurations_than_it_may(tmp_path: Path) -> No
     assert all(row.found for row in free)
     assert {row.found for row in capped} == {True, False}
     assert {row.profiling_seconds for row in capped if not row.found} == {study.budget_s}
+
+
+def test_the_command_tells_what_nobody_measured_as_null(tmp_path: Path) -> None:
+    (folder,) = _study(tmp_path).traces
+    words = ["--trace", str(folder), "--out", str(tmp_path / "out"), "--methods", "default"]
+    words += ["--slo", "easy", "--seeds", "1", "--points", "2", "--first-only", "--json"]
+    result = CliRunner().invoke(app, ["study", "planning", *words])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["cells"][0]["cost_20s"] is None  # a run that ends early has no cost after 20 s
+    assert {line["trace"] for line in told["calibration"]} == {_trace().graph.name, "all"}
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".svg"}

@@ -10,26 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.configuration import ConfigurationSpace
-from pipelines.errors import InvalidInput
-from pipelines.infrastructure import Infrastructure, Link, Tier
-from pipelines.trace import Trace, save_trace
-from studies.planning_drift import (
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.trace import Trace, save_trace
+from circinus.studies.planning.drift import (
+    DriftCell,
+    DriftKind,
+    DriftOutcome,
     DriftRow,
     DriftStudy,
-    Kind,
-    Outcome,
     results,
     run,
+    summary,
 )
-from studies.planning_drift_report import summary, table
-from studies.planning_worlds import (
+from circinus.studies.planning.worlds import (
     WEAK_DEVICE,
     halves_by_feature,
     with_harder_inputs,
     with_other_inputs,
     with_thinner_link,
 )
+from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain
 
 INPUTS = 40
@@ -68,7 +70,7 @@ def _trace(*, worse: float = 0.0, noise: float = 0.05) -> Trace:
     )
 
 
-def _study(folder: Path, kind: Kind, trace: Trace, **others: object) -> DriftStudy:
+def _study(folder: Path, kind: DriftKind, trace: Trace, **others: object) -> DriftStudy:
     save_trace(trace, folder / "trace")
     study = DriftStudy(
         traces=(folder / "trace",), kind=kind, seeds=1, infrastructure=TIERS, before_s=0.8
@@ -79,13 +81,13 @@ def _study(folder: Path, kind: Kind, trace: Trace, **others: object) -> DriftStu
 @pytest.mark.parametrize("left", [0.0, 1.0, -0.5, float("nan")])
 def test_a_link_must_keep_a_part_of_its_bandwidth(left: float) -> None:
     with pytest.raises(InvalidInput, match=r"drift\.left must be in \(0, 1\)"):
-        DriftStudy(traces=(), kind=Kind.LATENCY, left=left)
+        DriftStudy(traces=(), kind=DriftKind.LATENCY, left=left)
 
 
 @pytest.mark.parametrize("field", ["budget_s", "before_s"])
 def test_budgets_must_be_positive(field: str) -> None:
     with pytest.raises(InvalidInput, match=f"drift.{field} must be finite and > 0"):
-        DriftStudy(traces=(), kind=Kind.LATENCY, **{field: 0.0})  # type: ignore[arg-type]
+        DriftStudy(traces=(), kind=DriftKind.LATENCY, **{field: 0.0})  # type: ignore[arg-type]
 
 
 def test_a_link_that_is_not_there_is_refused() -> None:
@@ -126,30 +128,32 @@ def test_inputs_of_other_configurations_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "traces"), [(Kind.LATENCY, 1), (Kind.ACCURACY, 0), (Kind.ACCURACY, 2)]
+    ("kind", "traces"), [(DriftKind.LATENCY, 1), (DriftKind.ACCURACY, 0), (DriftKind.ACCURACY, 2)]
 )
-def test_a_trace_after_goes_with_one_before_and_with_accuracy(kind: Kind, traces: int) -> None:
+def test_a_trace_after_goes_with_one_before_and_with_accuracy(
+    kind: DriftKind, traces: int
+) -> None:
     with pytest.raises(InvalidInput, match=r"drift\.after must go with one trace and a drift of"):
         DriftStudy(traces=(Path("before"),) * traces, kind=kind, after=Path("after"))
 
 
 def test_a_plan_that_outlives_the_drift_is_not_counted(tmp_path: Path) -> None:
-    study = _study(tmp_path, Kind.LATENCY, _trace(), left=0.999)
+    study = _study(tmp_path, DriftKind.LATENCY, _trace(), left=0.999)
     rows = list(results(study))
     outcomes = {row.outcome for row in rows}
-    assert Outcome.HOLDS in outcomes
-    assert outcomes <= {Outcome.HOLDS, Outcome.UNPLANNED}
+    assert DriftOutcome.HOLDS in outcomes
+    assert outcomes <= {DriftOutcome.HOLDS, DriftOutcome.UNPLANNED}
     assert all(row.cold_seconds is None and row.replanned_seconds is None for row in rows)
     assert summary(rows)[0].counted == 0
     assert summary(rows)[0].ratio is None
 
 
 def test_a_drift_that_no_plan_outlives_is_not_counted(tmp_path: Path) -> None:
-    rows = list(results(_study(tmp_path, Kind.LATENCY, _trace(), left=1e-6)))
+    rows = list(results(_study(tmp_path, DriftKind.LATENCY, _trace(), left=1e-6)))
     # Plans on the device alone would do, were it not so slow.
     outcomes = {row.outcome for row in rows}
-    assert Outcome.IMPOSSIBLE in outcomes
-    assert Outcome.COUNTED not in outcomes
+    assert DriftOutcome.IMPOSSIBLE in outcomes
+    assert DriftOutcome.COUNTED not in outcomes
     assert all(row.oracle_seconds is None for row in rows)
 
 
@@ -176,7 +180,7 @@ def test_a_thinner_link_is_the_only_change_of_a_latency_drift() -> None:
 
 
 def test_after_a_latency_drift_what_was_measured_is_not_paid_again(tmp_path: Path) -> None:
-    study = _study(tmp_path, Kind.LATENCY, _trace(), left=0.6)
+    study = _study(tmp_path, DriftKind.LATENCY, _trace(), left=0.6)
     rows = _counted(run(study, tmp_path / "out"))
     assert rows
     for row in rows:
@@ -192,7 +196,7 @@ def test_after_a_latency_drift_what_was_measured_is_not_paid_again(tmp_path: Pat
 
 def test_after_an_accuracy_drift_new_inputs_are_measured(tmp_path: Path) -> None:
     trace = _trace(worse=0.12)
-    rows = _counted(results(_study(tmp_path, Kind.ACCURACY, trace, infrastructure=None)))
+    rows = _counted(results(_study(tmp_path, DriftKind.ACCURACY, trace, infrastructure=None)))
     assert rows
     for row in rows:
         # What other inputs scored proves nothing: no answer without a measurement.
@@ -207,7 +211,7 @@ def test_after_a_drift_to_another_trace_its_inputs_are_measured(tmp_path: Path) 
     dark = _trace()
     dark = replace(dark, score=np.maximum(dark.score - 0.15, 0))
     save_trace(dark, tmp_path / "after")
-    study = _study(tmp_path, Kind.ACCURACY, _trace(), infrastructure=None)
+    study = _study(tmp_path, DriftKind.ACCURACY, _trace(), infrastructure=None)
     rows = list(results(replace(study, after=tmp_path / "after")))
     assert {row.change for row in rows} == {f"{INPUTS} inputs of another trace"}
     assert _counted(rows)
@@ -215,7 +219,9 @@ def test_after_a_drift_to_another_trace_its_inputs_are_measured(tmp_path: Path) 
 
 
 def test_the_same_seed_gives_the_same_row(tmp_path: Path) -> None:
-    study = _study(tmp_path, Kind.ACCURACY, _trace(worse=0.12), infrastructure=None, history=1)
+    study = _study(
+        tmp_path, DriftKind.ACCURACY, _trace(worse=0.12), infrastructure=None, history=1
+    )
     first, again = (next(iter(results(study))) for _ in range(2))
     assert first == again
 
@@ -224,20 +230,20 @@ def test_the_ratio_is_of_what_is_above_the_oracle() -> None:
     rows = [
         _row(oracle_seconds=1.0, cold_seconds=5.0, replanned_seconds=2.0),
         _row(oracle_seconds=1.0, cold_seconds=3.0, replanned_seconds=0.0),
-        _row(outcome=Outcome.HOLDS.value),
-        _row(outcome=Outcome.IMPOSSIBLE.value),
-        _row(outcome=Outcome.UNPLANNED.value),
+        _row(outcome=DriftOutcome.HOLDS.value),
+        _row(outcome=DriftOutcome.IMPOSSIBLE.value),
+        _row(outcome=DriftOutcome.UNPLANNED.value),
     ]
     (cell,) = summary(rows)
     assert (cell.runs, cell.counted) == (5, 2)
     assert (cell.holds, cell.impossible, cell.unplanned) == (1, 1, 1)
     assert cell.ratio == pytest.approx((1.0 - 1.0) / (4.0 - 1.0))
     assert (cell.oracle_s, cell.cold_s, cell.replanned_s, cell.error) == (1.0, 4.0, 1.0, 1.0)
-    assert "| counted |" in table([cell])
+    assert "| counted |" in markdown([cell], DriftCell)
 
 
 def _counted(rows: Iterable[DriftRow]) -> list[DriftRow]:
-    return [row for row in rows if row.outcome == Outcome.COUNTED]
+    return [row for row in rows if row.outcome == DriftOutcome.COUNTED]
 
 
 def _row(**others: object) -> DriftRow:
@@ -249,7 +255,7 @@ def _row(**others: object) -> DriftRow:
         seed=0,
         accuracy_slo=0.5,
         latency_slo_s=1.0,
-        outcome=Outcome.COUNTED.value,
+        outcome=DriftOutcome.COUNTED.value,
         known=3,
         before_seconds=1.0,
     )

@@ -3,12 +3,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from studies.planning import Row
-from studies.planning_picture import pictures
+from circinus.studies.planning.report import pictures
+from circinus.studies.planning.study import PlanningRow
 from tests.studies.planning_rows import ROW
 
 
-def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) -> Row:
+def _row(strategy: str, seconds: float, *, slo: str = "easy", history: int = 0) -> PlanningRow:
     return replace(
         ROW,
         trace="t",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import InvalidInput
-from studies.problem_file import read_problem
+from circinus.pipelines.errors import InvalidInput
+from circinus.studies.scheduling.problems import read_problem
 
 
 def test_a_file_must_be_there(tmp_path: Path) -> None:

@@ -13,24 +13,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import studies
-from deploy.methods import METHODS
-from deploy.planning import planner_of, sampling_of, stopping_rule
-from pipelines.method import SAMPLING, STOPPING
-from profiler.drawing import Drawing
-from profiler.strata import equal_strata, profiling_order, round_robin
-from scheduler.dispatch.policies import dispatch_policy
-from scheduler.ilp import Objective
-from scheduler.policies import Terms, scheduling_policy
+from circinus import studies
+from circinus.deploy.methods import METHODS
+from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
+from circinus.pipelines.query import SAMPLING, STOPPING
+from circinus.profiler.drawing import Drawing, equal_strata, round_robin
+from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.policies.registry import Terms, scheduling_policy
 
 FOLDER = Path(studies.__file__).parent
 
 ALLOWED = (
-    ("planning_contestants", "CmboFactory", "a competitor: CMBO on a fixed number of inputs"),
-    ("planning_contestants", "MultiFidelityFactory", "ablations: ours without one of its ideas"),
-    ("planning_contestants", "TTest", "counts the inputs that competitors as published measure"),
-    ("planning_contestants", "random_drawing", "the order of competitors as published"),
-    ("planning_contestants", "stratified_drawing", "the order of tuned competitors"),
+    ("contestants", "CmboFactory", "a competitor: CMBO on a fixed number of inputs"),
+    ("contestants", "MultiFidelityFactory", "ablations: ours without one of its ideas"),
+    ("contestants", "TTest", "counts the inputs that competitors as published measure"),
+    ("contestants", "random_drawing", "the order of competitors as published"),
+    ("contestants", "stratified_drawing", "the order of tuned competitors"),
     ("simulated_profiles", "equal_strata", "strata of a trace, made once for thousands of orders"),
     ("simulated_profiles", "round_robin", "thousands of orders over strata that are there"),
 )
@@ -62,7 +61,7 @@ def test_the_parts_are_those_that_methods_name() -> None:
     assert _parts() == {
         *("MultiFidelityFactory", "CmboFactory", "Betting", "TTest", "Priced", "Rental", "Greedy"),
         *("PlanAhead", "MinCostMatching", "random_drawing", "stratified_drawing"),
-        *("profiling_order", "equal_strata", "round_robin"),
+        *("equal_strata", "round_robin"),
     }
 
 
@@ -70,8 +69,8 @@ def test_the_parts_are_those_that_methods_name() -> None:
     "snippet",
     [
         "rule = TTest()",
-        "from profiler.stopping import TTest as Rule\nrule = Rule(minimum=2)",
-        "import profiler.stopping as stopping\nrule = stopping.TTest()",
+        "from circinus.profiler.stopping import TTest as Rule\nrule = Rule(minimum=2)",
+        "import circinus.profiler.stopping as stopping\nrule = stopping.TTest()",
         "RULES = {'t-test': TTest}",
         "def rule(made=TTest): ...",
         "@dataclass\nclass A:\n    rule: object = field(default_factory=TTest)",
@@ -86,7 +85,7 @@ def test_a_study_that_makes_a_part_by_itself_is_found(snippet: str) -> None:
 @pytest.mark.parametrize(
     "snippet",
     [
-        "from profiler.stopping import TTest",
+        "from circinus.profiler.stopping import TTest",
         "def f(rule: TTest) -> TTest: ...",
         "rule: TTest | None = None",
         "def f(rule: object) -> bool:\n    return isinstance(rule, TTest)",
@@ -154,7 +153,7 @@ def _parts() -> set[str]:
     """Give what the product makes of the names in `METHODS`, and what orders are made of."""
     two = np.arange(2)
     made: list[object] = [
-        *(planner_of(method.planning).strategy for method in METHODS.values()),
+        *(planner_of(method.planning).settings.strategy for method in METHODS.values()),
         *(stopping_rule(name, Drawing(order=two, groups=two)) for name in STOPPING),
         *(dispatch_policy(method.dispatch) for method in METHODS.values()),
         *(
@@ -164,6 +163,6 @@ def _parts() -> set[str]:
         ),
     ]
     functions: list[object] = [*map(sampling_of, SAMPLING)]
-    functions += [profiling_order, equal_strata, round_robin]
+    functions += [equal_strata, round_robin]
     names = {type(each).__name__ for each in made}
     return names | {getattr(function, "__name__", "") for function in functions}

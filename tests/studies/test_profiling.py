@@ -9,18 +9,18 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from deploy.planning import sampling_of, stopping_rule
-from pipelines.errors import InvalidInput
-from pipelines.evaluation import StoppingRule, Verdict
-from pipelines.graph import PipelineGraph
-from pipelines.method import STOPPING
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.trace import Trace, save_trace
-from profiler.drawing import Drawing
-from profiler.stopping import TTest
-from studies import profiling as study
-from studies import simulated_profiles as simulated
-from studies.simulated_profiles import (
+from circinus.deploy.planning import sampling_of, stopping_rule
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.profile import StoppingRule, Verdict
+from circinus.pipelines.query import SAMPLING, STOPPING
+from circinus.pipelines.trace import Trace, save_trace
+from circinus.profiler.drawing import Drawing
+from circinus.profiler.stopping import TTest
+from circinus.studies.profiling import simulated_profiles as simulated
+from circinus.studies.profiling import study
+from circinus.studies.profiling.simulated_profiles import (
     RULES,
     Population,
     draw,
@@ -29,7 +29,7 @@ from studies.simulated_profiles import (
     orders,
     prefix_cache_ratio,
 )
-from studies.tables import version
+from circinus.studies.report.tables import document, version
 
 
 def population(*, inputs: int = 60, groups: bool = True, seed: int = 0) -> Population:
@@ -89,7 +89,7 @@ def test_a_trace_without_features_has_no_groups() -> None:
     assert of_trace("made", trace(), rng).groups is not None
 
 
-@pytest.mark.parametrize("sampling", study.SAMPLINGS)
+@pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("name", list(RULES))
 @pytest.mark.parametrize("distance", [-0.303, -0.051, 0.021, 0.149])
 def test_profiles_end_where_the_production_rule_ends_them(
@@ -144,7 +144,7 @@ def test_a_cell_that_no_configuration_reaches_has_no_figures() -> None:
     rows = list(study.study(population(), 10, distances=(0.9,)))
     assert {row.profiles for row in rows} == {0}
     assert all(math.isnan(row.inputs_mean) for row in rows)
-    assert study.as_document(rows[0])["wrong_rate"] is None
+    assert document(rows[0])["wrong_rate"] is None
 
 
 def test_strata_that_tell_the_score_lower_the_variance_and_others_do_not() -> None:
@@ -161,7 +161,7 @@ def test_the_study_writes_every_cell_and_a_picture(
     monkeypatch.setattr(study, "PROFILES_PER_SEED", 20)
     monkeypatch.setattr(simulated, "SYNTHETIC_INPUTS", 100)
     save_trace(trace(), tmp_path / "made")
-    told: list[study.Row] = []
+    told: list[study.ProfilingRow] = []
     found = study.run([tmp_path / "made"], 2, tmp_path / "out", observer=told.append)
     rows = list(found.rows)
     assert rows == told

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.errors import InvalidInput
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.trace import Trace
-from studies.stalling import Stalls, stalled
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.trace import Trace
+from circinus.studies.trace.stalling import Stalls, stalled
 
 # Source `a` with two settings, then `b` with two: configurations 0 and 1 share the runs of `a`,
 # 2 and 3 do.

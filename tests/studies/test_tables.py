@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.methods import method_where
-from studies.planning import Row as PlanningRow
-from studies.planning_drift import DriftRow
-from studies.tables import markdown, text, version, version_of, written
+from circinus.deploy.methods import method_where
+from circinus.studies.planning.drift import DriftRow
+from circinus.studies.planning.study import PlanningRow
+from circinus.studies.report.tables import markdown, text, version, version_of, written
 
 PACKAGE = metadata.version("circinus")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.clock import ManualClock
-from pipelines.configuration import ConfigurationSpace
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.trace import load_trace
-from studies import trace as study
-from studies.trace_progress import TraceProgress
+from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.trace import load_trace
+from circinus.studies.trace import study
+from circinus.studies.trace.study import TraceProgress
 
 # Source `scale` and the branches `left`, `right`, joined by `join`: 2 * 3 * 2 * 1 configurations.
 # Every operator moves a manual clock: t(scale) = 1, t(left) = power, t(right) = 0.5,
@@ -94,17 +94,6 @@ def measured(
     world: World, out: Path, data: Dataset = DATA, *, overwrite: bool = False
 ) -> study.TraceSummary:
     return study.run(world.pipeline(), data, out, overwrite=overwrite, clock=world.clock)
-
-
-@pytest.mark.parametrize("inputs", [0, -1, 5])
-def test_more_inputs_than_there_are_are_refused(inputs: int) -> None:
-    with pytest.raises(InvalidInput, match=rf"inputs must be in \[1, 4\], got {inputs}\."):
-        study.first(DATA, inputs)
-
-
-@pytest.mark.parametrize("inputs", [1, 4])
-def test_the_first_inputs_are_taken(inputs: int) -> None:
-    assert list(study.first(DATA, inputs).examples) == list(DATA.examples[:inputs])
 
 
 def test_a_trace_that_is_there_is_not_touched(world: World, tmp_path: Path) -> None:
@@ -220,7 +209,8 @@ def test_overwriting_replaces_the_trace_and_leaves_nothing_behind(
     world: World, tmp_path: Path
 ) -> None:
     measured(world, tmp_path)
-    measured(World(), tmp_path, study.first(DATA, 2), overwrite=True)
+    fewer = Dataset(name=DATA.name, examples=DATA.examples[:2])
+    measured(World(), tmp_path, fewer, overwrite=True)
     assert load_trace(tmp_path).score.shape == (12, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipeline.yaml", "trace.npz"]
 

@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pipelines.graph import PipelineGraph
-from pipelines.operators import Knob, OperatorSpec
-from pipelines.trace import Trace
-from studies.trace_front import Tradeoff, picture, table, tradeoff
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.trace import Trace
+from circinus.studies.trace.front import Tradeoff, picture, table, tradeoff
 
 # A source, two branches side by side and what joins them: the longer branch counts.
 GRAPH = PipelineGraph(

@@ -1,10 +1,10 @@
-"""Alembic's entry: runs migrations on the connection that `api.store.migrate` opened."""
+"""Alembic's entry: runs migrations on the connection that `api.store.engine` opened."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from api.store.tables import Base
+from circinus.api.store.tables import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,9 +1,4 @@
-"""The workload: noisy clips of a three-digit display, with what it shows.
-
-One rule: everything about a clip is drawn from the generator handed in, so that a seed names a
-workload. The difficulty is a design choice: it spreads the accuracies of the configurations, and
-says nothing about digits in the wild.
-"""
+"""The workload: noisy clips of a three-digit display, with what it shows."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from pipelines.catalog.digits.geometry import (
+from circinus.pipelines.catalog.digits.geometry import (
     DIGITS,
     FRAMES,
     GLYPH,
@@ -22,22 +17,17 @@ from pipelines.catalog.digits.geometry import (
     FloatArray,
     UInt8Array,
 )
-from pipelines.catalog.digits.glyphs import Glyphs, held_out_glyphs
+from circinus.pipelines.catalog.digits.glyphs import Glyphs, held_out_glyphs
+from circinus.pipelines.catalog.material import speckle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """A clip and what it shows.
+    """A clip and what it shows."""
 
-    Attributes:
-        frames: uint8 (12, 64, 112).
-        digits: What the display reads, three characters.
-        glyphs: Rows of scikit-learn's digits that are shown, left to right.
-    """
-
-    frames: UInt8Array
-    digits: str
-    glyphs: tuple[int, ...]
+    frames: UInt8Array  # uint8 (12, 64, 112)
+    digits: str  # what the display reads, three characters
+    glyphs: tuple[int, ...]  # rows of scikit-learn's digits that are shown, left to right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +48,7 @@ class _Scene:
 def draw_clip(rng: np.random.Generator, light: float = 1.0) -> Clip:
     """A clip of three held-out digits under noise, specks, rotation, shake and an occluder.
 
-    Args:
-        rng: What is drawn does not depend on the light: a seed names the same scenes in any.
-        light: Times that of usual clips, in (0, 1]. The sensor's noise and specks stay.
+    A seed names the same scenes in any light, in (0, 1] of the usual; noise and specks stay.
     """
     glyphs = held_out_glyphs()
     rows = rng.integers(len(glyphs.labels), size=DIGITS)
@@ -70,7 +58,7 @@ def draw_clip(rng: np.random.Generator, light: float = 1.0) -> Clip:
     _occlude(frames, scene, rng)
     frames *= light
     frames += scene.noise * rng.standard_normal(frames.shape, dtype=np.float32)
-    _speckle(frames, scene, rng)
+    speckle(frames, scene.specks, rng)
     return Clip(
         frames=np.clip(np.rint(frames), 0, 255).astype(np.uint8),
         digits="".join(str(label) for label in glyphs.labels[rows]),
@@ -131,22 +119,10 @@ def _occlude(
         frame[:, start : start + scene.occluder_width] = scene.occluder_grey
 
 
-def _speckle(
-    frames: FloatArray,  # (FRAMES, HEIGHT, WIDTH), changed
-    scene: _Scene,
-    rng: np.random.Generator,
-) -> None:
-    """Turn a share of the pixels black or white."""
-    chance = rng.random(frames.shape, dtype=np.float32)
-    frames[chance < scene.specks / 2] = 0
-    frames[chance > 1 - scene.specks / 2] = 255
-
-
-def clip_features(clip: UInt8Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def clip_features(
+    clip: UInt8Array,  # (FRAMES, HEIGHT, WIDTH)
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """How hard a clip looks, from its first frame, for stratified sampling.
-
-    Args:
-        clip: uint8 (12, 64, 112).
 
     Returns:
         (5,): noise level (robust standard deviation of the difference of neighbouring pixels,

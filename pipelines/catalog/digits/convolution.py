@@ -1,4 +1,4 @@
-"""Classifier `cnn`: two convolutions and a dense layer, in torch.
+"""Classifier `cnn`, in torch: twice 3 x 3 convolution, ReLU, halving by maxima; a dense layer.
 
 One rule: torch is imported inside the functions, and nowhere else in the pipeline, so that a
 process that runs no `cnn` starts fast. Features are taken as an image again: raw and pool8 as grey
@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.catalog.digits.describing import image_shape
-from pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
-from pipelines.catalog.digits.weights import TRAINED_BY_SEED, Classifier, Weights, log_of, softmax
+from circinus.pipelines.catalog.digits.describing import image_shape
+from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
+from circinus.pipelines.catalog.digits.models import (
+    TRAINED_BY_SEED,
+    Classifier,
+    Weights,
+    log_of,
+    softmax,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -22,11 +28,6 @@ CHANNELS = (16, 32)
 EPOCHS = 10
 BATCH = 64
 LEARNING_RATE = 2e-3
-
-
-def convolutional_network() -> Classifier:
-    """Twice 3 x 3 convolution, ReLU, halving by maxima; then a dense layer."""
-    return Classifier(train=_train, predict=_predict)
 
 
 def _train(features: FloatArray, labels: IntArray) -> Weights:
@@ -84,3 +85,6 @@ def _predict(weights: Weights, features: FloatArray) -> FloatArray:
             values = functional.max_pool2d(values, 2)
         scores = functional.linear(values.flatten(1), tensors["7.weight"], tensors["7.bias"])
     return log_of(softmax(scores.numpy()))
+
+
+CONVOLUTIONAL_NETWORK = Classifier(train=_train, predict=_predict)

@@ -1,7 +1,4 @@
-"""Pipeline `digits` put together: its operators, knobs, metric and data.
-
-One rule: what operators exchange is checked here, on the way in; the functions behind trust it.
-"""
+"""Pipeline `digits` put together: its operators, knobs, metric and data."""
 
 from __future__ import annotations
 
@@ -10,13 +7,19 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipelines.catalog.chaining import Grid, chain
-from pipelines.catalog.digits.classifying import CLASSIFIERS, classified, prepare_models
-from pipelines.catalog.digits.clips import clip_features, draw_clip
-from pipelines.catalog.digits.denoising import denoised
-from pipelines.catalog.digits.describing import SHAPES, described_crops
-from pipelines.catalog.digits.geometry import (
+from circinus.pipelines.catalog.chaining import Knobs, chain, step
+from circinus.pipelines.catalog.digits.classifying import (
+    CLASSIFIERS,
+    classified,
+    models_version,
+    prepare_models,
+)
+from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
+from circinus.pipelines.catalog.digits.describing import SHAPES, described_crops
+from circinus.pipelines.catalog.digits.frames import denoised, located, sampled
+from circinus.pipelines.catalog.digits.geometry import (
     CLASSES,
     DIGITS,
     SCALES,
@@ -25,21 +28,17 @@ from pipelines.catalog.digits.geometry import (
     checked_frames,
     checked_numbers,
 )
-from pipelines.catalog.digits.locating import located
-from pipelines.catalog.digits.model_store import models_version
-from pipelines.catalog.digits.sampling import sampled
-from pipelines.catalog.digits.voting import share_read, voted
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.operators import OperatorFunction, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.profile import FloatArray
+from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import OperatorFunction, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 NAME = "digits"
 METRIC = "fraction of digits read"
 
-FULL_GRID: Grid = MappingProxyType(
+FULL_GRID: Mapping[str, Knobs] = MappingProxyType(
     {
         "sampler": {"stride": (1, 2, 4, 12), "scale": SCALES},
         "denoiser": {"kind": ("none", "gauss", "median3", "nlm")},
@@ -51,7 +50,7 @@ FULL_GRID: Grid = MappingProxyType(
 )
 """2,016 configurations."""
 
-SMALL_GRID: Grid = MappingProxyType(
+SMALL_GRID: Mapping[str, Knobs] = MappingProxyType(
     {
         "sampler": {"stride": (1, 4, 12), "scale": (1.0,)},
         "denoiser": {"kind": ("none", "gauss", "median3")},
@@ -84,37 +83,17 @@ def three_quarter_light() -> Pipeline:
     return _pipeline(NAME, FULL_GRID, light=0.75)
 
 
-def _pipeline(name: str, grid: Grid, *, light: float = 1.0) -> Pipeline:
+def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pipeline:
+    steps = {operator: (_FUNCTIONS[operator], knobs) for operator, knobs in grid.items()}
     return Pipeline(
         name=name,
         metric=METRIC,
-        operators=chain(grid, _FUNCTIONS, {"classifier": f"1-{models_version()}"}),
+        operators=chain(steps, {"classifier": f"1-{models_version()}"}),
         score=_score,
-        features=_features,
+        features=lambda clip: clip_features(checked_clip(clip)),
         examples=partial(_examples, light=light),
         prepare=prepare_models,
     )
-
-
-def _sample(inputs: Payload, knobs: Settings) -> Payload:
-    clip = checked_clip(inputs)
-    return sampled(clip, stride=int(knobs["stride"]), scale=float(knobs["scale"]))
-
-
-def _denoise(inputs: Payload, knobs: Settings) -> Payload:
-    return denoised(checked_frames(inputs), kind=str(knobs["kind"]))
-
-
-def _locate(inputs: Payload, knobs: Settings) -> Payload:
-    return located(checked_frames(inputs), method=str(knobs["method"]))
-
-
-def _describe(inputs: Payload, knobs: Settings) -> Payload:
-    return described_crops(checked_crops(inputs), kind=str(knobs["kind"]))
-
-
-def _classify(inputs: Payload, knobs: Settings) -> Payload:
-    return classified(checked_numbers(inputs, "features"), model=str(knobs["model"]))
 
 
 def _vote(inputs: Payload, knobs: Settings) -> Payload:
@@ -125,18 +104,20 @@ def _vote(inputs: Payload, knobs: Settings) -> Payload:
 
 _FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
     {
-        "sampler": _sample,
-        "denoiser": _denoise,
-        "locator": _locate,
-        "features": _describe,
-        "classifier": _classify,
+        "sampler": step(checked_clip, sampled),
+        "denoiser": step(checked_frames, denoised),
+        "locator": step(checked_frames, located),
+        "features": step(checked_crops, described_crops),
+        "classifier": step(partial(checked_numbers, field="features"), classified),
         "voter": _vote,
     }
 )
 
 
 def _score(output: Payload, expected: Payload) -> float:
-    return share_read(_reading("output", output), _reading("expected", expected))
+    """Share of the shown digits that were read, in [0, 1]."""
+    pairs = zip(_reading("output", output), _reading("expected", expected), strict=True)
+    return sum(read == shown for read, shown in pairs) / DIGITS
 
 
 def _reading(field: str, value: Payload) -> str:
@@ -145,16 +126,17 @@ def _reading(field: str, value: Payload) -> str:
     raise InvalidInput.of(field, f"must be a text of {DIGITS} digits", value)
 
 
-def _features(clip: Payload) -> FloatArray:
-    return clip_features(checked_clip(clip))
-
-
 def _examples(count: int, seed: int, *, light: float) -> Dataset:
-    """Clips drawn from a seed; a longer data set starts with the shorter one of its seed."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    clips = [draw_clip(rng, light) for _ in range(count)]
+    def draw(rng: np.random.Generator) -> Example:
+        clip = draw_clip(rng, light)
+        return Example(input=clip.frames, expected=clip.digits)
+
     dimmed = "" if light == 1.0 else f", light {light:g}"
-    return Dataset(
-        name=f"{NAME} clips, seed {seed}{dimmed}",
-        examples=[Example(input=clip.frames, expected=clip.digits) for clip in clips],
-    )
+    return drawn(f"{NAME} clips, seed {seed}{dimmed}", count, seed, draw)
+
+
+def voted(
+    log_probabilities: NDArray[np.float32],  # (n_frames, n_digits, n_classes)
+) -> str:
+    """The most probable digits, were the frames independent: log-probabilities add up."""
+    return "".join(str(digit) for digit in log_probabilities.sum(axis=0).argmax(axis=1))

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pipelines.catalog.digits.geometry import CROP, FloatArray, UInt8Array
-from pipelines.errors import InvalidInput
+from circinus.pipelines.catalog.digits.geometry import CROP, FloatArray, UInt8Array
+from circinus.pipelines.errors import InvalidInput
 
 ORIENTATIONS = 8
 CELLS = 4
@@ -23,20 +23,12 @@ SHAPES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
 
 
 def image_shape(n_features: int) -> tuple[int, int, int]:
-    """Channels, height and width of the features of that number.
-
-    Raises:
-        InvalidInput: No kind of features has that many.
-    """
+    """Channels, height and width of so many features; InvalidInput if no kind has as many."""
     return SHAPES[kind_of(n_features)]
 
 
 def kind_of(n_features: int) -> str:
-    """The kind of features that has that many.
-
-    Raises:
-        InvalidInput: None has.
-    """
+    """The kind of features that has that many; InvalidInput if none has."""
     sizes = {prod(shape): kind for kind, shape in SHAPES.items()}
     if n_features not in sizes:
         raise InvalidInput.of("features per crop", f"must be one of {sorted(sizes)}", n_features)

@@ -5,13 +5,14 @@ One rule: lengths are pixels of the full-size frame; multiply by the scale of a 
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.chaining import checked_array, described
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
 
 FRAMES = 12
 HEIGHT = 64
@@ -45,41 +46,28 @@ def scale_of(
 
 
 def checked_clip(value: Payload) -> UInt8Array:  # (FRAMES, HEIGHT, WIDTH)
-    """The value as a clip.
-
-    Raises:
-        InvalidInput: It is not a uint8 array of shape (12, 64, 112).
-    """
+    """The value as a clip; InvalidInput unless it is a uint8 array of shape (12, 64, 112)."""
     shape = (FRAMES, HEIGHT, WIDTH)
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape == shape:
-        return value.view(np.uint8)
-    raise InvalidInput.of("clip", f"must be a uint8 array of shape {shape}", described(value))
+    rule = f"a uint8 array of shape {shape}"
+    return checked_array("clip", value, np.uint8, lambda its: its == shape, rule)
 
 
 def checked_frames(value: Payload) -> UInt8Array:  # (n_frames, height, width)
-    """The value as frames of a clip at one of the scales.
-
-    Raises:
-        InvalidInput: It is not a uint8 array of at least one frame of 32 x 56 or 64 x 112 pixels.
-    """
+    """The value as frames of a clip; InvalidInput unless uint8 and at one of the scales."""
     sizes = [(int(HEIGHT * scale), int(WIDTH * scale)) for scale in SCALES]
-    if _are_images(value, np.uint8) and value.shape[1:] in sizes:
-        return value.view(np.uint8)
-    rule = f"must be a uint8 array of shape (frames, height, width), the last two among {sizes}"
-    raise InvalidInput.of("frames", rule, described(value))
+    rule = f"a uint8 array of shape (frames, height, width), the last two among {sizes}"
+    return checked_array(
+        "frames", value, np.uint8, lambda its: its[1:] in sizes and its[0] > 0, rule
+    )
 
 
 def checked_crops(value: Payload) -> UInt8Array:  # (n_frames, DIGITS, CROP, CROP)
-    """The value as crops of digits.
-
-    Raises:
-        InvalidInput: It is not a uint8 array of shape (at least 1, 3, 16, 16).
-    """
+    """The value as crops; InvalidInput unless a uint8 array of shape (at least 1, 3, 16, 16)."""
     shape = (DIGITS, CROP, CROP)
-    if _are_images(value, np.uint8) and value.shape[1:] == shape:
-        return value.view(np.uint8)
-    rule = f"must be a uint8 array of shape (frames, *{shape})"
-    raise InvalidInput.of("crops", rule, described(value))
+    rule = f"a uint8 array of shape (frames, *{shape})"
+    return checked_array(
+        "crops", value, np.uint8, lambda its: its[1:] == shape and its[0] > 0, rule
+    )
 
 
 def checked_numbers(
@@ -90,29 +78,12 @@ def checked_numbers(
     Raises:
         InvalidInput: It is not a float32 array of shape (at least 1, 3, length), or has NaN.
     """
-    if (
-        _are_images(value, np.float32)
-        and value.ndim == 3
-        and value.shape[1] == DIGITS
-        and length in (None, value.shape[2])
-    ):
-        if np.isfinite(value).all():
-            return value.view(np.float32)
-        raise InvalidInput.of(field, "must be finite", described(value))
-    rule = f"must be a float32 array of shape (frames, {DIGITS}, {length or 'features'})"
-    raise InvalidInput.of(field, rule, described(value))
 
+    def fits(its: tuple[int, ...]) -> bool:
+        return len(its) == 3 and its[0] > 0 and its[1] == DIGITS and length in (None, its[2])
 
-def described(value: object) -> str:
-    """What a value is, in a few words, for the message of an error."""
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} array of shape {value.shape}"
-    return type(value).__name__
-
-
-def _are_images(value: Payload, dtype: type[np.generic]) -> TypeGuard[NDArray[np.generic]]:
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype == dtype
-        and len(value.shape) > 0 < len(value)
-    )
+    rule = f"a float32 array of shape (frames, {DIGITS}, {length or 'features'})"
+    found = checked_array(field, value, np.float32, fits, rule)
+    if not np.isfinite(found).all():
+        raise InvalidInput.of(field, "must be finite", described(found))
+    return found

@@ -1,99 +1,70 @@
-"""Pipeline `ocr` put together: its operators, knobs, metric, data and needs.
-
-One rule: what operators exchange is checked here, on the way in; the functions behind trust it.
-"""
+"""Pipeline `ocr` put together: its operators, knobs, metric, data and needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-import numpy as np
-
-from pipelines.catalog.chaining import Grid, chain
-from pipelines.catalog.material import part_of
-from pipelines.catalog.ocr.cleaning import KINDS, cleaned
-from pipelines.catalog.ocr.describing import page_features
-from pipelines.catalog.ocr.lines import all_lines
-from pipelines.catalog.ocr.page import SCALES, checked_page, checked_scaled_page
-from pipelines.catalog.ocr.reading import ENGINES, read
-from pipelines.catalog.ocr.resizing import resized
-from pipelines.catalog.ocr.scans import FONTS, draw_scan
-from pipelines.catalog.ocr.scoring import share_read
-from pipelines.catalog.ocr.tesseract import MODELS
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.needs import Need, file, package, program
-from pipelines.operators import OperatorFunction, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.profile import FloatArray
+from circinus.pipelines.catalog.chaining import chain, step
+from circinus.pipelines.catalog.material import drawn, part_of
+from circinus.pipelines.catalog.ocr.page import (
+    KINDS,
+    SCALES,
+    checked_page,
+    checked_scaled_page,
+    cleaned,
+    page_features,
+    resized,
+)
+from circinus.pipelines.catalog.ocr.reading import ENGINES, MODELS, read
+from circinus.pipelines.catalog.ocr.scans import FONTS, all_lines, draw_scan
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.needs import file, package, program
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 NAME = "ocr"
 METRIC = "share of the text read (1 - character error rate)"
 LONGEST_TEXT = 100_000
 """Characters that the metric compares."""
 
-
-GRID: Grid = MappingProxyType(
-    {
-        "sampler": {"scale": SCALES},
-        "cleaner": {"kind": KINDS},
-        "reader": {"engine": ENGINES},
-    }
-)
-"""80 configurations."""
+_PACKAGES = {"liberation": "fonts-liberation", "dejavu": "fonts-dejavu-core"}
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices."""
+    """The pipeline with all its choices: 80 configurations."""
+    packages = (package(name, extra=NAME) for name in ("cv2", "PIL", "rapidfuzz", "tesserocr"))
+    fonts = (file(font.name, (font,), debian=_PACKAGES[font.parent.name]) for font in FONTS)
     return Pipeline(
         name=NAME,
         metric=METRIC,
-        operators=chain(GRID, _FUNCTIONS),
+        operators=chain(
+            {
+                "sampler": (step(checked_page, resized), {"scale": SCALES}),
+                "cleaner": (step(checked_scaled_page, cleaned), {"kind": KINDS}),
+                "reader": (step(checked_scaled_page, read), {"engine": ENGINES}),
+            }
+        ),
         score=_score,
-        features=_features,
+        features=lambda page: page_features(checked_page(page)),
         examples=_examples,
-        needs=_needs(),
+        needs=(
+            *packages,
+            program("ocrad", debian="ocrad"),
+            program("gocr", debian="gocr"),
+            file("eng.traineddata", MODELS, debian="tesseract-ocr-eng"),
+            *fonts,
+        ),
     )
-
-
-def _needs() -> tuple[Need, ...]:
-    return (
-        *(package(name, extra=NAME) for name in ("cv2", "PIL", "rapidfuzz", "tesserocr")),
-        program("ocrad", debian="ocrad"),
-        program("gocr", debian="gocr"),
-        file("eng.traineddata", MODELS, debian="tesseract-ocr-eng"),
-        *(file(font.name, (font,), debian=_package_of(font.parent.name)) for font in FONTS),
-    )
-
-
-def _package_of(family: str) -> str:
-    return {"liberation": "fonts-liberation", "dejavu": "fonts-dejavu-core"}[family]
-
-
-def _sample(inputs: Payload, knobs: Settings) -> Payload:
-    return resized(checked_page(inputs), scale=float(knobs["scale"]))
-
-
-def _clean(inputs: Payload, knobs: Settings) -> Payload:
-    return cleaned(checked_scaled_page(inputs), kind=str(knobs["kind"]))
-
-
-def _read(inputs: Payload, knobs: Settings) -> Payload:
-    return read(checked_scaled_page(inputs), engine=str(knobs["engine"]))
-
-
-_FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
-    {"sampler": _sample, "cleaner": _clean, "reader": _read}
-)
 
 
 def _score(output: Payload, expected: Payload) -> float:
-    shown = _checked_text("expected", expected)
-    if not shown.strip():
-        raise InvalidInput.of("expected", "must not be blank", shown)
-    return share_read(_checked_text("output", output), shown)
+    """One less the character error rate, not below 0; runs of white space count as one space."""
+    from rapidfuzz.distance import Levenshtein
+
+    shown = _one_spaced(_checked_text("expected", expected))
+    if not shown:
+        raise InvalidInput.of("expected", "must not be blank", expected)
+    edits = Levenshtein.distance(shown, _one_spaced(_checked_text("output", output)))
+    return max(0.0, 1 - edits / len(shown))
 
 
 def _checked_text(field: str, value: Payload) -> str:
@@ -102,16 +73,10 @@ def _checked_text(field: str, value: Payload) -> str:
     raise InvalidInput.of(field, f"must be text of at most {LONGEST_TEXT} characters", value)
 
 
-def _features(page: Payload) -> FloatArray:
-    return page_features(checked_page(page))
-
-
 def _examples(count: int, seed: int) -> Dataset:
-    """Pages drawn from a seed; a longer data set starts with the shorter one of its seed."""
-    rng = np.random.Generator(np.random.PCG64(seed))
     lines = part_of(all_lines(), seed)
-    scans = [draw_scan(rng, lines) for _ in range(count)]
-    return Dataset(
-        name=f"{NAME} pages, seed {seed}",
-        examples=[Example(input=scan.page, expected=scan.text) for scan in scans],
-    )
+    return drawn(f"{NAME} pages, seed {seed}", count, seed, lambda rng: draw_scan(rng, lines))
+
+
+def _one_spaced(text: str) -> str:
+    return " ".join(text.split())

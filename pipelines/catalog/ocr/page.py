@@ -1,6 +1,7 @@
-"""What a page is: grey levels of a scan, dark text on light paper.
+"""Pages, grey levels of a scan with dark text on light paper; operators `sampler` and `cleaner`.
 
-One rule: operators check pages here, on the way in; the functions behind trust them.
+Operators check pages here, on the way in; the functions behind trust them. A page comes out of the
+cleaner in the shape in which it went in. The only home of OpenCV in this pipeline.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.chaining import checked_array
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
 
 WIDTH = 680
 HEIGHT = 140
@@ -26,36 +28,120 @@ UInt8Array: TypeAlias = NDArray[np.uint8]
 
 
 def checked_page(value: Payload) -> UInt8Array:  # (height, width)
-    """The value as a page as it comes.
-
-    Raises:
-        InvalidInput: It is not a uint8 array of two sides of 16 to 2048 pixels each.
-    """
+    """The value as a page as it comes; InvalidInput unless it has sides of 16 to 2048 pixels."""
     return _checked(value, SHORTEST_SIDE, LONGEST_SIDE)
 
 
 def checked_scaled_page(value: Payload) -> UInt8Array:  # (height, width)
-    """The value as a page at one of the scales.
-
-    Raises:
-        InvalidInput: It is not a uint8 array of two sides of 8 to 3072 pixels each.
-    """
+    """The value as a page at one of the scales; InvalidInput unless of 8 to 3072 pixels a side."""
     return _checked(value, int(SHORTEST_SIDE * min(SCALES)), int(LONGEST_SIDE * max(SCALES)))
 
 
 def _checked(value: Payload, shortest: int, longest: int) -> UInt8Array:
-    if (
-        isinstance(value, np.ndarray)
-        and value.dtype == np.uint8
-        and value.ndim == 2
-        and all(shortest <= side <= longest for side in value.shape)
-    ):
-        return value.view(np.uint8)
-    rule = f"must be a uint8 array (height, width) of {shortest} to {longest} pixels a side"
-    raise InvalidInput.of("page", rule, _described(value))
+    def fits(sides: tuple[int, ...]) -> bool:
+        return len(sides) == 2 and all(shortest <= side <= longest for side in sides)
+
+    rule = f"a uint8 array (height, width) of {shortest} to {longest} pixels a side"
+    return checked_array("page", value, np.uint8, fits, rule)
 
 
-def _described(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} array of shape {value.shape}"
-    return type(value).__name__
+def resized(
+    page: UInt8Array,  # (height, width)
+    *,
+    scale: float,
+) -> UInt8Array:  # (height * scale, width * scale), rounded
+    """The page at that scale: mean of the area when smaller, cubic interpolation when larger."""
+    import cv2
+
+    if scale == 1:
+        return np.ascontiguousarray(page)
+    cv2.setNumThreads(1)
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    larger = cv2.resize(page, None, fx=scale, fy=scale, interpolation=method)
+    return np.asarray(larger, dtype=np.uint8)
+
+
+KINDS = ("none", "median", "otsu", "adaptive", "nlm")
+MEDIAN = 3
+"""Side of the median's window, pixels of the page as it is."""
+NEIGHBOURHOOD = 31
+"""Side of the window whose weighted mean a pixel is compared with; wider than letters."""
+DARKER_BY = 25
+"""Grey levels that ink is darker than that mean: less would make ink of noisy paper."""
+FILTERING = 1.0
+"""h / sigma of non-local means: how unlike patches may be, as a multiple of the page's noise."""
+LEAST_NOISE = 2.0
+"""Grey levels: a page without noise leaves nothing to divide by."""
+PATCH = 5
+REACH = 13
+"""Sides of the patches compared and of the window searched for them."""
+
+
+def cleaned(
+    page: UInt8Array,  # (height, width)
+    *,
+    kind: str,
+) -> UInt8Array:  # (height, width)
+    """The page, cleaned in that way; `otsu` and `adaptive` leave only black and white."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    match kind:
+        case "none":
+            return page
+        case "median":
+            result = cv2.medianBlur(page, MEDIAN)
+        case "otsu":
+            _, result = cv2.threshold(page, 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
+        case "adaptive":
+            mean = cv2.ADAPTIVE_THRESH_GAUSSIAN_C
+            result = cv2.adaptiveThreshold(
+                page, 255, mean, cv2.THRESH_BINARY, NEIGHBOURHOOD, DARKER_BY
+            )
+        case "nlm":
+            strength = FILTERING * max(noise_level(page), LEAST_NOISE)
+            result = cv2.fastNlMeansDenoising(page, None, strength, PATCH, REACH)
+        case _:
+            raise InvalidInput.of("kind", f"must be one of {', '.join(KINDS)}", kind)
+    return np.asarray(result, dtype=np.uint8)
+
+
+BLOCKS = (4, 16)
+"""Rows and columns of blocks whose brightness is compared."""
+
+
+def page_features(
+    page: UInt8Array,  # (height, width), at least 16 a side
+) -> NDArray[np.float64]:
+    """How hard a page looks.
+
+    Returns:
+        (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
+        and white pixels, share of the rows with text (their mean is nearer to that of the
+        darkest row than to that of the brightest); the first three in grey levels.
+    """
+    height, width = (side - side % count for side, count in zip(page.shape, BLOCKS, strict=True))
+    rows, columns = BLOCKS
+    blocks = page[:height, :width].reshape(rows, height // rows, columns, width // columns)
+    light = blocks.mean(axis=(1, 3))
+    profile = page.mean(axis=1)
+    return np.array(
+        [
+            noise_level(page),
+            page.mean(),
+            np.ptp(light),
+            np.mean((page == 0) | (page == 255)),
+            np.mean(profile < (profile.min() + profile.max()) / 2),
+        ]
+    )
+
+
+def noise_level(page: UInt8Array) -> float:
+    """Standard deviation of the noise, grey levels, as told by flat paper.
+
+    The robust standard deviation of the difference of neighbouring pixels (Rousseeuw and Croux
+    1993), over sqrt(2) because both have the noise; every other row is looked at.
+    """
+    rows = page[::2].astype(np.int16)
+    steps = np.abs(rows[:, 1:] - rows[:, :-1])
+    return float(1.4826 * np.median(steps) / np.sqrt(2))

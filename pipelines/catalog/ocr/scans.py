@@ -1,12 +1,13 @@
 """The workload: scanned pages of two lines, with what they say.
 
-One rule: everything about a page is drawn from the generator handed in, so that a seed names a
-workload. The difficulty is a design choice: it spreads the accuracies of the configurations, and
-says nothing about pages in the wild.
+The text is out of Python's own documentation, as `help()` prints it: a line has only characters
+that every font draws and every engine may answer, so that what a page says is exact. Another
+release of Python may have other lines.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,10 +17,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.catalog.ocr.page import HEIGHT, WIDTH, UInt8Array
+from circinus.pipelines.catalog.material import speckle
+from circinus.pipelines.catalog.ocr.page import HEIGHT, WIDTH
+from circinus.pipelines.dataset import Example
 
 if TYPE_CHECKING:
     from PIL import ImageFont
+
+_PROSE = re.compile(r"[A-Za-z(][A-Za-z0-9 ,.;:()-]*")
+_FEWEST_WORDS = 5
+"""Fewer are headings and ends of paragraphs."""
+
+
+@cache
+def all_lines() -> Sequence[str]:
+    """Lines of running text, each once, in the order of the documentation."""
+    from pydoc_data.topics import topics  # half a megabyte: only where pages are drawn
+
+    lines = (line.strip() for topic in topics.values() for line in topic.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if _is_prose(line)))
+
+
+def _is_prose(line: str) -> bool:
+    one_spaced = "  " not in line
+    return one_spaced and len(line.split()) >= _FEWEST_WORDS and bool(_PROSE.fullmatch(line))
+
 
 FONTS = tuple(
     Path("/usr/share/fonts/truetype", name)
@@ -41,19 +63,6 @@ SHADOW_EDGE = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """A page and what it says.
-
-    Attributes:
-        page: uint8 (140, 680).
-        text: Its two lines.
-    """
-
-    page: UInt8Array
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Flaws:
     """What is wrong with one scan: grey levels of 255, degrees, pixels and shares.
 
@@ -70,16 +79,16 @@ class _Flaws:
     specks: float
 
 
-def draw_scan(rng: np.random.Generator, lines: Sequence[str]) -> Scan:
-    """A page of two of the lines, skewed, in shadow, under noise and specks."""
+def draw_scan(rng: np.random.Generator, lines: Sequence[str]) -> Example:
+    """A page, uint8 (140, 680), of two of the lines: skewed, in shadow, under noise and specks."""
     font = _font(int(rng.integers(len(FONTS))), SIZES[rng.integers(len(SIZES))])
     text = [_fitting(lines[row], font) for row in rng.integers(len(lines), size=2)]
     flaws = _draw_flaws(rng)
     ink = _ink("\n".join(text), font, flaws.angle)
     page = _light(flaws) * (flaws.paper - (flaws.paper - flaws.ink) * ink)
     page += flaws.noise * rng.standard_normal(page.shape, dtype=np.float32)
-    _speckle(page, flaws, rng)
-    return Scan(page=np.clip(np.rint(page), 0, 255).astype(np.uint8), text="\n".join(text))
+    speckle(page, flaws.specks, rng)
+    return Example(input=np.clip(np.rint(page), 0, 255).astype(np.uint8), expected="\n".join(text))
 
 
 def _draw_flaws(rng: np.random.Generator) -> _Flaws:
@@ -130,14 +139,3 @@ def _light(flaws: _Flaws) -> NDArray[np.float32]:  # (WIDTH,)
     columns = np.arange(WIDTH, dtype=np.float32)
     covered = 1 / (1 + np.exp((flaws.shadow_middle - columns) / SHADOW_EDGE))
     return np.asarray(1 - flaws.shadow * covered, dtype=np.float32)
-
-
-def _speckle(
-    page: NDArray[np.float32],  # (HEIGHT, WIDTH), changed
-    flaws: _Flaws,
-    rng: np.random.Generator,
-) -> None:
-    """Turn a share of the pixels black or white."""
-    chance = rng.random(page.shape, dtype=np.float32)
-    page[chance < flaws.specks / 2] = 0
-    page[chance > 1 - flaws.specks / 2] = 255

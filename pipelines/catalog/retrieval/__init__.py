@@ -3,11 +3,9 @@
     chunker -> retriever -> reranker -> reader
 
 It is written as a LangChain chain and read by `pipelines.langchain`, as a user's own chain would
-be. One rule: every document is invented, so that the answer is known exactly; how far question and
-documents differ in wording is a design choice (`cases`), so its accuracies say nothing about the
-world.
+be. Every document is invented, so that the answer is known exactly.
 """
 
-from pipelines.catalog.retrieval.definition import pipeline
+from circinus.pipelines.catalog.retrieval.definition import pipeline
 
 __all__ = ["pipeline"]

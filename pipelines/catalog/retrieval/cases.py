@@ -1,27 +1,70 @@
 """The workload: documents about invented entities, a question about one of them, its answer.
 
-One rule: everything about a case is drawn from the generator handed in, names from the part of the
-material that the seed owns. Sentences are shared by all parts: they are the language, and a part
-with wordings of its own would be a harder or an easier world. What makes a case hard is its number
-of documents, namesakes of the entity, roundabout wording and misspelt words.
+Names are drawn from the part of the material that the seed owns: seeds that differ modulo 3 have
+no name in common. A name is a head and a tail, so that many are alike and a retriever has to tell
+`Ashley` from `Ashby`; the number of tails is no multiple of 3: each part has all heads and tails.
+Sentences are shared by all parts: they are the language, and a part with wordings of its own
+would be a harder or an easier world. What makes a case hard is its number of documents, namesakes
+of the entity, roundabout wording and misspelt words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
+import yaml
 
-from pipelines.catalog.retrieval.attributes import (
-    ASIDE_VALUES,
-    ASIDES,
-    ATTRIBUTES,
-    FILLERS,
-    Attribute,
+from circinus.pipelines.catalog.material import PARTS, part_of
+from circinus.pipelines.dataset import Example
+from circinus.pipelines.payload import Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """A property of an entity, how documents state it and people ask for it: `wordings.yaml`."""
+
+    value: str  # `year`, `person`, `town`, `company`, or else the unit of a number
+    statements: Sequence[str]  # from plain to roundabout, the last in two sentences
+    questions: Sequence[str]  # likewise
+
+
+_WORDINGS = yaml.safe_load(Path(__file__).with_name("wordings.yaml").read_text(encoding="utf-8"))
+ATTRIBUTES: Mapping[str, Sequence[Attribute]] = MappingProxyType(
+    {
+        kind: tuple(Attribute(**attribute) for attribute in attributes)
+        for kind, attributes in _WORDINGS["attributes"].items()
+    }
 )
-from pipelines.catalog.retrieval.names import Names
+"""Kind of entity -> its attributes."""
+FILLERS: Sequence[str] = _WORDINGS["fillers"]
+ASIDES: Sequence[str] = _WORDINGS["asides"]
+_ASIDE_FIELDS = ("person", "other", "company", "town", "year", "crowns", "kilograms")
+
+
+Names = Mapping[str, Sequence[str]]
+"""The words that names of one part are made of: `first`, `family`, `town` and `model` names."""
+
+
+def names_of(seed: int) -> Names:
+    """Give the names that a seed draws from."""
+    return _part(seed % PARTS)
+
+
+@cache
+def _part(part: int) -> Names:
+    each = {
+        kind: [head + tail for head, tail in product(of["heads"].split(), of["tails"].split())]
+        for kind, of in _WORDINGS["names"].items()
+    }
+    return {kind: part_of(names, part) for kind, names in each.items()}
+
 
 Item = TypeVar("Item")
 
@@ -36,33 +79,13 @@ PRONOUNS = 0.55
 TYPOS = (0.0, 0.2, 0.4, 0.6)
 """Share of long words that are misspelt, one of these by chance for each question."""
 SHORTEST_MISSPELT = 5
-ENDINGS = ("Works", "Instruments", "Brothers", "Foundry")
-DEVICES = ("Kiln", "Press", "Lathe", "Pump")
-PRONOUN = {
-    "person": ("She", "He"),
-    "company": ("The company", "The firm"),
-    "machine": ("The machine", "The device"),
-    "town": ("The town", "The place"),
-}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A question over documents.
+def draw_case(rng: np.random.Generator, names: Names) -> Example:
+    """Give a question for one attribute of one entity over documents, and the answer.
 
-    Attributes:
-        question: Asks for one attribute of one entity.
-        documents: One of them has the answer.
-        answer: As it stands there.
+    One of the documents has the answer as it stands there.
     """
-
-    question: str
-    documents: tuple[str, ...]
-    answer: str
-
-
-def draw_case(rng: np.random.Generator, names: Names) -> Case:
-    """Give a case."""
     kind = _one(rng, tuple(ATTRIBUTES))
     asked = _name(rng, names, kind)
     attribute = _one(rng, ATTRIBUTES[kind])
@@ -82,11 +105,11 @@ def draw_case(rng: np.random.Generator, names: Names) -> Case:
     if rng.random() >= SAME_WORDING:
         wording = int(rng.integers(len(attribute.questions)))
     question = attribute.questions[wording].format(n=asked)
-    return Case(
-        question=_misspelt(rng, question, _one(rng, TYPOS)),
-        documents=tuple(documents[i] for i in rng.permutation(len(documents))),
-        answer=answer,
-    )
+    asking: Payload = {
+        "question": _misspelt(rng, question, _one(rng, TYPOS)),
+        "documents": [documents[i] for i in rng.permutation(len(documents))],
+    }
+    return Example(input=asking, expected=answer)
 
 
 def _document(
@@ -97,7 +120,7 @@ def _document(
     told: tuple[Attribute, str] | None,
 ) -> str:
     """Everything about an entity in any order, other matters in between, under its name."""
-    pronoun = _one(rng, PRONOUN[kind])
+    pronoun = _one(rng, _WORDINGS["pronouns"][kind])
     full = f"The {name}" if kind == "machine" else name
     sentences: list[str] = []
     for index in rng.permutation(len(ATTRIBUTES[kind])):
@@ -117,8 +140,11 @@ def _document(
 
 def _aside(rng: np.random.Generator, names: Names, name: str) -> str:
     aside = _one(rng, ASIDES)
-    kinds = [(field, kind) for field, kind in ASIDE_VALUES.items() if f"{{{field}}}" in aside]
-    values = {field: _value(rng, names, kind, but=name) for field, kind in kinds}
+    values = {
+        field: _value(rng, names, "person" if field == "other" else field, but=name)
+        for field in _ASIDE_FIELDS
+        if f"{{{field}}}" in aside
+    }
     return aside.format(**values)
 
 
@@ -133,12 +159,12 @@ def _value(rng: np.random.Generator, names: Names, value: str, *, but: str) -> s
 
 def _name(rng: np.random.Generator, names: Names, kind: str) -> str:
     if kind == "person":
-        return f"{_one(rng, names.first)} {_one(rng, names.family)}"
+        return f"{_one(rng, names['first'])} {_one(rng, names['family'])}"
     if kind == "company":
-        return f"{_one(rng, names.family)} {_one(rng, ENDINGS)}"
+        return f"{_one(rng, names['family'])} {_one(rng, _WORDINGS['endings'])}"
     if kind == "machine":
-        return f"{_one(rng, names.model)} {_one(rng, DEVICES)}"
-    return _one(rng, names.town)
+        return f"{_one(rng, names['model'])} {_one(rng, _WORDINGS['devices'])}"
+    return _one(rng, names["town"])
 
 
 def _namesake(rng: np.random.Generator, asked: str, other: str) -> str:

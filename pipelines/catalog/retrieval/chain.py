@@ -16,12 +16,10 @@ from langchain_core.runnables import (
     RunnableSerializable,
 )
 
-from pipelines.catalog.retrieval.chunking import chunked
-from pipelines.catalog.retrieval.reading import READERS
-from pipelines.catalog.retrieval.requests import Request, checked_request
-from pipelines.catalog.retrieval.reranking import RERANKERS
-from pipelines.catalog.retrieval.retrieving import RETRIEVERS, retrieved
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.retrieval.reading import READERS
+from circinus.pipelines.catalog.retrieval.requests import Request, checked_request, chunked
+from circinus.pipelines.catalog.retrieval.retrieving import RERANKERS, RETRIEVERS, retrieved
+from circinus.pipelines.payload import Payload
 
 Step = RunnableSerializable[Payload, Payload]
 
@@ -91,16 +89,16 @@ def chain() -> Runnable[Payload, Payload]:
     chunker = Chunker().configurable_fields(
         size=ConfigurableField(id="size"), titled=ConfigurableField(id="titled")
     )
+    k = ConfigurableField(id="k")
+    retriever = _choice(
+        "retrieval", RETRIEVERS, lambda name: Retriever(method=name).configurable_fields(k=k)
+    )
     return (
         _named("chunker", chunker)
-        | _named("retriever", _choice("retrieval", RETRIEVERS, _retriever))
+        | _named("retriever", retriever)
         | _named("reranker", _choice("reranking", RERANKERS, lambda name: Reranker(method=name)))
         | _named("reader", _choice("reading", READERS, lambda name: Reader(method=name)))
     )
-
-
-def _retriever(method: str) -> Step:
-    return Retriever(method=method).configurable_fields(k=ConfigurableField(id="k"))
 
 
 def _choice(id_: str, methods: Iterable[str], made: Callable[[str], Step]) -> Step:

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
-from pipelines.catalog.retrieval.answers import f1
-from pipelines.catalog.retrieval.cases import draw_case
-from pipelines.catalog.retrieval.names import names_of
-from pipelines.catalog.retrieval.requests import checked_request
-from pipelines.catalog.retrieval.wording import terms_of
-from pipelines.dataset import Dataset, Example
-from pipelines.needs import package
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.profile import FloatArray
+from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.catalog.retrieval.cases import draw_case, names_of
+from circinus.pipelines.catalog.retrieval.requests import checked_request
+from circinus.pipelines.catalog.retrieval.wording import terms_of, words_of
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.needs import package
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import FloatArray
 
 NAME = "retrieval"
 SIZES = (1, 4)
 """Sentences of a passage."""
 DEPTHS = (3, 12)
 """Passages that the retriever finds."""
+LONGEST_ANSWER = 1_000
+"""Characters."""
+_ARTICLES = frozenset({"a", "an", "the"})
 NEEDS = (package("bm25s", extra=NAME), package("rapidfuzz", extra=NAME))
 
 
 def pipeline() -> Pipeline:
     """The pipeline with all its choices: 288 configurations."""
-    from pipelines.catalog.retrieval.chain import chain
-    from pipelines.langchain import Reading, pipeline_from_runnable
+    from circinus.pipelines.catalog.retrieval.chain import chain
+    from circinus.pipelines.langchain import Reading, pipeline_from_runnable
 
     reading = Reading(
         name=NAME,
@@ -60,16 +64,27 @@ def _features(value: Payload) -> FloatArray:
 
 
 def _examples(count: int, seed: int) -> Dataset:
-    """Cases drawn from a seed; a longer data set starts with the shorter one of its seed."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    cases = [draw_case(rng, names_of(seed)) for _ in range(count)]
-    return Dataset(
-        name=f"{NAME} questions, seed {seed}",
-        examples=[
-            Example(
-                input={"question": case.question, "documents": list(case.documents)},
-                expected=case.answer,
-            )
-            for case in cases
-        ],
-    )
+    name = f"{NAME} questions, seed {seed}"
+    return drawn(name, count, seed, lambda rng: draw_case(rng, names_of(seed)))
+
+
+def f1(output: Payload, expected: Payload) -> float:
+    """Give the F1 of words, in [0, 1], as for SQuAD (Rajpurkar et al. 2016, section 6.1).
+
+    Case, punctuation and articles do not count. Without a common word it is 0.
+
+    Raises:
+        InvalidInput: If either is no text or too long, or the expected answer has no word.
+    """
+    given, right = _words("output", output), _words("expected", expected)
+    if not right:
+        raise InvalidInput.of("expected", "must have a word that is no article", expected)
+    common = (given & right).total()
+    return 2 * common / (given.total() + right.total())
+
+
+def _words(field: str, value: Payload) -> Counter[str]:
+    if not (isinstance(value, str) and len(value) <= LONGEST_ANSWER):
+        rule = f"must be a text of at most {LONGEST_ANSWER} characters"
+        raise InvalidInput.of(field, rule, value)
+    return Counter(word for word in words_of(value) if word not in _ARTICLES)

@@ -14,11 +14,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pipelines.catalog.retrieval.reranking import emphasis, likeness
-from pipelines.catalog.retrieval.spans import Span, kind_asked, spans_of
-from pipelines.catalog.retrieval.wording import (
+from circinus.pipelines.catalog.retrieval.retrieving import emphasis, likeness
+from circinus.pipelines.catalog.retrieval.wording import (
+    Span,
+    kind_asked,
     names_in,
     sentences_of,
+    spans_of,
     terms_of,
     weights_of,
     words_of,

@@ -1,17 +1,18 @@
-"""What steps hand on: a question with texts, best first.
+"""What steps hand on, a question with texts, best first; operator `chunker`.
 
-One rule: it is checked on the way into every step; the functions behind trust it.
+It is checked on the way into every step; the functions behind trust it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pipelines import checks
-from pipelines.catalog.retrieval.wording import has_word
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload
+from circinus.pipelines import checks
+from circinus.pipelines.catalog.retrieval.wording import has_word, sentences_of
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
 
 LONGEST_QUESTION = 1_000
 """Characters."""
@@ -25,15 +26,10 @@ LARGEST = MappingProxyType({"documents": 1_000_000, "passages": 4_000_000})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A question and the texts to answer it from.
+    """A question and the texts to answer it from."""
 
-    Attributes:
-        question: With at least one word.
-        texts: Documents or passages of them, at least one, each with a word.
-    """
-
-    question: str
-    texts: tuple[str, ...]
+    question: str  # with at least one word
+    texts: tuple[str, ...]  # documents or passages of them, at least one, each with a word
 
     def payload(self) -> Payload:
         """Give it as steps hand it on."""
@@ -41,11 +37,7 @@ class Request:
 
 
 def checked_request(value: Payload, key: str) -> Request:
-    """Give a question with the texts under that key.
-
-    Raises:
-        InvalidInput: If it is no such dict, or the question or the texts are empty or too large.
-    """
+    """Give a question with the texts under that key; InvalidInput if one is empty or too large."""
     rule = f"must be a dict of question and {key}"
     if not (isinstance(value, dict) and value.keys() == {"question", key}):
         raise InvalidInput.of("request", rule, _described(value))
@@ -77,3 +69,25 @@ def _checked_texts(key: str, texts: Payload) -> tuple[str, ...]:
 def _described(value: Payload) -> str:
     size = f" of {len(value)}" if isinstance(value, str | bytes | list | dict) else ""
     return f"{type(value).__name__}{size}"
+
+
+LONGEST_TITLE = 100
+"""Characters of it that a passage repeats."""
+
+
+def chunked(documents: Sequence[str], size: int, *, titled: bool) -> list[str]:
+    """Give the passages of `size` sentences, the last of a document shorter.
+
+    Half of a passage is in the next one too (none when it has one sentence), so that what two
+    sentences say together is in one passage. A document is a title, a line break and the rest. If
+    `titled`, passages start with the title: more to read, but who `she` is stands in it.
+    """
+    step = max(1, (size + 1) // 2)
+    passages = []
+    for document in documents:
+        title, _, rest = document.partition("\n")
+        sentences = sentences_of(rest) or [title]
+        starts = range(0, max(1, len(sentences) - size + step), step)
+        header = f"{title[:LONGEST_TITLE]}: " if titled and rest else ""
+        passages += [header + " ".join(sentences[at : at + size]) for at in starts]
+    return passages

@@ -1,14 +1,22 @@
-"""Sentences, words and their weights: what all operators see in a text.
+"""Sentences, words, their weights and meanings; spans that may be an answer.
 
-One rule: the question's words are told apart here, once, so that methods differ by how they match
-words and not by which.
+The question's words are told apart here, once, so that methods differ by how they match words and
+not by which. What a question asks for is told by its question word and a few others, as general
+knowledge of the language has it, and never by the entity. The thesaurus holds words, not wordings:
+what takes a phrase to say (`came into the world`) is not in it, so some questions stay hard.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from math import log
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 WORD = r"[^\W_]+"
@@ -54,12 +62,62 @@ def weights_of(terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[flo
     """Give how much each term tells texts apart: the logarithm of how rarely texts have it.
 
     Inverse document frequency, smoothed so that a term in no text or in all has a finite weight
-    `> 0` (Manning, Raghavan and Schuetze 2008, section 6.2.1).
-
-    Args:
-        terms: Any number.
-        texts: Their words.
+    `> 0` (Manning, Raghavan and Schuetze 2008, section 6.2.1). Texts are their words.
     """
     sets = [set(text) for text in texts]
     counts = [sum(term in words for words in sets) for term in terms]
     return [log(1 + (1 + len(sets)) / (1 + count)) for count in counts]
+
+
+class SpanKind(Enum):
+    """What an answer is, with the pattern of its spans."""
+
+    YEAR = r"\b1\d{3}\b(?! [a-z]+s\b)"
+    QUANTITY = r"\b\d+ [a-z]+s\b"
+    PERSON = r"\b[A-Z][a-z]+ [A-Z][a-z]+\b"
+    COMPANY = r"\b[A-Z][a-z]+ (?:Works|Instruments|Brothers|Foundry)\b"
+    TOWN = r"(?<=\b(?:in|at|to) )[A-Z][a-z]+\b(?! [A-Z])|(?<=\bwith )[A-Z][a-z]+\b(?! [A-Z])"
+
+
+_ASKED = (
+    (SpanKind.YEAR, re.compile(r"\b(year|when)\b", re.I)),
+    (SpanKind.QUANTITY, re.compile(r"\bhow\b", re.I)),
+    (SpanKind.PERSON, re.compile(r"\b(who|whom|whose)\b", re.I)),
+    (SpanKind.COMPANY, re.compile(r"\b(company|firm)\b", re.I)),
+    (SpanKind.TOWN, re.compile(r"\b(where|town)\b", re.I)),
+)
+_PATTERNS = {kind: re.compile(kind.value) for kind in SpanKind}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A piece of a text."""
+
+    text: str  # as it stands there
+    first: int  # its words are `words_of(text)[first:end]`
+    end: int
+
+
+def kind_asked(question: str) -> SpanKind:
+    """Give what a question asks for; a person when nothing in it says."""
+    return next((kind for kind, asked in _ASKED if asked.search(question)), SpanKind.PERSON)
+
+
+def spans_of(text: str, kind: SpanKind, question: str) -> list[Span]:
+    """Give the spans of a kind, in order, without those that share a word with the question."""
+    known = set(words_of(question))
+    spans, before, first = [], 0, 0
+    for found in _PATTERNS[kind].finditer(text):
+        words = words_of(found.group())
+        first += len(words_of(text[before : found.start()]))
+        before = found.start()
+        if not known & set(words):
+            spans.append(Span(text=found.group(), first=first, end=first + len(words)))
+    return spans
+
+
+_GROUPS = yaml.safe_load(Path(__file__).with_name("thesaurus.yaml").read_text(encoding="utf-8"))
+RELATED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {word: frozenset(group.split()) for group in _GROUPS for word in group.split()}
+)
+"""Word -> words near in meaning, itself among them."""

@@ -1,11 +1,11 @@
-"""Operator `decoder`: words from sound, by pocketsphinx and its bundled English acoustic model.
+"""Operators `decoder`, by pocketsphinx and its bundled English acoustic model, and `corrector`.
 
-One rule: a decoder hears each recording as if it were its first, and one thread at a time has a
-decoder. pocketsphinx remembers more than it says. Its front end adapts, so it is set up anew for
-each recording. Its acoustic model starts from the best Gaussians of the frame before, though that
-was of another recording, and with `ds` stays with them for phones that come into the search later.
-So a trigram scores all phones always (`compallsen`); a grammar, where that would take thrice as
-long, first hears a little hiss in a search that follows all phones.
+A decoder hears each recording as if it were its first, and one thread at a time has a decoder.
+pocketsphinx remembers more than it says. Its front end adapts, so it is set up anew for each
+recording. Its acoustic model starts from the best Gaussians of the frame before, though that was
+of another recording, and with `ds` stays with them for phones that come into the search later. So
+a trigram scores all phones always (`compallsen`); a grammar, where that would take thrice as long,
+first hears a little hiss in a search that follows all phones.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.catalog.speech.resampling import resampled
-from pipelines.catalog.speech.sentences import grammar, vocabulary, written
-from pipelines.catalog.speech.sound import RATE, Sound, as_samples
-from pipelines.errors import InvalidInput
+from circinus.pipelines.catalog.speech.sentences import commands, grammar, vocabulary, written
+from circinus.pipelines.catalog.speech.sound import RATE, Sound, as_samples, resampled
+from circinus.pipelines.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pocketsphinx import Decoder
@@ -125,3 +124,25 @@ def _write_trigrams(path: Path) -> None:
     model.compute()
     with path.open("w", encoding="utf-8") as file:
         model.write(file)
+
+
+CLOSE = 80
+"""Least likeness, of 100: the share of characters that need no edit (rapidfuzz's `ratio`)."""
+
+
+def corrected(transcript: str, *, kind: str) -> str:
+    """The transcript, or the nearest command where one is near."""
+    match kind:
+        case "none":
+            return transcript
+        case "snap":
+            return _snapped(transcript)
+        case _:
+            raise InvalidInput.of("kind", "must be none or snap", kind)
+
+
+def _snapped(transcript: str) -> str:
+    from rapidfuzz import fuzz, process
+
+    found = process.extractOne(transcript, commands(), scorer=fuzz.ratio, score_cutoff=CLOSE)
+    return found[0] if found else transcript

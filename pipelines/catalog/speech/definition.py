@@ -1,63 +1,54 @@
-"""Pipeline `speech` put together: its operators, knobs, metric and data.
-
-One rule: what operators exchange is checked here, on the way in; the functions behind trust it.
-"""
+"""Pipeline `speech` put together: its operators, knobs, metric and data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from functools import partial
 
-import numpy as np
-
-from pipelines.catalog.chaining import Grid, chain
-from pipelines.catalog.speech.decoding import EFFORTS, MODELS, decoded
-from pipelines.catalog.speech.denoising import denoised
-from pipelines.catalog.speech.resampling import resampled
-from pipelines.catalog.speech.snapping import corrected
-from pipelines.catalog.speech.sound import (
+from circinus.pipelines.catalog.chaining import chain, step
+from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.catalog.speech.decoding import EFFORTS, MODELS, corrected, decoded
+from circinus.pipelines.catalog.speech.sound import (
     RATE,
     RATES,
     Sound,
     checked_recording,
     checked_sound,
     checked_transcript,
+    denoised,
+    resampled,
 )
-from pipelines.catalog.speech.utterances import draw_utterance, recording_features
-from pipelines.dataset import Dataset, Example
-from pipelines.errors import InvalidInput
-from pipelines.needs import package, program
-from pipelines.operators import OperatorFunction, Settings
-from pipelines.payload import Payload
-from pipelines.pipeline import Pipeline
-from pipelines.profile import FloatArray
+from circinus.pipelines.catalog.speech.utterances import draw_utterance, recording_features
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.needs import package, program
+from circinus.pipelines.operators import Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 
 NAME = "speech"
 
-GRID: Grid = MappingProxyType(
-    {
-        "sampler": {"rate": RATES},
-        "denoiser": {"kind": ("none", "mask200", "gate1.5")},
-        "decoder": {"lm": MODELS, "effort": tuple(EFFORTS)},
-        "corrector": {"kind": ("none", "snap")},
-    }
-)
-"""108 configurations."""
-
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices."""
+    """The pipeline with all its choices: 108 configurations."""
+    denoiser = step(checked_sound, denoised, Sound.payload)
+    corrector = step(partial(checked_transcript, "transcript"), corrected)
+    effort = tuple(EFFORTS)
     return Pipeline(
         name=NAME,
         metric="1 - word error rate, at least 0",
-        operators=chain(GRID, _FUNCTIONS),
+        operators=chain(
+            {
+                "sampler": (_sample, {"rate": RATES}),
+                "denoiser": (denoiser, {"kind": ("none", "mask200", "gate1.5")}),
+                "decoder": (step(checked_sound, decoded), {"lm": MODELS, "effort": effort}),
+                "corrector": (corrector, {"kind": ("none", "snap")}),
+            }
+        ),
         score=_score,
-        features=_features,
+        features=lambda recording: recording_features(checked_recording(recording)),
         examples=_examples,
         needs=(
-            package("jiwer", extra=NAME),
-            package("pocketsphinx", extra=NAME),
-            package("rapidfuzz", extra=NAME),
+            *(package(name, extra=NAME) for name in ("jiwer", "pocketsphinx", "rapidfuzz")),
             program("flite", debian="flite"),
         ),
     )
@@ -71,23 +62,6 @@ def _sample(inputs: Payload, knobs: Settings) -> Payload:
     return resampled(recording, int(rate)).payload()
 
 
-def _denoise(inputs: Payload, knobs: Settings) -> Payload:
-    return denoised(checked_sound(inputs), kind=str(knobs["kind"])).payload()
-
-
-def _decode(inputs: Payload, knobs: Settings) -> Payload:
-    return decoded(checked_sound(inputs), lm=str(knobs["lm"]), effort=str(knobs["effort"]))
-
-
-def _correct(inputs: Payload, knobs: Settings) -> Payload:
-    return corrected(checked_transcript("transcript", inputs), kind=str(knobs["kind"]))
-
-
-_FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
-    {"sampler": _sample, "denoiser": _denoise, "decoder": _decode, "corrector": _correct}
-)
-
-
 def _score(output: Payload, expected: Payload) -> float:
     from jiwer import wer
 
@@ -97,15 +71,6 @@ def _score(output: Payload, expected: Payload) -> float:
     return max(0.0, 1.0 - wer(said, heard))
 
 
-def _features(recording: Payload) -> FloatArray:
-    return recording_features(checked_recording(recording))
-
-
 def _examples(count: int, seed: int) -> Dataset:
-    """Utterances drawn from a seed; a longer data set starts with the shorter one of its seed."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    utterances = [draw_utterance(rng, seed) for _ in range(count)]
-    return Dataset(
-        name=f"{NAME} utterances, seed {seed}",
-        examples=[Example(input=said.recording, expected=said.words) for said in utterances],
-    )
+    name = f"{NAME} utterances, seed {seed}"
+    return drawn(name, count, seed, lambda rng: draw_utterance(rng, seed))

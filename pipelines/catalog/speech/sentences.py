@@ -9,34 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 Form = tuple[str, ...]
 """Slots in order, each its alternatives parted by `|`."""
 
-_ROOM = "kitchen|bedroom|bathroom|hallway|garage|office|attic|basement"
-_DEVICE = "light|lamp|fan|heater|radio|television"
-_NAME = "mary|john|peter|susan|robert|helen|david|linda"
-_NUMBER = "ten|fifteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-_HOUR = "two|three|four|five|seven|eight|nine|eleven"
-
-COMMANDS: tuple[Form, ...] = (
-    ("turn|switch", "on|off", "the", _DEVICE, "in the", _ROOM),
-    ("set the", "light|volume|fan", "in the", _ROOM, "to", _NUMBER, "percent"),
-    ("call|text|remind", _NAME, "at", _HOUR, "in the", "morning|evening"),
-    ("play", "some|more", "jazz|rock|folk|dance|piano", "music in the", _ROOM),
-    ("open|close|lock", "the", "door|window|blinds|cupboard", "in the", _ROOM),
-    ("start a timer for", _NUMBER, "minutes|seconds"),
-)
-FREE: tuple[Form, ...] = (
-    ("i think|maybe|she said", "the", _DEVICE, "in the", _ROOM, "is", "broken|too loud|still on"),
-    (_NAME, "will", "be home|go to bed|play the piano", "at", _HOUR, "in the", "morning|evening"),
-    ("why is it so", "cold|dark|hot|quiet", "in the", _ROOM, "this", "morning|evening"),
-    ("how many", "minutes|seconds", "are left", "on the timer|until dinner", "in the", _ROOM),
-    (_NAME, "left the", "door|window|cupboard|blinds", "open in the", _ROOM),
-    ("did", _NAME, "hear the", "radio|television|music", "in the", _ROOM),
-)
+_FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+COMMANDS: tuple[Form, ...] = tuple(map(tuple, _FORMS["commands"]))
+FREE: tuple[Form, ...] = tuple(map(tuple, _FORMS["free"]))
 
 _SHARE_OF_MODEL = 4
 """One sentence in so many is text of the language model."""

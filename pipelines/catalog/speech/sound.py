@@ -1,18 +1,27 @@
-"""What operators exchange: sound, which is samples with their rate, and transcripts.
+"""Sound, which is samples with their rate, and transcripts; operators `sampler` and `denoiser`.
 
-One rule: what comes in is checked here; the functions behind trust it.
+What comes in is checked here; the functions behind trust it. The denoiser makes the spectrum of
+noise quieter, and keeps rate and length.
+
+Notation: `X` (n_frames, n_bins) is the short-time spectrum of the sound, in frames of 32 ms that
+overlap by three quarters; `N` (n_bins,) is the magnitude of the noise, `G` (n_frames, n_bins) the
+gain, in [FLOOR, 1]. What comes out has the spectrum `G X`. The first and last `HOPS` frames reach
+beyond the sound; noise is not looked for in them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.chaining import checked_array, described
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
 
 Samples: TypeAlias = NDArray[np.int16]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -30,15 +39,10 @@ FULL_SCALE = 32767
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sound:
-    """Mono sound.
+    """Mono sound."""
 
-    Attributes:
-        rate: Samples per second, one of `RATES`.
-        samples: (n,) int16, for `SHORTEST_S` to `LONGEST_S` seconds.
-    """
-
-    rate: int
-    samples: Samples
+    rate: int  # samples per second, one of `RATES`
+    samples: Samples  # (n,) int16, for `SHORTEST_S` to `LONGEST_S` seconds
 
     def payload(self) -> Payload:
         """The form in which operators exchange it."""
@@ -46,47 +50,32 @@ class Sound:
 
 
 def checked_recording(value: Payload) -> Samples:  # (n,)
-    """The value as an input of the pipeline.
-
-    Raises:
-        InvalidInput: It is not an int16 array of one axis that lasts long enough and not too long.
-    """
+    """The value as an input; InvalidInput unless it is int16, of one axis and within lengths."""
     return _samples("recording", value, RATE)
 
 
 def checked_sound(value: Payload) -> Sound:
-    """The value as sound at one of the rates.
-
-    Raises:
-        InvalidInput: It is not a dict of a known rate and of samples that fit it.
-    """
+    """The value as sound; InvalidInput unless a dict of a known rate and of samples that fit."""
     if not (isinstance(value, dict) and set(value) == {"rate", "samples"}):
-        raise InvalidInput.of("sound", "must be a dict of rate and samples", described(value))
+        raise InvalidInput.of("sound", "must be a dict of rate and samples", _described(value))
     rate = value["rate"]
     if not (isinstance(rate, int) and rate in RATES):
-        raise InvalidInput.of("sound.rate", f"must be one of {RATES}", described(rate))
+        raise InvalidInput.of("sound.rate", f"must be one of {RATES}", _described(rate))
     return Sound(rate=rate, samples=_samples("sound.samples", value["samples"], rate))
 
 
 def checked_transcript(field: str, value: Payload) -> str:
-    """The value as words.
-
-    Raises:
-        InvalidInput: It is no text, or a longer one than anybody says in `LONGEST_S`.
-    """
+    """The value as words; InvalidInput unless a text of no more than is said in `LONGEST_S`."""
     if not isinstance(value, str):
-        raise InvalidInput.of(field, "must be a text", described(value))
+        raise InvalidInput.of(field, "must be a text", _described(value))
     if len(value) > MOST_CHARACTERS:
         rule = f"must have at most {MOST_CHARACTERS} characters"
         raise InvalidInput.of(field, rule, len(value))
     return value
 
 
-def described(value: object) -> str:
-    """What a value is, in a few words, for the message of an error."""
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} array of shape {value.shape}"
-    return str(value) if isinstance(value, int) else type(value).__name__
+def _described(value: object) -> str:
+    return str(value) if isinstance(value, int) else described(value)
 
 
 def as_samples(wave: FloatArray) -> Samples:  # (n,) -> (n,)
@@ -95,10 +84,85 @@ def as_samples(wave: FloatArray) -> Samples:  # (n,) -> (n,)
 
 
 def _samples(field: str, value: Payload, rate: int) -> Samples:
-    if not (isinstance(value, np.ndarray) and value.dtype == np.int16 and value.ndim == 1):
-        raise InvalidInput.of(field, "must be an int16 array of one axis", described(value))
+    rule = "an int16 array of one axis"
+    found = checked_array(field, value, np.int16, lambda its: len(its) == 1, rule)
     least, most = int(SHORTEST_S * rate), int(LONGEST_S * rate)
-    if not least <= len(value) <= most:
+    if not least <= len(found) <= most:
         rule = f"must last {SHORTEST_S:g} to {LONGEST_S:g} s ({least} to {most} samples)"
-        raise InvalidInput.of(field, rule, described(value))
-    return value.view(np.int16)
+        raise InvalidInput.of(field, rule, described(found))
+    return found
+
+
+def resampled(sound: Sound, rate: int) -> Sound:
+    """The sound at another rate, filtered against aliases; itself where the rate is the same."""
+    if rate == sound.rate:
+        return sound
+    from scipy.signal import resample_poly
+
+    common = gcd(rate, sound.rate)
+    wave = resample_poly(sound.samples.astype(np.float64), rate // common, sound.rate // common)
+    whole = len(sound.samples) * rate // sound.rate  # the filter gives a sample more for a part
+    return Sound(rate=rate, samples=as_samples(wave[:whole]))
+
+
+FRAME_S = 0.032
+HOPS = 4
+"""Hops per frame."""
+LEAD_S = 0.2
+"""Nobody speaks that early: `mask200` takes this for noise."""
+OVER = 1.5
+"""`gate1.5` closes below so many times the noise."""
+QUIET = 30
+"""Percentile of a bin's magnitudes that `gate1.5` takes for its noise."""
+FLOOR = 0.1
+"""Lowest gain: bins that vanish are worse for the acoustic model than quiet noise."""
+_TINY = 1e-9
+"""Digital silence has no magnitude to divide by."""
+
+
+def denoised(sound: Sound, *, kind: str) -> Sound:
+    """The sound, cleaned in that way."""
+    match kind:
+        case "none":
+            return sound
+        case "mask200":
+            return _filtered(sound, _subtracting)
+        case "gate1.5":
+            return _filtered(sound, _gating)
+        case _:
+            raise InvalidInput.of("kind", "must be none, mask200 or gate1.5", kind)
+
+
+def _subtracting(magnitudes: FloatArray) -> FloatArray:
+    """`G = max(1 - N / |X|, FLOOR)`, N the mean of the frames in the first 200 ms (Boll 1979)."""
+    frames = int((LEAD_S - FRAME_S) / FRAME_S * HOPS) + 1
+    noise = magnitudes[HOPS : HOPS + frames].mean(axis=0)
+    gain = 1 - noise / np.maximum(magnitudes, _TINY)
+    return np.asarray(np.clip(gain, FLOOR, 1), dtype=np.float64)
+
+
+def _gating(magnitudes: FloatArray) -> FloatArray:
+    """`G` is 1 where `|X| > OVER N` and FLOOR elsewhere, then smoothed over 3 frames and bins."""
+    from scipy.ndimage import uniform_filter
+
+    noise = np.percentile(magnitudes[HOPS:-HOPS], QUIET, axis=0)
+    is_open = (magnitudes > OVER * noise).astype(np.float64)
+    return np.asarray(FLOOR + (1 - FLOOR) * uniform_filter(is_open, 3), dtype=np.float64)
+
+
+def _filtered(sound: Sound, gain: Callable[[FloatArray], FloatArray]) -> Sound:
+    """The sound with the spectrum `G X`, whose frames overlap and add up."""
+    hop = int(sound.rate * FRAME_S) // HOPS
+    frame = hop * HOPS
+    window = np.sin(np.pi * (np.arange(frame) + 0.5) / frame) ** 2
+    wave = np.pad(sound.samples.astype(np.float64), frame)
+    starts = np.arange(0, len(wave) - frame + 1, hop)
+    pieces = np.lib.stride_tricks.sliding_window_view(wave, frame)[starts]  # (n_frames, frame)
+    spectra = np.fft.rfft(pieces * window, axis=1)
+    pieces = np.fft.irfft(spectra * gain(np.abs(spectra)), n=frame, axis=1)
+    out = np.zeros(len(wave))
+    for start, piece in zip(starts, pieces, strict=True):
+        out[start : start + frame] += piece
+    # Squared sines that overlap by three quarters add up to HOPS / 2 everywhere.
+    clean = out[frame : frame + len(sound.samples)] / (HOPS / 2)
+    return Sound(rate=sound.rate, samples=as_samples(clean))

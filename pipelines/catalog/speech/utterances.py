@@ -1,23 +1,17 @@
-"""The workload: sentences that synthetic voices say in noise, with their words.
-
-One rule: everything about a recording is drawn from the generator handed in, so that a seed names
-a workload. How loud the noise is is a design choice: it spreads the accuracies of the
-configurations, and says nothing about a recogniser in the wild.
-"""
+"""The workload: sentences that synthetic voices say in noise, with their words."""
 
 from __future__ import annotations
 
 import io
 import wave
-from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.catalog.material import part_of
-from pipelines.catalog.programs import output_of
-from pipelines.catalog.speech.noises import NOISES, noise
-from pipelines.catalog.speech.sentences import COMMANDS, FREE, spoken
-from pipelines.catalog.speech.sound import RATE, FloatArray, Samples, as_samples
+from circinus.pipelines.catalog.material import part_of
+from circinus.pipelines.catalog.programs import output_of
+from circinus.pipelines.catalog.speech.sentences import COMMANDS, FREE, spoken
+from circinus.pipelines.catalog.speech.sound import RATE, FloatArray, Samples, as_samples
+from circinus.pipelines.dataset import Example
 
 VOICES = ("slt", "rms", "awb", "kal16")
 SNRS_DB = (20, 14, 8)
@@ -28,21 +22,11 @@ _LEAD_S, _TAIL_S = 0.3, 0.2
 _TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Utterance:
-    """A recording and what is said in it.
+def draw_utterance(rng: np.random.Generator, seed: int) -> Example:
+    """A recording, (n,) int16 at `RATE`, of a sentence from the part of the seed, and its words.
 
-    Attributes:
-        recording: (n,) int16 at `RATE`.
-        words: In lower case, parted by spaces.
+    Two times of three it is a command, else a free sentence.
     """
-
-    recording: Samples
-    words: str
-
-
-def draw_utterance(rng: np.random.Generator, seed: int) -> Utterance:
-    """Two times of three a command, else a free sentence; from the part of the seed."""
     sentences = part_of(spoken(COMMANDS if rng.random() < 2 / 3 else FREE), seed)
     words = sentences[int(rng.integers(len(sentences)))]
     voice = VOICES[rng.integers(len(VOICES))]
@@ -51,7 +35,7 @@ def draw_utterance(rng: np.random.Generator, seed: int) -> Utterance:
     snr_db = SNRS_DB[rng.integers(len(SNRS_DB))]
     around = noise(NOISES[rng.integers(len(NOISES))], len(said), rng)
     mixed = said + around * (LOUDNESS / _rms(around) * 10 ** (-snr_db / 20))
-    return Utterance(recording=as_samples(mixed), words=words)
+    return Example(input=as_samples(mixed), expected=words)
 
 
 def recording_features(
@@ -82,3 +66,48 @@ def _said(words: str, voice: str, *, pace: float) -> FloatArray:  # (n,)
 
 def _rms(sound: FloatArray) -> float:
     return float(np.sqrt(np.mean(sound**2)))
+
+
+NOISES = ("white", "pink", "hum", "babble")
+TALKERS = 6
+"""In the crowd of `babble`."""
+_OVERTONES = 30
+_LOWEST_HZ = 100.0
+"""Coloured noise gets no louder below: a voice has nothing there either."""
+
+
+def noise(kind: str, length: int, rng: np.random.Generator) -> FloatArray:  # (length,)
+    """Noise of that kind, one of `NOISES`."""
+    match kind:
+        case "white":
+            return rng.standard_normal(length)
+        case "pink":
+            return _coloured(length, -0.5, rng)
+        case "hum":
+            return _hum(length, rng)
+        case _:
+            return sum((_talker(length, rng) for _ in range(TALKERS)), np.zeros(length))
+
+
+def _coloured(length: int, power: float, rng: np.random.Generator) -> FloatArray:
+    """Noise whose magnitude falls with frequency, to that power."""
+    whole = length + -length % RATE  # of entire seconds, whose transforms are fast
+    hertz = np.fft.rfftfreq(whole, 1 / RATE)
+    spectrum = np.fft.rfft(rng.standard_normal(whole))
+    return np.fft.irfft(spectrum * np.maximum(hertz, _LOWEST_HZ) ** power, n=whole)[:length]
+
+
+def _hum(length: int, rng: np.random.Generator) -> FloatArray:
+    """A tone of a motor with its overtones, and a little hiss."""
+    turns = rng.uniform(95, 125) * np.arange(length) / RATE
+    phases = rng.uniform(0, 2 * np.pi, _OVERTONES)
+    hum = 0.1 * rng.standard_normal(length)
+    for overtone, phase in enumerate(phases, start=1):
+        hum += np.sin(2 * np.pi * overtone * turns + phase) / overtone
+    return hum
+
+
+def _talker(length: int, rng: np.random.Generator) -> FloatArray:
+    """A voice without words: noise with the spectrum of speech, in the rhythm of syllables."""
+    turns = rng.uniform(2.5, 5) * np.arange(length) / RATE + rng.random()
+    return _coloured(length, -1, rng) * np.maximum(np.sin(2 * np.pi * turns), 0)

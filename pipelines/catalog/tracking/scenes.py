@@ -1,28 +1,29 @@
 """The workload: textured sprites that move over a photograph, with where each one is.
 
-One rule: everything about a clip is drawn from the generator handed in, so that a seed names a
-workload. How hard the clips are (noise, light, shake, speed, rests) is a design choice: it spreads
-the accuracies of the configurations, and says nothing about the world.
+Clips are made of scikit-learn's two sample photographs, cut into tiles. What makes them hard is
+noise, light, shake, speed and rests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.catalog.tracking.handed_over import (
+from circinus.pipelines.catalog.tracking.footage import (
     FRAMES,
     HEIGHT,
     MARGIN,
     WIDTH,
-    BoxArray,
     UInt8Array,
+    opencv,
 )
-from pipelines.catalog.tracking.opencv import opencv
-from pipelines.catalog.tracking.sprites import Sprite, drawn_sprites
+from circinus.pipelines.dataset import Example
 
 SEEN = 0.3
 """Share of a sprite that must be seen in a frame, else nobody is expected to find it there."""
@@ -31,26 +32,12 @@ NOISE_FRAMES = 3
 noise for each pixel of a clip would take most of the time of making it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clip:
-    """A clip and what moves in it.
-
-    Attributes:
-        frames: uint8 (FRAMES, HEIGHT, WIDTH).
-        tracks: int16 (n, 6): frame, identity, x, y, w, h of each sprite that can be seen.
-    """
-
-    frames: UInt8Array
-    tracks: BoxArray
-
-
-def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Clip:
+def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Example:
     """A clip of 3 to 10 sprites under noise, flickering light, shake and mutual occlusion.
 
-    Args:
-        rng: All is drawn from it.
-        tiles: Pieces of photographs, grey, about 200 pixels square: what the background and the
-            sprites look like.
+    It is uint8 (FRAMES, HEIGHT, WIDTH); expected are the tracks, int16 (n, 6): frame, identity,
+    x, y, w, h of each sprite that can be seen. Background and sprites look like the tiles, pieces
+    of grey photographs of about 200 pixels square.
     """
     background = _background(rng, tiles)
     sprites = drawn_sprites(rng, tiles, float(background.mean()))
@@ -65,7 +52,7 @@ def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Clip:
         view = slice(y, y + HEIGHT), slice(x, x + WIDTH)
         frame[:] = noise.over(scene[view], float(light[time]), rng)
         rows += _boxes(owners[view], sprites, time, (y, x))
-    return Clip(frames=frames, tracks=np.array(rows, dtype=np.int16).reshape(-1, 6))
+    return Example(input=frames, expected=np.array(rows, dtype=np.int16).reshape(-1, 6))
 
 
 def _background(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> UInt8Array:
@@ -144,3 +131,118 @@ def _boxes(
         (y, x), (height, width) = low.tolist(), (high - low).tolist()
         rows.append([time, number, x, y, width, height])
     return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sprite:
+    """A textured ellipse and its way."""
+
+    texture: UInt8Array  # uint8 (height, width)
+    shape: NDArray[np.bool_]  # which of its pixels are seen, bool (height, width)
+    path: NDArray[np.int64]  # its corner (y, x) in the scene at each time, (FRAMES, 2)
+
+
+def drawn_sprites(
+    rng: np.random.Generator, tiles: Sequence[UInt8Array], behind: float
+) -> list[Sprite]:
+    """From 3 to 10 sprites, textured as the tiles, before a background of that mean grey."""
+    pace = rng.uniform(1.0, 8.0)  # slow or fast all together: that decides what a stride does
+    greys = _greys(rng, behind, count=int(rng.integers(3, 11)))
+    return [_sprite(rng, tiles, grey, pace) for grey in greys]
+
+
+def _greys(rng: np.random.Generator, behind: float, *, count: int) -> list[float]:
+    """Mean greys of the sprites, off that of the background.
+
+    In half of the clips they are alike: there a look tells little.
+    """
+    steps = rng.uniform(50, 205, count)
+    alike = steps[0] + rng.normal(0, 10, count)
+    chosen = alike if rng.random() < 0.5 else steps
+    return [float(grey) for grey in np.mod(behind + chosen, 255)]
+
+
+def _sprite(
+    rng: np.random.Generator, tiles: Sequence[UInt8Array], grey: float, pace: float
+) -> Sprite:
+    height, width = (int(side) for side in rng.integers((13, 13), (42, 40)))
+    tile = tiles[int(rng.integers(len(tiles)))]
+    y, x = (rng.integers(0, n - m) for n, m in zip(tile.shape, (height, width), strict=True))
+    patch = tile[y : y + height, x : x + width].astype(np.float32)
+    patch = grey + rng.uniform(0.5, 1.5) * (patch - patch.mean())
+    rows, columns = np.ogrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
+    return Sprite(
+        texture=np.clip(patch, 0, 255).astype(np.uint8),
+        shape=rows**2 + columns**2 <= 1,
+        path=_path(rng, (HEIGHT - height, WIDTH - width), pace),
+    )
+
+
+def _path(rng: np.random.Generator, room: tuple[int, int], pace: float) -> NDArray[np.int64]:
+    """Straight on, reflected at the edges; some rest for a while, where differences lose them."""
+    speed = np.full(FRAMES, pace * rng.uniform(0.6, 1.4))
+    if rng.random() < 0.3:
+        start = rng.integers(6, FRAMES - 6)
+        speed[start : start + rng.integers(4, 14)] = 0.0
+    heading = rng.uniform(0, 2 * np.pi) + np.cumsum(rng.normal(0, 0.17, FRAMES))
+    steps = speed[:, None] * np.stack([np.sin(heading), np.cos(heading)], axis=1)
+    limits = np.array(room)
+    way = rng.uniform(0, limits) + np.cumsum(steps, axis=0)
+    folded = limits - np.abs(np.mod(way, 2 * limits) - limits)
+    return np.asarray(MARGIN + np.rint(folded), dtype=np.int64)  # (FRAMES, 2)
+
+
+PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+ROWS, COLUMNS = 2, 3
+"""Tiles of a photograph: 213 x 213 pixels, twelve in all, so four for a seed to draw from."""
+
+
+@cache
+def tiles() -> tuple[UInt8Array, ...]:
+    """The tiles in grey, disjoint, in a fixed order; read-only."""
+    return tuple(
+        tile
+        for photograph in map(_photograph, PHOTOGRAPHS)
+        for row in np.array_split(photograph, ROWS, axis=0)
+        for tile in np.array_split(row, COLUMNS, axis=1)
+    )
+
+
+def _photograph(name: str) -> UInt8Array:
+    cv2 = opencv()
+    grey = np.asarray(cv2.imread(str(_folder() / name), cv2.IMREAD_GRAYSCALE), dtype=np.uint8)
+    grey.flags.writeable = False
+    return grey
+
+
+def _folder() -> Path:
+    """Where scikit-learn has them; found without importing it, which takes a second."""
+    spec = find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("sklearn")
+    return Path(spec.origin).parent / "datasets" / "images"
+
+
+def clip_features(
+    clip: UInt8Array,  # (n_frames, height, width)
+) -> NDArray[np.float64]:
+    """How hard a clip looks, from a few of its pixels, for stratified sampling.
+
+    Returns:
+        (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
+        the first frame), light (standard deviation of the frames' brightness), change (mean, then
+        99th percentile of the change over the clip, noise not taken off), and shake (mean change
+        from the first frame to the second); all in grey levels.
+    """
+    steps = np.diff(clip[0, ::9].astype(np.float32), axis=1)
+    coarse = clip[:, 4::24, 4::24].astype(np.float32)
+    spread = np.abs(coarse[::6] - np.median(coarse[::6], axis=0))
+    return np.array(
+        [
+            1.4826 / np.sqrt(2) * np.median(np.abs(steps)),
+            coarse.mean(axis=(1, 2)).std(),
+            spread.mean(),
+            np.percentile(spread, 99),
+            np.abs(coarse[1] - coarse[0]).mean(),
+        ]
+    )

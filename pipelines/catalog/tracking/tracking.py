@@ -1,13 +1,20 @@
 """Operator `tracker`: which boxes of different frames are the same object.
 
-One rule: frame after frame, boxes are paired with the tracks alive; a box without a track starts
-one, a track without a box waits for some frames. The three methods differ in where they expect a
-track and in what they call alike.
+Frame after frame, boxes are paired with the tracks alive; a box without a track starts one, a
+track without a box waits for some frames. The three methods differ in where they expect a track
+and in what they call alike.
 
     iou   where it was last; the IoU, greedily (Bochinski et al. 2017)
     sort  where a Kalman filter says; the IoU, by least total cost (Bewley et al. 2016)
     app   the same; half generalised IoU, half grey histogram, so that what jumped farther than
           its size, or was hidden for long, is found again by its look (as Wojke et al. 2017 do)
+
+The filter takes a constant velocity. Each of the four coordinates has a position and a velocity of
+its own and all are seen at once, so one 2 x 2 covariance serves all four: Bewley et al. keep a
+7 x 7 one, from which this deviates by letting shape and size drift as centres do.
+
+Notation: `x` (4,) centre and size, `v` (4,) velocity per frame; `[[a, b], [b, c]]` covariance of
+position and velocity; `Q` variance of the acceleration, `R` of what is seen; `t` frames.
 """
 
 from __future__ import annotations
@@ -18,11 +25,72 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pipelines.catalog.tracking.handed_over import BoxArray, Detections, FloatArray
-from pipelines.catalog.tracking.kalman import Motion, centred, cornered, motion_of
-from pipelines.catalog.tracking.overlap import generalised_iou, iou
-from pipelines.catalog.tracking.pairing import Pairs, best_pairs, greedy_pairs
-from pipelines.errors import InvalidInput
+from circinus.pipelines.catalog.tracking.boxes import (
+    Pairs,
+    best_pairs,
+    generalised_iou,
+    greedy_pairs,
+    iou,
+)
+from circinus.pipelines.catalog.tracking.footage import BoxArray, Detections, FloatArray
+from circinus.pipelines.errors import InvalidInput
+
+Q = 0.5
+"""(pixels per frame^2)^2: sprites turn and rest."""
+R = 9.0
+"""pixels^2: edges of a mask are off by about 3 pixels."""
+FIRST_SPEED = 16.0
+"""(pixels per frame)^2, variance of the velocity of what was seen once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Motion:
+    """What is known of a box at one time."""
+
+    x: FloatArray
+    v: FloatArray
+    a: float = R
+    b: float = 0.0
+    c: float = FIRST_SPEED
+
+    def after(self, t: float) -> Motion:
+        """What is known of it `t` frames later, unseen."""
+        return Motion(
+            x=self.x + t * self.v,
+            v=self.v,
+            a=self.a + 2 * t * self.b + t * t * self.c + Q * t**4 / 4,
+            b=self.b + t * self.c + Q * t**3 / 2,
+            c=self.c + Q * t * t,
+        )
+
+    def seen(self, x: FloatArray) -> Motion:
+        """What is known of it once it was seen at `x`."""
+        gain_x, gain_v = self.a / (self.a + R), self.b / (self.a + R)
+        innovation = x - self.x
+        return Motion(
+            x=self.x + gain_x * innovation,
+            v=self.v + gain_v * innovation,
+            a=(1 - gain_x) * self.a,
+            b=(1 - gain_x) * self.b,
+            c=self.c - gain_v * self.b,
+        )
+
+
+def motion_of(box: FloatArray) -> Motion:
+    """What is known of a box (x, y, w, h) that was seen once."""
+    return Motion(x=centred(box), v=np.zeros(4))
+
+
+def centred(box: FloatArray) -> FloatArray:
+    """Centre and size of a box (x, y, w, h)."""
+    return np.concatenate([box[:2] + box[2:] / 2, box[2:]])
+
+
+def cornered(x: FloatArray) -> FloatArray:
+    """The box (x, y, w, h) of a centre and size; never smaller than a pixel."""
+    size = np.maximum(x[2:], 1.0)
+    return np.concatenate([x[:2] - size / 2, size])
+
 
 FEWEST_SIGHTS, SHORTEST = 3, 8
 """A track must have been seen in so many searched frames, and in a span of so many frames of the
@@ -43,19 +111,13 @@ class _Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Method:
-    """What makes a tracker.
+    """What makes a tracker."""
 
-    Attributes:
-        patience: Frames of the clip after which a track that is not seen ends.
-        expected: Where a track is at a time.
-        costs: Costs, in [0, 1], of pairing expected with seen boxes, by their looks too.
-        pairs: Chooses pairs, none dearer than `limit`.
-    """
-
-    patience: int
-    expected: Callable[[_Track, int], FloatArray]
+    patience: int  # frames of the clip after which a track that is not seen ends
+    expected: Callable[[_Track, int], FloatArray]  # where a track is at a time
+    # costs, in [0, 1], of pairing expected with seen boxes, by their looks too
     costs: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
-    pairs: Callable[[FloatArray, float], Pairs]
+    pairs: Callable[[FloatArray, float], Pairs]  # chooses pairs, none dearer than `limit`
     limit: float
 
 
@@ -82,8 +144,11 @@ def _followed(detections: Detections, method: _Method) -> list[_Track]:
         for row, column in pairs:
             _see(alive[row], time, boxes[column], looks[column])
         known = {column for _, column in pairs}
-        new = [column for column in range(len(boxes)) if column not in known]
-        tracks += [_started(time, boxes[column], looks[column]) for column in new]
+        tracks += [
+            _Track(times=[time], boxes=[box], motion=motion_of(box), look=look)
+            for column, (box, look) in enumerate(zip(boxes, looks, strict=True))
+            if column not in known
+        ]
     return tracks
 
 
@@ -95,10 +160,6 @@ def _paired(
     expected = np.stack([method.expected(track, time) for track in alive])
     remembered = np.stack([track.look for track in alive])
     return method.pairs(method.costs(expected, boxes, remembered, looks), method.limit)
-
-
-def _started(time: int, box: FloatArray, look: FloatArray) -> _Track:
-    return _Track(times=[time], boxes=[box], motion=motion_of(box), look=look)
 
 
 def _see(track: _Track, time: int, box: FloatArray, look: FloatArray) -> None:
@@ -115,10 +176,6 @@ def _between(track: _Track, identity: int, detections: Detections) -> BoxArray:
     columns = [np.interp(times, track.times, values) for values in np.stack(track.boxes, axis=1)]
     rows = np.stack([times, np.full(len(times), identity), *columns], axis=1)
     return np.asarray(np.rint(rows), dtype=np.int16)
-
-
-def _where_it_was(track: _Track, time: int) -> FloatArray:
-    return track.boxes[-1]
 
 
 def _where_it_moves(track: _Track, time: int) -> FloatArray:
@@ -141,7 +198,11 @@ def _apart_or_unlike(
 METHODS: Mapping[str, _Method] = MappingProxyType(
     {
         "iou": _Method(
-            patience=2, expected=_where_it_was, costs=_apart, pairs=greedy_pairs, limit=0.8
+            patience=2,
+            expected=lambda track, _: track.boxes[-1],
+            costs=_apart,
+            pairs=greedy_pairs,
+            limit=0.8,
         ),
         "sort": _Method(
             patience=8, expected=_where_it_moves, costs=_apart, pairs=best_pairs, limit=0.85

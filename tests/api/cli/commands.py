@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from api.cli import app
+from circinus.api.cli import app
 from tests.api.malformed import Wrong, as_yaml, query
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from api.cli.command import command
-from api.cli.screen import Screen
-from pipelines.errors import Unavailable
+from circinus.api.cli.command import command
+from circinus.api.cli.screen import Screen
+from circinus.pipelines.errors import Unavailable
 from tests.api.cli.commands import invoke
 
 COMMANDS = (
@@ -84,8 +84,11 @@ def test_every_command_has_help_with_the_exit_codes() -> None:
 
 
 def test_commands_do_not_wait_for_the_libraries_of_studies_and_models() -> None:
-    told = "import sys, api.cli; print([name for name in sys.argv[1:] if name in sys.modules])"
-    heavy = ("torch", "gpytorch", "sklearn", "numba", "scipy.stats", "studies")
+    told = (
+        "import sys, circinus.api.cli;"
+        " print([name for name in sys.argv[1:] if name in sys.modules])"
+    )
+    heavy = ("torch", "gpytorch", "sklearn", "numba", "scipy.stats", "circinus.studies")
     done = subprocess.run(
         [sys.executable, "-c", told, *heavy],
         cwd=Path(__file__).parents[3],

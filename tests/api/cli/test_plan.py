@@ -67,7 +67,15 @@ def test_piped_output_is_plain_text(folder: Path) -> None:
     for variable in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
         environment.pop(variable, None)
     done = subprocess.run(
-        [sys.executable, "-m", "api.cli", "plan", "adder.yaml", "--infrastructure", "one-tier"],
+        [
+            sys.executable,
+            "-m",
+            "circinus.api.cli",
+            "plan",
+            "adder.yaml",
+            "--infrastructure",
+            "one-tier",
+        ],
         capture_output=True,
         text=True,
         env=environment,

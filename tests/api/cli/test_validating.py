@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.query_file import query_schema
+from circinus.api.query_file import query_schema
 from tests.api.cli.commands import assert_refused, files, invoke
 from tests.api.malformed import DOCUMENTS, INFRASTRUCTURES, TEXTS, Wrong, as_yaml, query
 

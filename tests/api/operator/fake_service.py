@@ -6,28 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from api.client import Refused
-from api.phases import CANCELLABLE, LIVE, Phase
-from api.schemas import (
-    DeploymentView,
-    EstimateView,
-    PlanList,
-    PlanView,
-    Problem,
-    QueryRequest,
-    QueryView,
-    ScheduleView,
-    WaitingView,
-)
-from pipelines.errors import InvalidInput, Unavailable
-from pipelines.slo import SloState
+from circinus.api.client import Client, Refused
+from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
+from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
+from circinus.api.schemas.progress import QueryView
+from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.schedule import ScheduleView, WaitingView
+from circinus.api.schemas.service import DeploymentView
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.slo import SloState
 
 _THEN = datetime(2026, 1, 1, tzinfo=UTC)
 _FIGURE = EstimateView(value=0.5, low=0.4, high=0.6, confidence=0.95, inputs=10)
 
 
 @dataclass
-class FakeService:
+class FakeService(Client):
     """Queries by id; `calls` in order.
 
     Attributes:
@@ -54,7 +49,7 @@ class FakeService:
         query = QueryView(
             id=f"q-{len(self.queries) + 1}",
             request=request,
-            phase=Phase.QUEUED,
+            phase=QueryPhase.QUEUED,
             submitted_at=_THEN,
             updated_at=_THEN,
             idempotency_key=idempotency_key,
@@ -65,11 +60,15 @@ class FakeService:
     def query(self, query_id: str) -> QueryView:
         self._answer(f"query {query_id}")
         if query_id not in self.queries:
-            raise Refused(Problem(title="Not found", status=404, detail="query must exist"))
+            raise Refused(ProblemDetails(title="Not found", status=404, detail="query must exist"))
         return self.queries[query_id]
 
     def all_queries(
-        self, *, phase: str | None = None, key_prefix: str | None = None
+        self,
+        *,
+        phase: str | None = None,
+        tenant: str | None = None,
+        key_prefix: str | None = None,
     ) -> Iterator[QueryView]:
         self._answer(f"list {key_prefix}")
         for query in reversed(self.queries.values()):
@@ -94,16 +93,20 @@ class FakeService:
     def cancel(self, query_id: str) -> QueryView:
         self._answer(f"cancel {query_id}")
         if self.queries[query_id].phase not in CANCELLABLE:
-            raise Refused(Problem(title="Conflict", status=409, detail="phase must be planning"))
-        return self.move(query_id, Phase.CANCELLED)
+            raise Refused(
+                ProblemDetails(title="Conflict", status=409, detail="phase must be planning")
+            )
+        return self.move(query_id, QueryPhase.CANCELLED)
 
     def undeploy(self, query_id: str) -> QueryView:
         self._answer(f"undeploy {query_id}")
         if self.queries[query_id].phase not in LIVE:
-            raise Refused(Problem(title="Conflict", status=409, detail="phase must be live"))
-        return self.move(query_id, Phase.RETIRED)
+            raise Refused(
+                ProblemDetails(title="Conflict", status=409, detail="phase must be live")
+            )
+        return self.move(query_id, QueryPhase.RETIRED)
 
-    def move(self, query_id: str, phase: Phase, *, plan_id: str | None = None) -> QueryView:
+    def move(self, query_id: str, phase: QueryPhase, *, plan_id: str | None = None) -> QueryView:
         """Put a query into a phase, as planning and scheduling would."""
         change = {"phase": phase, "plan_id": plan_id or self.queries[query_id].plan_id}
         self.queries[query_id] = self.queries[query_id].model_copy(update=change)

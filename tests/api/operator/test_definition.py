@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from api.operator.definition import definition, structural
-from api.query_file import query_schema
-from deploy.methods import METHODS
+from circinus.api.operator.definition import definition, structural
+from circinus.api.query_file import query_schema
+from circinus.deploy.methods import METHODS
 
 CHART = Path("deploy/chart/crds/pipelinequery.yaml")
 

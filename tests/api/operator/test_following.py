@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.operator.following import Seen, follow, release
-from api.operator.status import Event, Status, transition
-from api.phases import LIVE, UNFINISHED, Phase
-from api.schemas import planning_view
-from deploy.methods import DEFAULT, parts_of
-from pipelines.errors import Unavailable
-from pipelines.method import PlanningMethod
+from circinus.api.operator.following import SeenQuery, follow, release
+from circinus.api.operator.status import Event, Status, transition
+from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
+from circinus.api.schemas.planning import planning_view
+from circinus.deploy.methods import DEFAULT, parts_of
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.query import PlanningMethod
 from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
-NEW = Seen(uid="u-1", generation=1, spec=SPEC, status={})
+NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 
-def looked(seen: Seen, service: FakeService, at: float = 0.0) -> tuple[Seen, list[str]]:
+def looked(seen: SeenQuery, service: FakeService, at: float = 0.0) -> tuple[SeenQuery, list[str]]:
     """Look once and write the status, as the controller does; also give the reasons told."""
     look = follow(seen, service)
     document = look.status.document(seen.status, at=at)
@@ -31,17 +31,17 @@ def looked(seen: Seen, service: FakeService, at: float = 0.0) -> tuple[Seen, lis
     return replace(seen, status=kept), [e.reason for e in (*look.events, *((new,) if new else ()))]
 
 
-def condition(seen: Seen, kind: str) -> dict[str, Any]:
+def condition(seen: SeenQuery, kind: str) -> dict[str, Any]:
     return next(c for c in seen.status["conditions"] if c["type"] == kind)  # type: ignore[attr-defined]  # a JSON tree
 
 
-def phase_of(service: FakeService, query_id: str) -> Phase:
+def phase_of(service: FakeService, query_id: str) -> QueryPhase:
     return service.queries[query_id].phase
 
 
-def serving(service: FakeService, seen: Seen) -> Seen:
+def serving(service: FakeService, seen: SeenQuery) -> SeenQuery:
     seen, _ = looked(seen, service)
-    service.move(str(seen.status["queryId"]), Phase.SERVING, plan_id="p-1")
+    service.move(str(seen.status["queryId"]), QueryPhase.SERVING, plan_id="p-1")
     return looked(seen, service)[0]
 
 
@@ -71,7 +71,7 @@ def test_a_refused_new_spec_leaves_the_old_query_serving() -> None:
     seen = serving(service, NEW)
     service.refuses = "must be registered"
     looked(replace(seen, generation=2), service)
-    assert phase_of(service, "q-1") is Phase.SERVING
+    assert phase_of(service, "q-1") is QueryPhase.SERVING
 
 
 def test_a_query_that_the_service_forgot_is_submitted_again() -> None:
@@ -131,32 +131,32 @@ def test_the_old_query_serves_until_the_new_one_does() -> None:
     seen, _ = looked(seen, service)
     assert (seen.status["queryId"], seen.status["servedBy"]) == ("q-2", "q-1")
     assert "query q-1 of the spec before answers" in condition(seen, "Ready")["message"]
-    service.move("q-2", Phase.DEPLOYING, plan_id="p-2")
+    service.move("q-2", QueryPhase.DEPLOYING, plan_id="p-2")
     seen, told = looked(seen, service)
     assert "Retired" not in told
-    service.move("q-2", Phase.SERVING)
+    service.move("q-2", QueryPhase.SERVING)
     seen, told = looked(seen, service)
     assert told == ["Retired", "Serving"]
     assert "servedBy" not in seen.status
-    assert phase_of(service, "q-1") is Phase.RETIRED
+    assert phase_of(service, "q-1") is QueryPhase.RETIRED
 
 
 def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_told() -> None:
     service = FakeService()
     seen, _ = looked(replace(serving(service, NEW), generation=2), service)
-    service.move("q-2", Phase.WAITING)
+    service.move("q-2", QueryPhase.WAITING)
     seen, told = looked(seen, service)
-    assert phase_of(service, "q-1") is Phase.SERVING  # perhaps it is about to be scheduled
+    assert phase_of(service, "q-1") is QueryPhase.SERVING  # perhaps it is about to be scheduled
     service.starved.add("q-2")
     seen, told = looked(seen, service)
     assert told == ["RetiredForCapacity"]
-    assert phase_of(service, "q-1") is Phase.RETIRED
+    assert phase_of(service, "q-1") is QueryPhase.RETIRED
 
 
 def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
     service = FakeService()
     seen, _ = looked(replace(serving(service, NEW), generation=2), service)
-    service.move("q-2", Phase.INFEASIBLE)
+    service.move("q-2", QueryPhase.INFEASIBLE)
     seen, told = looked(seen, service)
     assert told == ["Infeasible"]
     assert condition(seen, "Planned")["status"] == "False"
@@ -168,14 +168,14 @@ def test_a_spec_that_changes_while_it_is_planned_stops_the_planning() -> None:
     seen, _ = looked(NEW, service)
     seen, told = looked(replace(seen, generation=2), service)
     assert "Retired" in told
-    assert phase_of(service, "q-1") is Phase.CANCELLED
+    assert phase_of(service, "q-1") is QueryPhase.CANCELLED
 
 
 def test_another_object_is_left_alone() -> None:
     service = FakeService()
     looked(replace(NEW, uid="u-10"), service)  # its keys begin alike but for the slash
     release(NEW, service)
-    assert phase_of(service, "q-1") is Phase.QUEUED
+    assert phase_of(service, "q-1") is QueryPhase.QUEUED
 
 
 def test_release_stops_every_query_and_names_what_still_runs() -> None:
@@ -186,7 +186,10 @@ def test_release_stops_every_query_and_names_what_still_runs() -> None:
     assert release(NEW, service) == ("q-1",)
     service.running.clear()
     assert release(NEW, service) == ()
-    assert {q.phase for q in service.queries.values()} == {Phase.RETIRED, Phase.CANCELLED}
+    assert {q.phase for q in service.queries.values()} == {
+        QueryPhase.RETIRED,
+        QueryPhase.CANCELLED,
+    }
 
 
 def test_what_is_unreachable_keeps_what_was_known() -> None:
@@ -209,7 +212,7 @@ def test_a_phase_is_told_when_it_is_new() -> None:
     st.lists(
         st.one_of(
             st.sampled_from(["look", "forget status", "new spec", "starve"]),
-            st.sampled_from(sorted(Phase)),
+            st.sampled_from(sorted(QueryPhase)),
         ),
         max_size=25,
     )
@@ -231,7 +234,7 @@ def test_whatever_happens_no_spec_is_paid_twice_and_release_leaves_nothing(
         else:
             for query_id, query in service.queries.items():
                 if query.phase in UNFINISHED:
-                    service.move(query_id, Phase(step), plan_id="p-1")
+                    service.move(query_id, QueryPhase(step), plan_id="p-1")
     keys = [query.idempotency_key for query in service.queries.values()]
     assert len(keys) == len(set(keys))
     if service.queries:

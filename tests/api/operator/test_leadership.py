@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.operator.leadership import Candidate, LeadershipSettings, lead
-from deploy.kubernetes.leases import Lease
-from pipelines.clock import ManualClock, SystemClock
-from pipelines.errors import InvalidInput, Unavailable
-
-SETTINGS = LeadershipSettings(duration_s=10.0, renew_s=2.0)
+from circinus.api.operator.leadership import ClusterLeases, Contender, Lease, lead
+from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.errors import InvalidInput, Unavailable
 
 
-@dataclass
-class FakeLeases:
+class FakeLeases(ClusterLeases):
     """One record; a write needs the version that is there."""
 
-    lease: Lease = field(default_factory=Lease)
-    down: bool = False
+    def __init__(self) -> None:
+        self.lease = Lease()
+        self.down = False
 
     def read(self) -> Lease:
         if self.down:
@@ -39,13 +35,22 @@ class FakeLeases:
         return self.lease
 
 
-def candidate(name: str, leases: FakeLeases, clock: ManualClock) -> Candidate:
-    return Candidate(identity=name, leases=leases, clock=clock, settings=SETTINGS)
+def candidate(
+    name: str,
+    leases: FakeLeases,
+    clock: Clock,
+    *,
+    duration_s: float = 10.0,
+    renew_s: float = 2.0,
+) -> Contender:
+    return Contender(
+        identity=name, leases=leases, clock=clock, duration_s=duration_s, renew_s=renew_s
+    )
 
 
 def test_a_lease_must_outlast_a_renewal_that_fails() -> None:
     with pytest.raises(InvalidInput, match=r"renew_s must be below half of duration_s, got 5\.0"):
-        LeadershipSettings(duration_s=10.0, renew_s=5.0)
+        candidate("a", FakeLeases(), ManualClock(), renew_s=5.0)
 
 
 def test_the_first_one_leads_and_the_second_waits() -> None:
@@ -130,8 +135,7 @@ def test_never_do_two_lead_at_once(steps: list[tuple[int, float]]) -> None:
 
 def test_acting_ends_when_the_lease_is_lost_and_begins_again_when_it_is_won() -> None:
     leases = FakeLeases()
-    settings = LeadershipSettings(duration_s=0.2, renew_s=0.05)
-    a = Candidate(identity="a", leases=leases, clock=SystemClock(), settings=settings)
+    a = candidate("a", leases, SystemClock(), duration_s=0.2, renew_s=0.05)
     log: list[str] = []
 
     async def act(over: asyncio.Event) -> None:
@@ -156,7 +160,7 @@ def test_acting_ends_when_the_lease_is_lost_and_begins_again_when_it_is_won() ->
 
 def test_a_cluster_that_does_not_answer_keeps_nobody_from_leaving() -> None:
     leases = FakeLeases()
-    a = Candidate(identity="a", leases=leases, clock=SystemClock(), settings=SETTINGS)
+    a = candidate("a", leases, SystemClock())
 
     async def act(over: asyncio.Event) -> None:
         leases.down = True
@@ -166,7 +170,7 @@ def test_a_cluster_that_does_not_answer_keeps_nobody_from_leaving() -> None:
 
 
 def test_an_error_of_acting_ends_the_candidature() -> None:
-    a = Candidate(identity="a", leases=FakeLeases(), clock=SystemClock(), settings=SETTINGS)
+    a = candidate("a", FakeLeases(), SystemClock())
 
     async def act(over: asyncio.Event) -> None:
         raise InvalidInput.of("token", "must be known", None)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from api.cli import app
-from deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job, name_of
-from pipelines.errors import InvalidInput
+from circinus.api.cli import app
+from circinus.deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job, name_of
+from circinus.pipelines.errors import InvalidInput
 
 SETTINGS = BenchmarkSettings(
     query_id="q-1",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.capacity import free_of, shortage
-from deploy.kubernetes.names import MACHINE, TIER
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.capacity import free_of, shortage
+from circinus.deploy.kubernetes.names import MACHINE, TIER
 
 
 def node(name: str, spec: Mapping[str, object] | None = None, *, pods: str = "10") -> Object:

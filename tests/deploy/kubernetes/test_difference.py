@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.difference import difference
-from deploy.kubernetes.history import record_of, revisions
-from deploy.kubernetes.manifests import render
-from deploy.kubernetes.scheduled import RenderSettings
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.inventory import difference, record_of, revisions
+from circinus.deploy.kubernetes.manifests import render
+from circinus.deploy.kubernetes.pods import RenderSettings
 from tests.deploy.scheduled_plans import scheduled_chain
 
 SERVICE: Object = {
@@ -37,9 +36,7 @@ def changed(**spec: Any) -> Object:  # noqa: ANN401 - any JSON
     ],
 )
 def test_what_differs_is_told_with_its_path(live: Object, told: str) -> None:
-    (change,) = difference([SERVICE], {KEY: live}).change
-
-    assert change.fields == (told,)
+    assert difference([SERVICE], {KEY: live}).change == {KEY: (told,)}
 
 
 def test_what_the_server_or_others_added_does_not_count() -> None:
@@ -54,7 +51,7 @@ def test_what_the_server_or_others_added_does_not_count() -> None:
 def test_what_is_missing_is_created_and_what_nobody_wants_is_pruned() -> None:
     found = difference([SERVICE], {"Service/old": SERVICE})
 
-    assert [each.key for each in found.create] == [KEY]
+    assert found.create == (KEY,)
     assert found.prune == ("Service/old",)
     assert found.to_apply == {KEY}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.endpoints import SERVICE_LABEL, ready_addresses
+from circinus.deploy.kubernetes.launcher import SERVICE_LABEL, ready_addresses
 
 
 def piece(*endpoints: dict[str, Any], service: str | None = "s", port: str = "worker") -> Any:  # noqa: ANN401 - a JSON tree

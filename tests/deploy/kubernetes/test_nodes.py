@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from kubernetes.client import ApiClient, Configuration
 
-from deploy.kubernetes.api import Cluster, Object
-from deploy.kubernetes.connection import make_client
-from deploy.kubernetes.nodes import TIER_LABEL, Discovery, is_usable, machines_of
-from pipelines.errors import Unavailable
+from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.nodes import Discovery, is_usable, machines_of
+from circinus.pipelines.errors import Unavailable
 
 
 def node(
     name: str, tier: str | None = "edge", *, ready: str = "True", cordoned: bool = False
 ) -> Object:
-    labels = {} if tier is None else {TIER_LABEL: tier}
+    labels = {} if tier is None else {TIER: tier}
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"unschedulable": True} if cordoned else {},
@@ -67,7 +68,8 @@ def test_a_change_is_told_once_and_again_until_it_was_taken() -> None:
         if down[0]:
             raise Unavailable("locked", retry_after_s=1.0)
 
-    discovery = Discovery(cluster=Cluster(make_client("http://x")), tiers=("edge",), told=tell)
+    nowhere = Cluster(ApiClient(Configuration(host="http://x")))
+    discovery = Discovery(cluster=nowhere, tiers=("edge",), told=tell)
     discovery.hear({"a": node("a")})
     down[0] = False
     discovery.hear({"a": node("a")})

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.kubernetes.errors import Clash, ClusterRefused, Forbidden
-from deploy.kubernetes.outcome import State, in_words, state_of
-from pipelines.errors import CircinusError, Unavailable
+from circinus.deploy.kubernetes.api import Clash, ClusterRefused, Forbidden
+from circinus.deploy.kubernetes.outcome import State, in_words, state_of
+from circinus.pipelines.errors import CircinusError, Unavailable
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from deploy.kubernetes.quantities import quantity
-from pipelines.errors import InvalidInput
+from circinus.deploy.kubernetes.resources import quantity
+from circinus.pipelines.errors import InvalidInput
 
 
 @pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", "Gi", "1.2.3", "--1", "1KiB"])

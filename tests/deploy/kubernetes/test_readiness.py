@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.api import Object
-from deploy.kubernetes.outcome import State
-from deploy.kubernetes.readiness import failure_of, is_ready, ready_replicas, why_waiting
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.outcome import (
+    State,
+    failure_of,
+    is_ready,
+    ready_replicas,
+    why_waiting,
+)
 
 GOOD = {"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
 

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.instances import InstanceKey, InstanceSpec
-from deploy.kubernetes.quantities import quantity
-from deploy.kubernetes.worker_objects import WorkerShape, name_of, worker_objects
-from deploy.shares import Enforcement
-from deploy.workers.options import parse
-from pipelines.configuration import ConfigurationSpace
-from pipelines.infrastructure import Tier
+from circinus.deploy.kubernetes.pods import RenderSettings, name_of, worker_objects
+from circinus.deploy.kubernetes.resources import MachineShape, quantity
+from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
+from circinus.deploy.workers.options import parse
+from circinus.deploy.workers.shares import Enforcement
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.infrastructure import Tier
 from tests.deploy.serving import tiny
 
-SHAPE = WorkerShape(namespace="ns", image="worker:1", tls_secret="tls", machine_cpu="2")
+SHAPE = RenderSettings(
+    namespace="ns", image="worker:1", tls_secret="tls", machine=MachineShape(cpu="2")
+)
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -102,7 +104,7 @@ def test_the_service_finds_exactly_the_pods_of_its_deployment() -> None:
 
 
 def test_an_environment_is_mounted_for_reading_only() -> None:
-    shape = WorkerShape(namespace="n", image="i", tls_secret="t", environment=str(Path("/env")))
+    shape = RenderSettings(namespace="n", image="i", tls_secret="t", environment=str(Path("/env")))
     _, deployment = worker_objects(spec(), shape)
     pod = deployment["spec"]["template"]["spec"]
     mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "environment")

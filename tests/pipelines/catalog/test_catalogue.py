@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.profiling_pool import PoolSettings
-from deploy.profiling_processes import ProcessPool
-from pipelines.catalog.material import PARTS
-from pipelines.clock import SystemClock
-from pipelines.configuration import Configuration, ConfigurationSpace
-from pipelines.dataset import Example
-from pipelines.operators import KnobValue
-from pipelines.payload import Payload, content_hash
-from pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
-from pipelines.registry import load_pipeline
-from profiler.execution import Completed, Failed
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.pipelines.catalog.material import PARTS
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Example
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.payload import Payload, content_hash
+from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.pipelines.registry import load_pipeline
+from circinus.profiler.execution import Completed, FailedRun
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("digits", "ocr", "retrieval", "speech", "tracking")
@@ -158,7 +158,7 @@ def test_a_pipeline_is_listed_where_its_extra_is_not_installed(name: str) -> Non
     code = (
         "import sys\n"
         f"for name in {EXTRAS}: sys.modules[name] = None\n"  # as if it were not installed
-        "from pipelines.registry import load_pipeline\n"
+        "from circinus.pipelines.registry import load_pipeline\n"
         f"pipeline = load_pipeline({name!r})\n"
         "print([need.install for need in pipeline.available()])\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
@@ -183,7 +183,7 @@ class Served:
     configuration: Configuration
     inputs: Mapping[str, Payload]
 
-    def run(self, operator: str, inputs: Payload) -> Completed | Failed:
+    def run(self, operator: str, inputs: Payload) -> Completed | FailedRun:
         return self.pool.run(self.pipeline.by_name[operator], inputs, self.configuration)
 
 
@@ -191,7 +191,7 @@ class Served:
 def served(name: str, memory_bytes: int) -> Iterator[Served]:
     pipeline = here(name)
     configuration = ConfigurationSpace(pipeline.graph).configuration(0)
-    settings = PoolSettings(workers=1, timeout_s=20.0, memory_bytes=memory_bytes)
+    settings = ProfilingPoolSettings(workers=1, timeout_s=20.0, memory_bytes=memory_bytes)
     item = examples(pipeline, 1)[0].input
     outputs: dict[str, Payload] = {}
     inputs: dict[str, Payload] = {}
@@ -230,8 +230,8 @@ def test_an_input_that_cannot_be_digested_is_a_failure_with_its_cause_and_work_g
             for kind, wrong in {**malformed(good), "another type": 3}.items():
                 done = at.run(operator, wrong)
                 if operator == source:
-                    assert isinstance(done, Failed), (operator, kind)
-                if isinstance(done, Failed):
+                    assert isinstance(done, FailedRun), (operator, kind)
+                if isinstance(done, FailedRun):
                     assert done.cause, (operator, kind)
             assert isinstance(at.run(operator, good), Completed), operator
 
@@ -242,6 +242,6 @@ def test_an_input_beyond_the_limit_on_memory_costs_the_worker_and_is_told_so(nam
     with served(name, 2**29) as at:  # a quarter of what the product allows
         source = at.pipeline.graph.operators[0].name
         done = at.run(source, malformed(at.inputs[source], 3 * LARGE)["large"])
-        assert isinstance(done, Failed)
+        assert isinstance(done, FailedRun)
         assert done.cause == "the worker process died (out of memory)"
         assert isinstance(at.run(source, at.inputs[source]), Completed)  # of another worker

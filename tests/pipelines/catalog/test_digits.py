@@ -9,13 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pipelines
-from pipelines.catalog.digits import half_light, pipeline, small_pipeline, three_quarter_light
-from pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
-from pipelines.errors import InvalidInput
-from pipelines.operators import KnobValue, Scaling, Settings
-from pipelines.payload import Payload, decode, encode
-from pipelines.pipeline import Pipeline
+from circinus import pipelines
+from circinus.pipelines.catalog.digits import (
+    half_light,
+    pipeline,
+    small_pipeline,
+    three_quarter_light,
+)
+from circinus.pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import KnobValue, Scaling, Settings
+from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.pipeline import Pipeline
 
 Knobs = Mapping[str, Settings]
 
@@ -154,7 +159,7 @@ def test_blurring_helps_full_frames_more_than_half_frames() -> None:
 
 def test_importing_the_pipeline_loads_neither_torch_nor_scikit_learn() -> None:
     code = (
-        "import sys; from pipelines.catalog.digits import pipeline; pipeline(); "
+        "import sys; from circinus.pipelines.catalog.digits import pipeline; pipeline(); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'sklearn')))"
     )
     root = Path(pipelines.__file__).parents[1]

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.catalog.digits import pipeline
-from pipelines.catalog.digits.clips import clip_features, draw_clip
-from pipelines.catalog.digits.glyphs import held_out_glyphs, training_glyphs
-from pipelines.dataset import Dataset
-from pipelines.errors import InvalidInput
-from pipelines.payload import encode
+from circinus.pipelines.catalog.digits import pipeline
+from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
+from circinus.pipelines.catalog.digits.glyphs import held_out_glyphs, training_glyphs
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import encode
 
 
 def examples(count: int, seed: int) -> Dataset:

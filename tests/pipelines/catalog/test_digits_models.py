@@ -14,14 +14,18 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-import pipelines
-from pipelines.catalog.digits import layers
-from pipelines.catalog.digits.classifying import CLASSIFIERS
-from pipelines.catalog.digits.describing import SHAPES
-from pipelines.catalog.digits.geometry import FloatArray, IntArray
-from pipelines.catalog.digits.model_store import ModelStore, models_version, user_store
-from pipelines.catalog.digits.training_set import training_set
-from pipelines.catalog.digits.weights import LEAST_PROBABILITY, Classifier, Weights
+from circinus import pipelines
+from circinus.pipelines.catalog.digits import models
+from circinus.pipelines.catalog.digits.classifying import (
+    CLASSIFIERS,
+    ModelStore,
+    models_version,
+    user_store,
+)
+from circinus.pipelines.catalog.digits.describing import SHAPES
+from circinus.pipelines.catalog.digits.geometry import FloatArray, IntArray
+from circinus.pipelines.catalog.digits.glyphs import training_set
+from circinus.pipelines.catalog.digits.models import LEAST_PROBABILITY, Classifier, Weights
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +106,8 @@ def test_many_at_once_train_a_model_once(tmp_path: Path) -> None:
 def test_two_processes_that_prepare_at_once_leave_one_good_model(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from pipelines.catalog.digits.classifying import CLASSIFIERS
-from pipelines.catalog.digits.model_store import ModelStore
+from circinus.pipelines.catalog.digits.classifying import CLASSIFIERS
+from circinus.pipelines.catalog.digits.classifying import ModelStore
 store = ModelStore(folder=Path({str(tmp_path)!r}))
 weights = store.weights("logreg", "pool8", CLASSIFIERS["logreg"])
 print(float(abs(weights["matrix0"]).sum()))
@@ -186,7 +190,7 @@ def test_the_perceptron_predicts_as_scikit_learn(
     lesson: tuple[FloatArray, IntArray], exam: tuple[FloatArray, IntArray]
 ) -> None:
     model = MLPClassifier(
-        (layers.HIDDEN,), alpha=0.1, early_stopping=True, n_iter_no_change=3, random_state=0
+        (models.HIDDEN,), alpha=0.1, early_stopping=True, n_iter_no_change=3, random_state=0
     ).fit(*lesson)
     classifier = CLASSIFIERS["mlp"]
     got = classifier.predict(classifier.train(*lesson), exam[0])

@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.digits import pipeline
-from pipelines.catalog.digits.clips import draw_clip
-from pipelines.catalog.digits.definition import FULL_GRID
-from pipelines.catalog.digits.denoising import denoised
-from pipelines.catalog.digits.describing import described_crops, kind_of
-from pipelines.catalog.digits.locating import located
-from pipelines.catalog.digits.sampling import sampled
-from pipelines.catalog.digits.voting import voted
-from pipelines.errors import InvalidInput
-from pipelines.operators import Settings
-from pipelines.payload import Payload, encode
+from circinus.pipelines.catalog.digits import pipeline
+from circinus.pipelines.catalog.digits.clips import draw_clip
+from circinus.pipelines.catalog.digits.definition import FULL_GRID, voted
+from circinus.pipelines.catalog.digits.describing import described_crops, kind_of
+from circinus.pipelines.catalog.digits.frames import denoised, located, sampled
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Settings
+from circinus.pipelines.payload import Payload, encode
 
 CLIP = draw_clip(np.random.default_rng(11)).frames
 CROPS = located(CLIP[:2], method="fixed")

@@ -5,17 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.material import part_of
-from pipelines.catalog.ocr import pipeline
-from pipelines.catalog.ocr.cleaning import cleaned
-from pipelines.catalog.ocr.describing import noise_level, page_features
-from pipelines.catalog.ocr.lines import all_lines
-from pipelines.catalog.ocr.page import HEIGHT, WIDTH, UInt8Array, checked_page, checked_scaled_page
-from pipelines.catalog.ocr.reading import ENGINES, read
-from pipelines.catalog.ocr.resizing import resized
-from pipelines.catalog.ocr.scans import FONTS, MARGIN, draw_scan
-from pipelines.errors import InvalidInput
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.material import part_of
+from circinus.pipelines.catalog.ocr import pipeline
+from circinus.pipelines.catalog.ocr.page import (
+    HEIGHT,
+    WIDTH,
+    UInt8Array,
+    checked_page,
+    checked_scaled_page,
+    cleaned,
+    noise_level,
+    page_features,
+    resized,
+)
+from circinus.pipelines.catalog.ocr.reading import ENGINES, read
+from circinus.pipelines.catalog.ocr.scans import FONTS, MARGIN, all_lines, draw_scan
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
 
 pytestmark = pytest.mark.skipif(
     bool(pipeline().available()), reason="needs the extra ocr and Debian's engines and fonts"
@@ -216,16 +222,15 @@ def test_a_page_says_starts_of_lines_of_its_part() -> None:
     part = part_of(all_lines(), 4)
     rng = np.random.default_rng(4)
     for _ in range(3):
-        said = draw_scan(rng, part).text.split("\n")
+        said = str(draw_scan(rng, part).expected).split("\n")
         assert len(said) == 2
         assert all(any(line.startswith(start) for line in part) for start in said)
 
 
 def test_a_long_line_is_cut_to_the_words_that_fit() -> None:
     scan = draw_scan(np.random.default_rng(1), ["word " * 100])
-    assert scan.page.shape == (140, WIDTH)
-    assert scan.page.dtype == np.uint8
-    for line in scan.text.split("\n"):
+    assert checked_page(scan.input).shape == (140, WIDTH)
+    for line in str(scan.expected).split("\n"):
         # the narrowest font needs over 5 pixels for a letter of the smallest size
         assert 1 < len(line.split()) < (WIDTH - 2 * MARGIN) / 5 / 5
 

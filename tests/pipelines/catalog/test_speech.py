@@ -5,13 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipelines.catalog.material import part_of
-from pipelines.catalog.speech import pipeline
-from pipelines.catalog.speech.decoding import MODELS, decoded
-from pipelines.catalog.speech.denoising import FLOOR, denoised
-from pipelines.catalog.speech.noises import NOISES, noise
-from pipelines.catalog.speech.resampling import resampled
-from pipelines.catalog.speech.sentences import (
+from circinus.pipelines.catalog.material import part_of
+from circinus.pipelines.catalog.speech import pipeline
+from circinus.pipelines.catalog.speech.decoding import MODELS, corrected, decoded
+from circinus.pipelines.catalog.speech.sentences import (
     COMMANDS,
     FREE,
     commands,
@@ -20,13 +17,26 @@ from pipelines.catalog.speech.sentences import (
     vocabulary,
     written,
 )
-from pipelines.catalog.speech.snapping import corrected
-from pipelines.catalog.speech.sound import RATE, FloatArray, Sound, as_samples
-from pipelines.catalog.speech.utterances import draw_utterance, recording_features
-from pipelines.dataset import Dataset
-from pipelines.errors import InvalidInput
-from pipelines.operators import Settings
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.speech.sound import (
+    FLOOR,
+    RATE,
+    FloatArray,
+    Sound,
+    as_samples,
+    checked_recording,
+    denoised,
+    resampled,
+)
+from circinus.pipelines.catalog.speech.utterances import (
+    NOISES,
+    draw_utterance,
+    noise,
+    recording_features,
+)
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Settings
+from circinus.pipelines.payload import Payload
 
 pytestmark = pytest.mark.skipif(
     bool(pipeline().available()), reason="the extra speech or the program flite is missing"
@@ -275,6 +285,6 @@ def test_features_tell_how_long_how_noisy_and_how_shrill() -> None:
 
 
 def test_an_utterance_starts_with_noise_only() -> None:
-    recording = draw_utterance(generator(), 3).recording.astype(np.float64)
+    recording = checked_recording(draw_utterance(generator(), 3).input).astype(np.float64)
     quiet, all_of_it = recording[: RATE // 5].std(), recording.std()
     assert 0 < quiet < all_of_it / 1.5

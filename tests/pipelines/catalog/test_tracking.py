@@ -6,9 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipelines.catalog.tracking import pipeline
-from pipelines.catalog.tracking.detecting import detected
-from pipelines.catalog.tracking.handed_over import (
+from circinus.pipelines.catalog.tracking import pipeline
+from circinus.pipelines.catalog.tracking.boxes import (
+    best_pairs,
+    generalised_iou,
+    greedy_pairs,
+    idf1,
+    iou,
+)
+from circinus.pipelines.catalog.tracking.detecting import (
+    denoised,
+    detected,
+    resized,
+    sampled,
+    shifts,
+)
+from circinus.pipelines.catalog.tracking.footage import (
     LARGEST_CLIP,
     BoxArray,
     Detections,
@@ -16,16 +29,18 @@ from pipelines.catalog.tracking.handed_over import (
     Footage,
     UInt8Array,
 )
-from pipelines.catalog.tracking.identity import idf1
-from pipelines.catalog.tracking.kalman import FIRST_SPEED, Q, R, cornered, motion_of
-from pipelines.catalog.tracking.overlap import generalised_iou, iou
-from pipelines.catalog.tracking.pairing import best_pairs, greedy_pairs
-from pipelines.catalog.tracking.preparing import denoised, resized, sampled
-from pipelines.catalog.tracking.steadying import shifts
-from pipelines.catalog.tracking.tracking import METHODS, tracked
-from pipelines.errors import InvalidInput
-from pipelines.operators import Settings
-from pipelines.payload import Payload
+from circinus.pipelines.catalog.tracking.tracking import (
+    FIRST_SPEED,
+    METHODS,
+    Q,
+    R,
+    cornered,
+    motion_of,
+    tracked,
+)
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Settings
+from circinus.pipelines.payload import Payload
 
 pytestmark = pytest.mark.skipif(bool(pipeline().available()), reason="the extra is absent")
 

@@ -1,0 +1,1 @@
+"""The demo, and requests that compare what a plan promised with what it does; needs scipy."""

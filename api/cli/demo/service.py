@@ -1,0 +1,120 @@
+"""A service of the demo's own: a real process on a free loopback port, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from circinus.api.client import Client
+from circinus.deploy.methods import Method
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+
+_STARTS_WITHIN_S = 30.0
+_STOPS_WITHIN_S = 15.0
+_POLL_S = 0.1
+_LAST_LINES = 15
+
+
+class ServiceFailed(CircinusError):
+    """The service did not start, or stopped on its own."""
+
+
+@contextmanager
+def running_service(
+    infrastructure: Infrastructure, clock: Clock, method: Method | None = None
+) -> Iterator[Client]:
+    """Give a client of a service that runs until the block is left.
+
+    Args:
+        infrastructure: That it plans for.
+        clock: Times its start.
+        method: How it plans, schedules and dispatches; None: as the environment says.
+
+    Raises:
+        ServiceFailed: If it does not answer in time.
+    """
+    with TemporaryDirectory(prefix="circinus-demo-") as name:
+        folder = Path(name)
+        log, tiers = folder / "service.log", folder / "infrastructure.yaml"
+        document = infrastructure_to_dict(infrastructure)
+        tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        port, token = _free_port(), secrets.token_urlsafe(24)
+        settings = {
+            "CIRCINUS_DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
+            "CIRCINUS_HOST": "127.0.0.1",
+            "CIRCINUS_PORT": str(port),
+            "CIRCINUS_TOKEN": token,
+            "CIRCINUS_INFRASTRUCTURE": str(tiers),
+            "CIRCINUS_EXTRA_PIPELINES": "",
+            # What was planned is compared with what it gives: nothing is replanned meanwhile.
+            "CIRCINUS_DRIFT_S": "3600",
+        }
+        if method is not None:
+            settings["CIRCINUS_METHOD"] = method.name
+        process = _start(settings, log)
+        try:
+            with Client(f"http://127.0.0.1:{port}", token=token) as client:
+                _wait_until_up(client, process, log, clock)
+                yield client
+        finally:
+            _stop(process)
+
+
+def _start(settings: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        # A session of its own: Ctrl-C reaches the demo, and the demo stops the service in order.
+        return subprocess.Popen(
+            [sys.executable, "-m", "circinus.api.cli", "serve"],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_up(
+    client: Client, process: subprocess.Popen[bytes], log: Path, clock: Clock
+) -> None:
+    deadline = clock.now() + _STARTS_WITHIN_S
+    while True:
+        try:
+            client.health()
+        except CircinusError as error:
+            if process.poll() is not None or clock.now() > deadline:
+                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+                tail = "\n".join(lines[-_LAST_LINES:]) or "(it wrote nothing)"
+                raise ServiceFailed(f"the service did not start:\n{tail}") from error
+            clock.sleep(_POLL_S)
+        else:
+            return
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_STOPS_WITHIN_S)
+    with suppress(ProcessLookupError):  # whatever it left behind
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

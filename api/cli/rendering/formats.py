@@ -1,0 +1,177 @@
+"""Figures as text, always with their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+
+from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
+from circinus.api.schemas.plans import EstimateView, PlanView
+from circinus.api.schemas.progress import BillView
+from circinus.api.schemas.query import QueryRequest
+from circinus.planner.search.bill import Cost, Forecast
+
+UNKNOWN = "-"
+
+
+def seconds(value: float | None) -> str:
+    """Give seconds with three figures, as ms below one second."""
+    if value is None:
+        return UNKNOWN
+    return f"{_figures(value * 1000)} ms" if abs(value) < 1 else f"{_figures(value)} s"
+
+
+def moment(value: datetime) -> str:
+    """Give a date and time in UTC."""
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def dollars(value: float | None) -> str:
+    """Give dollars per hour."""
+    return UNKNOWN if value is None else f"${value:.4f}/h"
+
+
+def amount(value: float) -> str:
+    """Give dollars, small ones with three figures."""
+    return f"${value:.2f}" if value >= 1 else f"${value:.3g}"
+
+
+def fraction(value: float | None) -> str:
+    """Give a score in [0, 1]."""
+    return UNKNOWN if value is None else f"{value:.3f}"
+
+
+def accuracy(estimate: EstimateView | None) -> str:
+    """Give a score with its interval."""
+    if estimate is None:
+        return UNKNOWN
+    return f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
+
+
+def latency(estimate: EstimateView | None) -> str:
+    """Give a latency with its interval, all three in the unit of the middle one."""
+    if estimate is None or estimate.value is None:
+        return UNKNOWN
+    unit, per_second = ("ms", 1000.0) if estimate.value < 1 else ("s", 1.0)
+    middle, low, high = (
+        UNKNOWN if x is None else _figures(x * per_second)
+        for x in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{middle} ({low}-{high}) {unit}"
+
+
+def _figures(value: float) -> str:
+    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:.{decimals}f}"
+
+
+def where(plan: PlanView) -> str:
+    """Give tiers in the order of the operators: `device 0.25: sampler..locator`."""
+    parts = []
+    for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
+        operators = list(group)
+        ends = operators[:1] + operators[-1:] if len(operators) > 1 else operators
+        copies = plan.replicas[operators[0]]
+        times = f" x{copies}" if copies > 1 else ""
+        parts.append(f"{tier} {plan.allocation[operators[0]]:g}{times}: {'..'.join(ends)}")
+    return ", ".join(parts)
+
+
+def configuration(plan: PlanView) -> str:
+    """Give `operator.knob=value` for every knob."""
+    return " ".join(
+        f"{operator}.{knob}={value}"
+        for operator, knobs in plan.configuration.items()
+        for knob, value in knobs.items()
+    )
+
+
+def states(plan: PlanView) -> str:
+    """Give what is known of each SLO, once when all are alike."""
+    values = set(map(str, plan.states.values()))
+    if len(values) == 1:
+        return values.pop()
+    return ", ".join(f"{slo} {state}" for slo, state in plan.states.items()) or UNKNOWN
+
+
+def objectives(request: QueryRequest) -> str:
+    """Give the SLOs in one line."""
+    slo = request.slo
+    parts = [f"accuracy >= {slo.accuracy:g}"]
+    if slo.latency_s is not None:
+        parts.append(f"{slo.latency_statistic.value} latency <= {seconds(slo.latency_s)}")
+    if slo.throughput_per_s is not None:
+        parts.append(f"throughput >= {slo.throughput_per_s:g} requests/s")
+    if slo.cost_usd_per_hour is not None:
+        parts.append(f"cost <= {dollars(slo.cost_usd_per_hour)}")
+    if request.request_rate_per_s is not None:
+        parts.append(f"{request.request_rate_per_s:g} requests/s")
+    return ", ".join(parts)
+
+
+def planned_by(planning: PlanningView) -> str:
+    """Give the parts after the method's name, if any: `default: multi_fidelity, random order`."""
+    parts = [planning.strategy, planning.stopping, f"{planning.sampling} order"]
+    text = ", ".join(part for part in parts if part)
+    return text if planning.method is None else f"{planning.method}: {text}"
+
+
+def method(method: MethodView) -> Sequence[str]:
+    """Give how a service plans, schedules and dispatches, in three parts."""
+    return (
+        f"planned by {planned_by(method.planning)}",
+        f"scheduled by {method.scheduling}",
+        f"dispatched by {method.dispatch}",
+    )
+
+
+def defaults(request: QueryRequest) -> Sequence[str]:
+    """Give every field that was left out and decides what is found, with the value it takes."""
+    planning = request.planning or PlanningRequest()
+    told = [
+        (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
+        (request.slo, "slo.cost_usd_per_hour", "any"),
+        (request, "request_rate_per_s", "one request at a time"),
+        (request, "device", "as the infrastructure says"),
+        (request, "weight", f"{request.weight:g}"),
+        (request, "duration_s", "until undeployed"),
+        (request, "seed", str(request.seed)),
+        (planning, "planning.method", "as CIRCINUS_METHOD says"),
+        (request.limits, "limits.profiling_s", f"{request.limits.profiling_s:g}"),
+        (request.limits, "limits.profiling_usd", "any"),
+        (request.limits, "limits.response_s", "any"),
+        (request.limits, "limits.configurations", "any"),
+    ]
+    if request.data.examples is not None:
+        told.append((request.data, "data.seed", str(request.data.seed)))
+    return [
+        f"{path}: {value} (default)"
+        for model, path, value in told
+        if path.rpartition(".")[2] not in model.model_fields_set
+    ]
+
+
+def forecast(forecast: Forecast) -> str:
+    """Give what is expected, as intervals, and where that comes from."""
+    low, high = forecast.low, forecast.high
+    return (
+        f"{low.runs}-{high.runs} operator runs, "
+        f"{seconds(low.seconds)} - {seconds(high.seconds)}, "
+        f"{amount(low.usd)} - {amount(high.usd)} "
+        f"({forecast.confidence:.0%} of such queries; "
+        f"{seconds(forecast.expected.seconds)} in the middle; from {forecast.source})"
+    )
+
+
+def bill_lines(bill: BillView) -> Iterator[str]:
+    """Give what was expected, paid and saved, a line each."""
+    if bill.forecast is not None:
+        yield f"expected: {forecast(bill.forecast)}"
+    yield f"paid: {_cost(bill.paid)}"
+    yield f"saved by the cache: {_cost(bill.cache)}"
+    yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
+
+
+def _cost(cost: Cost) -> str:
+    return f"{cost.runs} operator runs, {seconds(cost.seconds)}, {amount(cost.usd)}"

@@ -1,0 +1,364 @@
+"""Tables of plans, queries, schedules and deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from circinus.api.cli.rendering import formats
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.plans import PlanView
+from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
+from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
+from circinus.api.schemas.service import DeploymentView, InfrastructureView, TierView
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+
+Cells = Sequence[RenderableType]
+
+_PHASE_STYLES = {
+    QueryPhase.SERVING: "green",
+    QueryPhase.INFEASIBLE: "yellow",
+    QueryPhase.EXHAUSTED: "yellow",
+    QueryPhase.FAILED: "red",
+}
+
+
+def table(
+    title: str | None, *columns: str, right: Iterable[int] = (), rows: Iterable[Cells] = ()
+) -> Table:
+    """Give a table in house style; `right` are the columns of figures.
+
+    Text in cells is no markup on the consoles of `screen`.
+    """
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    figures = set(right)
+    for position, column in enumerate(columns):
+        made.add_column(
+            column, justify="right" if position in figures else "left", overflow="fold"
+        )
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def plans_table(
+    plans: Sequence[PlanView],
+    *,
+    title: str = "Plans",
+    chosen: str | None = None,
+    most: int | None = None,
+) -> RenderableType:
+    """Give the plans, cheapest first, then where each runs and how it is configured.
+
+    Args:
+        plans: To show.
+        title: Above them.
+        chosen: The plan to mark.
+        most: Show no more than this many besides the marked one, and only the marked (or first)
+            one's configuration; None: all.
+    """
+    if not plans:
+        return f"{title}: none"
+    names = {plan.id: f"{plan.id} *" if plan.id == chosen else plan.id for plan in plans}
+    shown = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
+    rows = (
+        (
+            names[plan.id],
+            formats.accuracy(plan.accuracy),
+            formats.latency(plan.latency_s),
+            formats.dollars(plan.cost_usd_per_hour),
+            formats.states(plan),
+        )
+        for plan in shown
+    )
+    made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)
+    told = plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
+    details = Table.grid(padding=(0, 2), expand=False)
+    for plan in told:
+        details.add_row("", names[plan.id], formats.where(plan))
+        details.add_row("", "", Text(formats.configuration(plan), style="dim"))
+    notes = _plan_notes(plans, hidden=len(plans) - len(shown), marked=chosen in names)
+    return Group(made, *(f"  {note}" for note in notes), details)
+
+
+def _plan_notes(plans: Sequence[PlanView], *, hidden: int, marked: bool) -> Iterator[str]:
+    confidence = plans[0].accuracy.confidence
+    inputs = sorted({plan.accuracy.inputs for plan in plans})
+    span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
+    yield f"In brackets: {confidence:.0%} confidence interval, over {span} inputs."
+    if hidden:
+        yield f"{hidden} more plans are not shown."
+    if emulated := sorted({tier for plan in plans for tier in plan.emulated}):
+        yield f"Emulated by waiting: the speed of {', '.join(emulated)}."
+    if marked:
+        yield "* the plan that the schedule chose."
+
+
+def shortfall_text(shortfall: ShortfallView) -> RenderableType:
+    """Give what binds and what comes closest."""
+    binding = Text(f"Binding: {', '.join(shortfall.binding) or formats.UNKNOWN}", style="bold")
+    closest = shortfall.closest
+    nearest = () if closest is None else [plans_table([closest], title="Closest measured plan")]
+    return Group(binding, shortfall.sentence, *nearest)
+
+
+def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
+    """Give why a plan is what it is: its operators, and what was ruled out."""
+    plan = found.plan
+    yield (
+        f"{plan.id}: {formats.where(plan)}, {formats.dollars(plan.cost_usd_per_hour)}, "
+        f"{formats.latency(plan.latency_s)}"
+    )
+    yield f"planned by {formats.planned_by(found.planning)}"
+    operators = (
+        (
+            part.operator,
+            part.tier,
+            f"{part.share:g}",
+            formats.seconds(part.seconds),
+            formats.seconds(part.transfer_s),
+            formats.dollars(part.cost_usd_per_hour),
+            " ".join(f"{knob}={value}" for knob, value in part.knobs.items()),
+        )
+        for part in found.operators
+    )
+    columns = ("operator", "tier", "share", "takes", "data arrives in", "costs", "knobs")
+    yield table("Operators", *columns, right=[2, 3, 4, 5], rows=operators)
+    if found.alternatives:
+        rows: Iterable[Cells] = (
+            (other.operator, other.tier, "yes" if other.possible else "no", other.because)
+            for other in found.alternatives
+        )
+        yield table("Elsewhere", "operator", "tier", "possible", "because", rows=rows)
+    if found.ruled_out:
+        rows = ((each.by, str(each.configurations), each.nearest) for each in found.ruled_out)
+        yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
+
+
+def queries_table(queries: Sequence[QueryView]) -> RenderableType:
+    """Give queries, newest first."""
+    if not queries:
+        return "No queries."
+    owned = any(query.request.tenant or query.request.priority for query in queries)
+    more = ("tenant", "priority") if owned else ()
+    columns = ("query", "pipeline", "phase", "objectives", "submitted (UTC)", *more)
+    rows = (
+        (
+            query.id,
+            query.request.pipeline,
+            phase_text(query.phase),
+            formats.objectives(query.request),
+            query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
+            *((query.request.tenant, str(query.request.priority)) if owned else ()),
+        )
+        for query in queries
+    )
+    return table("Queries", *columns, right=[6], rows=rows)
+
+
+def phase_text(phase: QueryPhase) -> Text:
+    """Give a phase in its colour."""
+    return Text(phase.value, style=_PHASE_STYLES.get(phase, ""))
+
+
+def query_text(query: QueryView) -> RenderableType:
+    """Give everything about one query."""
+    request, search = query.request, query.search
+    told: list[tuple[str, RenderableType | None]] = [
+        ("phase", phase_text(query.phase)),
+        ("pipeline", request.pipeline),
+        ("objectives", formats.objectives(request)),
+        ("planned by", formats.planned_by(query.planning)),
+        ("submitted", formats.moment(query.submitted_at)),
+        ("tenant", request.tenant),
+        ("priority", str(request.priority or "")),
+        ("outcome", query.outcome),
+        ("stopped because", query.stopped_because),
+        ("plan", query.plan_id),
+        ("message", query.message),
+        ("progress", None if query.progress is None else progress_line(query)),
+        *(("replanned", f"{formats.moment(each.at)}: {each.why}") for each in query.replanned),
+        ("searched on", None if search is None else _search_words(search)),
+        *(("displaced", line) for line in displaced_lines(query.displaced)),
+    ]
+    rows = ((name, value) for name, value in told if value)
+    made = table(f"Query {query.id}", "", "", rows=rows)
+    made.show_header = False
+    parts: list[RenderableType] = [made]
+    if query.shortfall is not None:
+        parts.append(shortfall_text(query.shortfall))
+    if query.deployment is not None:
+        parts.append(deployment_table(query.deployment))
+    return Group(*parts)
+
+
+def progress_line(query: QueryView) -> str:
+    """Give phase, spend, time left and the best plan so far in one line."""
+    if query.progress is None:
+        return query.phase.value
+    if query.phase is QueryPhase.PLANNING:
+        return progress_words(query.progress)
+    return f"{query.phase.value}: {progress_words(query.progress)}"
+
+
+def _search_words(search: SearchView) -> str:
+    """Give since when and why it is searched on, and how far that is or how it ended."""
+    words = f"since {formats.moment(search.since)}: {search.why}"
+    if search.ended_at is not None:
+        return f"{words}; no plan found by {formats.moment(search.ended_at)}: {search.ended}"
+    if search.progress is None:
+        return f"{words}; it has not begun"
+    return f"{words}; {progress_words(search.progress)}"
+
+
+def progress_words(progress: ProgressView) -> str:
+    """Give how far planning is in one line."""
+    left_s = [
+        left for left in (progress.profiling_left_s, progress.time_left_s) if left is not None
+    ]
+    best = "none feasible yet"
+    if (plan := progress.best) is not None:
+        best = (
+            f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
+            f"{formats.dollars(plan.cost_usd_per_hour)}"
+        )
+    parts = [
+        progress.phase,
+        f"{progress.measured} measured",
+        f"{progress.spent_s:.1f} s spent",
+        *([f"{min(left_s):.1f} s left"] if left_s else []),
+        f"best {best}",
+    ]
+    return ", ".join(parts)
+
+
+def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
+    """Give the tiers of an infrastructure, with their speed and price."""
+    title = f"Infrastructure {infrastructure.name}, requests arrive at {infrastructure.origin}"
+    rows = (
+        (
+            tier.name,
+            _machines(tier),
+            _factor(tier),
+            formats.dollars(tier.price_usd_per_hour),
+            _marks(tier),
+        )
+        for tier in infrastructure.tiers
+    )
+    return table(title, "tier", "machines", "speed", "price", "", right=[1, 2, 3], rows=rows)
+
+
+def _machines(tier: TierView | TierUse) -> str:
+    return f"{tier.machines} each" if tier.dedicated else str(tier.machines)
+
+
+def _factor(tier: TierView | Tier) -> str:
+    return f"{tier.speed_factor:.3g}x"
+
+
+def _marks(tier: TierView | TierUse) -> str:
+    return ", ".join(name for name in ("dedicated", "emulated") if getattr(tier, name))
+
+
+def links_table(infrastructure: InfrastructureView) -> RenderableType:
+    """Give the links of an infrastructure as they are imitated."""
+    rows = (
+        (
+            ", ".join(link.between),
+            f"{link.bandwidth_bytes_per_s * 8 / 1e6:g} Mbit/s",
+            formats.seconds(link.delay_s),
+            "emulated" if link.emulated else "the network's own",
+        )
+        for link in infrastructure.links
+    )
+    return table("Links", "between", "bandwidth", "delay", "", right=[1, 2], rows=rows)
+
+
+def calibration_table(infrastructure: Infrastructure) -> RenderableType:
+    """Give the measured speed factors of every tier, with their spread."""
+    columns = ("tier", "class", "factor", "spread", "share", "date")
+    rows = (row for tier in infrastructure.tiers for row in _speeds(tier))
+    return table("Speed factors", *columns, right=[2], rows=rows)
+
+
+def _speeds(tier: Tier) -> Iterator[Cells]:
+    found = tier.calibration
+    if found is None:
+        yield tier.name, "", _factor(tier), "not measured"
+        return
+    yield tier.name, "(tier)", _factor(tier)
+    for name, speed in found.speeds.items():
+        spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
+        yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date
+
+
+def schedule_table(
+    schedule: ScheduleView, names: Mapping[str, str] | None = None
+) -> RenderableType:
+    """Give who runs where, how full the tiers are, and who waits.
+
+    Args:
+        schedule: To show.
+        names: Query id -> what to call it; None: by its id.
+    """
+    called = names or {}
+    parts: list[RenderableType] = ["Nothing scheduled."]
+    if schedule.assignments:
+        rows: Iterable[Cells] = (
+            (
+                called.get(each.query_id, each.query_id),
+                each.plan_id,
+                ", ".join(f"{m.tier} / {m.machine}: {m.share:g}" for m in each.machines),
+            )
+            for each in schedule.assignments
+        )
+        parts = [table("Schedule", "query", "plan", "tier / machine: share", rows=rows)]
+    if schedule.waiting:
+        rows = ((called.get(q.query_id, q.query_id), q.reason) for q in schedule.waiting)
+        parts.append(table("Waiting", "query", "why", rows=rows))
+    rows = (
+        (use.tier, _machines(use), f"{use.used:.2f}", f"{use.utilisation:.0%}", _marks(use))
+        for use in schedule.tiers
+    )
+    columns = ("tier", "machines", "in use", "utilisation", "")
+    parts.append(table("Tiers", *columns, right=[1, 2, 3], rows=rows))
+    if None not in (schedule.goodput, schedule.bound, schedule.gap):
+        parts.append(
+            f"  Goodput {schedule.goodput:g}; no schedule reaches more than "
+            f"{schedule.bound:.6g}, so at most {schedule.gap:.1%} is missing."
+        )
+    return Group(*parts, *displaced_lines(schedule.displaced))
+
+
+def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
+    """Give who had to make way for whom, and when."""
+    return [
+        entry.sentence if entry.at is None else f"{formats.moment(entry.at)}: {entry.sentence}"
+        for entry in displaced
+    ]
+
+
+def deployment_table(deployment: DeploymentView) -> RenderableType:
+    """Give the instances of a deployment and what its requests took."""
+    rows = (
+        (
+            f"{instance.tier} (emulated)" if instance.emulated else instance.tier,
+            ", ".join(instance.operators),
+            formats.UNKNOWN if instance.pid is None else str(instance.pid),
+            f"{instance.share:g}",
+            instance.enforcement,
+        )
+        for instance in deployment.instances
+    )
+    columns = ("tier", "operators", "process", "share", "enforced by")
+    made = table(f"Deployment ({deployment.phase})", *columns, right=[2, 3], rows=rows)
+    seen = deployment.observed
+    told = {"mean": seen.mean_s, "p50": seen.p50_s, "p90": seen.p90_s, "p99": seen.p99_s}
+    figures = ", ".join(f"{n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
+    counts = f"  Requests: {seen.count} answered, {seen.failed} failed"
+    return Group(made, f"{counts}; latency {figures}." if figures else f"{counts}.")

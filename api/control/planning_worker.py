@@ -1,0 +1,284 @@
+"""A process that plans: claims queries one at a time, and stores how planning ended.
+
+Queued queries come first, then those that serve and are searched on, in the world as observed.
+
+It shares nothing with the service but the database. A query is held by beats: one
+that falls silent loses it. It ends with its parent, however that one ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Self
+
+from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.fingerprints import pipeline_fingerprint, planning_fingerprints
+from circinus.api.bootstrap.planning import Kept, Remembered, plan_query
+from circinus.api.bootstrap.serving import make_planning_parts
+from circinus.api.event_log import event, start_event_log, trouble
+from circinus.api.phases import QueryPhase
+from circinus.api.settings import Settings
+from circinus.api.store.documents import to_document
+from circinus.api.store.engine import Durability, connect
+from circinus.api.store.history import SqlHistory
+from circinus.api.store.journal import (
+    Checkpoint,
+    SqlCheckpoints,
+    SqlJournal,
+    StaleCheckpoint,
+    edition_of,
+)
+from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents
+from circinus.api.store.store import Store
+from circinus.api.use_cases.parts import ServiceParts, made
+from circinus.api.use_cases.queries import earlier_bills
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+from circinus.planner.search.result import PlanningOutcome, PlanningProgress, PlanningResult
+
+IDLE_S = 0.1
+"""Between two looks at an empty queue."""
+TICK_S = 0.25
+"""Between two looks at whether there is progress to store or a wish to cancel."""
+_PR_SET_PDEATHSIG = 1
+_MOST_KEPT = 1000
+"""Earlier queries looked through for those that a checkpoint names."""
+
+_LOG = logging.getLogger(__name__)
+
+_PHASES: Mapping[PlanningOutcome, QueryPhase] = {
+    PlanningOutcome.FEASIBLE: QueryPhase.WAITING,
+    PlanningOutcome.INFEASIBLE: QueryPhase.INFEASIBLE,
+    PlanningOutcome.EXHAUSTED: QueryPhase.EXHAUSTED,
+    PlanningOutcome.CANCELLED: QueryPhase.CANCELLED,
+}
+
+
+def run_worker(settings: Settings, worker: str) -> None:
+    """Plan queries until the parent ends or this process is told to.
+
+    Args:
+        settings: Of the service.
+        worker: Name of this process, unlike that of every other that ever was.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent
+    start_event_log(settings.log_level)
+    parts = make_planning_parts(settings)
+    event(_LOG, "worker.started", worker=worker, pid=os.getpid())
+    while True:
+        if not plan_next(parts, worker):
+            parts.clock.sleep(IDLE_S)
+
+
+def die_with_parent() -> None:
+    """Let this process end when its parent does, also when that one is killed.
+
+    The kernel's signal is immediate but Linux only, and comes when the thread ends that started
+    this process; the watch on the parent's pipe works everywhere.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def plan_next(parts: ServiceParts, worker: str) -> bool:
+    """Plan what is next in the store; give whether there was anything."""
+    record = parts.store.queue.claim(worker, at=parts.clock.timestamp())
+    if record is None:
+        return False
+    event(_LOG, "query.claimed", query_id=record.id, worker=worker)
+    start = parts.clock.now()
+    with Heart(parts.store, parts.clock, record.id, worker) as heart:
+        ending = _ending(parts, record, heart)
+    kept = parts.store.queue.finish(record.id, worker, ending, at=parts.clock.timestamp())
+    event(
+        _LOG,
+        "query.planned",
+        query_id=record.id,
+        phase=ending.phase.value,
+        searched_on=record.searching is not None,
+        plans=len(ending.plans),
+        duration_s=round(parts.clock.now() - start, 3),
+        kept=kept,
+    )
+    return True
+
+
+def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningEnding:
+    try:
+        return ending_of(*_planned(parts, record, heart))
+    except CircinusError as error:
+        trouble(_LOG, "query.refused", query_id=record.id, error=error)
+        return PlanningEnding(phase=QueryPhase.FAILED, message=str(error), result=None)
+    except Exception as error:  # noqa: BLE001 - the edge of the process: the next query goes on
+        trouble(_LOG, "query.broken", query_id=record.id, error=error)
+        message = f"planning broke off: {type(error).__name__}: {error}"
+        return PlanningEnding(phase=QueryPhase.FAILED, message=message, result=None)
+
+
+def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[PlanningResult, str]:
+    settings, data = parts.settings, record.request.data
+    pipeline = parts.pipeline(record.query.pipeline)
+    if data.examples is None:
+        raise InvalidInput.of("data.examples", "must be given", None)
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    dataset = made(pipeline, data.examples, data.seed)
+    history = SqlHistory(connect(settings.database_url))
+    memory = Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
+    checkpoint, refused = _checkpoint(parts, record, pipeline, dataset, memory)
+    query, tiers = _asked(parts, record)
+    measured = connect(settings.database_url, Durability.PROCESS)
+    kept = Kept(
+        journal=SqlJournal(measured, record.id, edition_of(pipeline), record.claimed_by),
+        outputs=parts.outputs,
+        bills=earlier_bills(parts.store, query.pipeline),
+        # A restart is told of what the first start was told of, and goes the same way.
+        history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
+    )
+    reference = parts.catalogue.reference(query.pipeline)
+    # Operators run on the tiers that there are, whatever is observed of them.
+    real, choice = parts.capacity.planned_for(), settings.executor_choice
+    with opened_executor(choice, reference, pipeline, real, settings.worker_logs) as executor:
+        result = plan_query(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
+    memory.remember(_memory_id(record, checkpoint), query, result)
+    return result, refused
+
+
+def _asked(parts: ServiceParts, record: StoredQuery) -> tuple[Query, Infrastructure]:
+    """Give what to plan and for which world: as it was observed where a query is searched on."""
+    query, search = record.query, record.searching
+    if search is None:
+        return query, parts.capacity.planned_for()
+    observed = replace(parts.capacity, stated=search.observed)
+    # The query's own device is part of what was observed.
+    return replace(query, device=None), observed.planned_for()
+
+
+def _checkpoint(
+    parts: ServiceParts,
+    record: StoredQuery,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    memory: Remembered,
+) -> tuple[Checkpoint, str]:
+    """Give what planning goes on from, and why it starts anew; empty: it need not."""
+    now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
+    mine = _memory_id(record, now)
+    earlier = () if record.request.cold else memory.earlier()
+    now = replace(now, history=tuple(r.query for r in earlier if r.query != mine))
+    checkpoints = SqlCheckpoints(connect(parts.settings.database_url), record.claimed_by)
+    try:
+        return checkpoints.opened(record.id, now), ""
+    except StaleCheckpoint as refusal:
+        trouble(_LOG, "checkpoint.refused", query_id=record.id, cause=str(refusal))
+        checkpoints.restart(record.id, now)
+        return now, f"Planned anew: {refusal} "
+
+
+def _memory_id(record: StoredQuery, checkpoint: Checkpoint) -> str:
+    """Give what the measurements are remembered by: on other data a query is another one."""
+    return f"{record.id} on {checkpoint.parts['data']}"
+
+
+def ending_of(result: PlanningResult, refused: str = "") -> PlanningEnding:
+    """Give how planning ended, as the store takes it.
+
+    Args:
+        result: What planning gave.
+        refused: Why it did not go on from a checkpoint; empty: it did, or there was none.
+    """
+    shortfall = result.shortfall
+    return PlanningEnding(
+        phase=_PHASES[result.outcome],
+        message=refused + (result.stopped_because if shortfall is None else shortfall.sentence),
+        result=to_document(result),
+        plans=plan_documents(result.plans),
+    )
+
+
+@dataclass(slots=True)
+class Heart:
+    """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
+
+    It is the `Observer` of the search: the planning thread never waits for the database here.
+    """
+
+    store: Store
+    clock: Clock
+    query_id: str
+    worker: str
+    _latest: PlanningProgress | None = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _stop_planning: Event = field(default_factory=Event, init=False)
+    _over: Event = field(default_factory=Event, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        """Start beating."""
+        self._thread = Thread(target=self._beat_on, name="heart", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop beating, the last progress stored."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def progress(self, progress: PlanningProgress) -> None:
+        """See `planner.search.result.Observer`."""
+        with self._lock:
+            self._latest = progress
+
+    def cancelled(self) -> bool:
+        """See `planner.search.result.Observer`."""
+        return self._stop_planning.is_set()
+
+    def beat(self) -> None:
+        """Store what is new since the last beat; hear whether to stop."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+        news = None if latest is None else to_document(latest)
+        if self.store.queue.beat(
+            self.query_id, self.worker, at=self.clock.timestamp(), progress=news
+        ):
+            self._stop_planning.set()
+
+    def _beat_on(self) -> None:
+        while not self._over.wait(TICK_S):
+            self._tried_beat()
+        self._tried_beat()
+
+    def _tried_beat(self) -> None:
+        try:
+            self.beat()
+        except Exception as error:  # noqa: BLE001 - a beat that is missed is made up by the next
+            trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)

@@ -1,0 +1,1 @@
+"""The service over HTTP: application, gate, routes, errors; imports `control` and all below."""

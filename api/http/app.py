@@ -1,0 +1,78 @@
+"""The HTTP application: routes behind the gate, errors as problem documents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from circinus.api.control.service import Service, running
+from circinus.api.event_log import start_event_log
+from circinus.api.http.errors import handle_errors
+from circinus.api.http.gate import Gate
+from circinus.api.http.routes import queries, service
+from circinus.api.http.routes.service import provide, service_version
+from circinus.api.schemas.base import ProblemDetails
+from circinus.api.settings import Settings
+
+_DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Give the application; starting it starts the service, stopping it stops the service.
+
+    Args:
+        settings: None reads them from the environment.
+    """
+    chosen = Settings() if settings is None else settings
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        start_event_log(chosen.log_level)
+        async with running(chosen) as started:
+            provide(app, started)
+            yield
+
+    return _application(chosen, lifespan=lifespan)
+
+
+def application_of(started: Service) -> FastAPI:
+    """Give the application around a service that somebody else starts and stops."""
+    app = _application(started.parts.settings, lifespan=None)
+    provide(app, started)
+    return app
+
+
+def _application(settings: Settings, *, lifespan: object) -> FastAPI:
+    app = FastAPI(
+        title="Circinus",
+        version=service_version(),
+        description=_DESCRIPTION,
+        lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
+        responses={"default": {"model": ProblemDetails, "description": "A problem document"}},
+    )
+    for routes in (queries, service):
+        app.include_router(routes.router)
+    handle_errors(app)
+    app.add_middleware(Gate, token=settings.token_text, body_limit_bytes=settings.body_limit_bytes)
+    return app
+
+
+def serve(settings: Settings) -> None:
+    """Run the service until it is interrupted."""
+    start_event_log(settings.log_level)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+
+
+if __name__ == "__main__":
+    serve(Settings())

@@ -1,0 +1,156 @@
+"""The one table from errors to HTTP: every problem document (RFC 9457) is made here.
+
+Errors of the edge itself are declared here too; all others come from below, where
+nobody knows of HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from math import ceil
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from circinus.api.event_log import trouble
+from circinus.api.http.strict_json import NotJson
+from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.faults import faults_of
+from circinus.api.store.records import Conflict, NotFound
+from circinus.api.use_cases.queries import QueueFull
+from circinus.deploy.workers.errors import TooManyRequests
+from circinus.pipelines.errors import (
+    CircinusError,
+    Fault,
+    InvalidInput,
+    OperatorFailed,
+    Unavailable,
+)
+
+MEDIA_TYPE = "application/problem+json"
+_LOG = logging.getLogger(__name__)
+
+
+class Unauthorised(CircinusError):
+    """The token is missing or wrong."""
+
+
+class WrongHost(CircinusError):
+    """A service without a token was addressed by a name that is not loopback."""
+
+
+class ClientGone(CircinusError):
+    """The client closed the connection: nobody waits for the answer."""
+
+
+class BodyTooLarge(CircinusError):
+    """The body is larger than the operator allows."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"body must have at most {limit} bytes, got more.")
+
+
+class WrongMediaType(CircinusError):
+    """The body is said to be something else than JSON."""
+
+    def __init__(self, media_type: str) -> None:
+        super().__init__(f"Content-Type must be application/json, got {media_type!r}.")
+
+
+STATUS: Mapping[type[Exception], tuple[int, str]] = {
+    NotJson: (400, "Not JSON"),
+    WrongHost: (400, "Wrong host"),
+    Unauthorised: (401, "Token missing or wrong"),
+    NotFound: (404, "Not found"),
+    Conflict: (409, "Conflict with the present state"),
+    BodyTooLarge: (413, "Body too large"),
+    WrongMediaType: (415, "Body must be JSON"),
+    InvalidInput: (422, "Invalid input"),
+    QueueFull: (429, "Too many queries wait"),
+    TooManyRequests: (429, "Too many requests wait"),
+    ClientGone: (499, "The client went away"),
+    OperatorFailed: (502, "An operator of the pipeline failed"),
+    Unavailable: (503, "Unavailable for now"),
+    CircinusError: (500, "Something went wrong"),
+}
+"""Error -> status and title. An error that is not listed has those of its nearest base."""
+
+
+def problem_of(error: CircinusError, path: str) -> JSONResponse:
+    """Give the problem document of an error of the project, with the headers that go with it."""
+    status, title = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    faults: Sequence[Fault] = getattr(error, "faults", ())
+    return _problem(title, status, str(error), path, faults, _headers(error))
+
+
+def _problem(
+    title: str,
+    status: int,
+    detail: str,
+    path: str,
+    faults: Sequence[Fault] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    problem = ProblemDetails(
+        title=title, status=status, detail=detail, instance=path, errors=list(faults)
+    )
+    return JSONResponse(
+        problem.model_dump(mode="json"),
+        status_code=status,
+        headers=dict(headers or {}),
+        media_type=MEDIA_TYPE,
+    )
+
+
+def _headers(error: CircinusError) -> dict[str, str]:
+    match error:
+        case Unavailable():
+            return {"Retry-After": str(max(1, ceil(error.retry_after_s)))}
+        case Unauthorised():
+            return {"WWW-Authenticate": 'Bearer realm="circinus"'}
+        case _:
+            return {}
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Answer every error of an application by a problem document."""
+
+    @app.exception_handler(CircinusError)
+    async def on_ours(request: Request, error: CircinusError) -> JSONResponse:
+        return problem_of(error, request.url.path)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        # FastAPI's first part of a path is where the value was: body, query or path.
+        faults = faults_of(list(error.errors()), model=_body_of(request), skip=1)
+        return problem_of(InvalidInput(faults), request.url.path)
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> JSONResponse:
+        title, path = HTTPStatus(error.status_code).phrase, request.url.path
+        detail = f"{request.method} {path}: {error.detail}"
+        return _problem(title, error.status_code, detail, path, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def on_unforeseen(request: Request, error: Exception) -> JSONResponse:
+        incident, path = secrets.token_hex(4), request.url.path
+        trouble(_LOG, "http.unforeseen", error=error, incident=incident, path=path)
+        words = f"Something unforeseen happened; the service's log has it as incident {incident}."
+        return _problem("Internal error", 500, words, path)
+
+
+def _body_of(request: Request) -> type[BaseModel] | None:
+    """Give the schema of the route's body; None when it has none."""
+    route = request.scope.get("route")
+    body = route.body_field if isinstance(route, APIRoute) else None
+    annotation: object = None if body is None else body.field_info.annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None

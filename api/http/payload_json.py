@@ -1,0 +1,161 @@
+"""Payloads in JSON bodies: bytes and arrays marked, everything else as it is.
+
+{"$bytes": BASE64}
+{"$array": {"dtype": "<f4", "shape": [2, 3], "base64": BASE64}}
+{"$dict": [[KEY, VALUE], ...]}      a dict with a key that starts with "$"
+
+JSON has no NaN and no infinities: a float that is one is refused, inside an array it
+is fine.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Mapping
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import JsonValue
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import Payload
+
+_DEEPEST = 64
+_MOST_DIMENSIONS = 32
+_LARGEST_DIMENSION = 2**40
+_PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
+
+
+def payload_to_json(payload: Payload) -> JsonValue:
+    """Give the JSON form of a payload.
+
+    Raises:
+        InvalidInput: If it is no payload, or has a number that JSON has no form for.
+    """
+    return _to_json(payload, 0)
+
+
+def payload_from_json(tree: object, *, field: str = "input") -> Payload:
+    """Give the payload of a JSON form; arrays own their memory and can be written.
+
+    Raises:
+        InvalidInput: If a mark is malformed, an array is torn, or it nests too deep.
+    """
+    return _from_json(tree, field, 0)
+
+
+def _to_json(payload: object, depth: int) -> JsonValue:
+    _require_shallow("output", depth)
+    if isinstance(payload, np.generic):
+        return _to_json(payload.item(), depth)
+    if isinstance(payload, float) and not math.isfinite(payload):
+        raise InvalidInput.of("output", "must be finite to be written as JSON", payload)
+    if payload is None or isinstance(payload, bool | int | float | str):
+        return payload
+    if isinstance(payload, bytes):
+        return {"$bytes": _text(payload)}
+    if isinstance(payload, np.ndarray):
+        return {"$array": _array_to_json(payload)}
+    if isinstance(payload, list):
+        return [_to_json(item, depth + 1) for item in payload]
+    if isinstance(payload, dict):
+        items = [(key, _to_json(value, depth + 1)) for key, value in payload.items()]
+        if any(str(key).startswith("$") for key, _ in items):
+            return {"$dict": [[key, value] for key, value in items]}
+        return dict(items)
+    raise InvalidInput.of("output", "must be a payload", type(payload).__name__)
+
+
+def _array_to_json(array: npt.NDArray[np.generic]) -> JsonValue:
+    if array.dtype.kind not in _PLAIN_KINDS:
+        raise InvalidInput.of("output", "must have arrays of numbers or text", str(array.dtype))
+    data = np.ascontiguousarray(array).tobytes()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "base64": _text(data)}
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _from_json(tree: object, field: str, depth: int) -> Payload:
+    _require_shallow(field, depth)
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, list):
+        return [_from_json(item, f"{field}[{i}]", depth + 1) for i, item in enumerate(tree)]
+    if not isinstance(tree, dict):
+        raise InvalidInput.of(field, "must be made of JSON values", type(tree).__name__)
+    marks = [key for key in tree if key.startswith("$")]
+    if not marks:
+        return {key: _from_json(v, f"{field}.{key}", depth + 1) for key, v in tree.items()}
+    if len(tree) > 1 or marks[0] not in _MARKS:
+        raise InvalidInput.of(field, f"must have one of {', '.join(_MARKS)} alone", list(tree))
+    return _MARKS[marks[0]](tree[marks[0]], f"{field}.{marks[0]}", depth)
+
+
+def _bytes_from_json(tree: object, field: str, _: int) -> Payload:
+    return _data(tree, field)
+
+
+def _array_from_json(tree: object, field: str, _: int) -> Payload:
+    if not isinstance(tree, dict) or set(tree) != {"dtype", "shape", "base64"}:
+        raise InvalidInput.of(field, "must have exactly dtype, shape and base64", tree)
+    dtype = _dtype(tree["dtype"], f"{field}.dtype")
+    shape = _shape(tree["shape"], f"{field}.shape")
+    data = _data(tree["base64"], f"{field}.base64")
+    expected = prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        rule = f"must hold the {expected} bytes of dtype and shape"
+        raise InvalidInput.of(f"{field}.base64", rule, f"{len(data)} bytes")
+    return np.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+def _dict_from_json(tree: object, field: str, depth: int) -> Payload:
+    pairs = tree if isinstance(tree, list) else [None]
+    found: dict[str, Payload] = {}
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise InvalidInput.of(field, "must be a list of [text, value]", pair)
+        found[pair[0]] = _from_json(pair[1], f"{field}.{pair[0]}", depth + 1)
+    return found
+
+
+def _dtype(name: object, field: str) -> np.dtype[np.generic]:
+    try:
+        dtype = np.dtype(str(name))
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise InvalidInput.of(field, "must name a dtype of numbers or text", name) from error
+    if dtype.kind not in _PLAIN_KINDS or dtype.itemsize == 0 or dtype.fields is not None:
+        raise InvalidInput.of(field, "must name a dtype of numbers or text", name)
+    return dtype
+
+
+def _shape(shape: object, field: str) -> tuple[int, ...]:
+    if isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS:
+        sizes = tuple(n for n in shape if type(n) is int and 0 <= n <= _LARGEST_DIMENSION)
+        if len(sizes) == len(shape):
+            return sizes
+    rule = f"must be at most {_MOST_DIMENSIONS} whole numbers >= 0"
+    raise InvalidInput.of(field, rule, shape)
+
+
+def _data(text: object, field: str) -> bytes:
+    try:
+        return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise InvalidInput.of(field, "must be base64", text) from error
+
+
+def _require_shallow(field: str, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise InvalidInput.of(field[:80], f"must nest at most {_DEEPEST} deep", "deeper")
+
+
+_MARKS: Mapping[str, Callable[[object, str, int], Payload]] = {
+    "$bytes": _bytes_from_json,
+    "$array": _array_from_json,
+    "$dict": _dict_from_json,
+}

@@ -1,0 +1,204 @@
+"""Queries: submitted, followed, asked about, replanned, deployed, sent requests to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from circinus.api.control.service import Service
+from circinus.api.http.errors import ClientGone
+from circinus.api.http.payload_json import payload_from_json, payload_to_json
+from circinus.api.http.routes.service import LATEST, ServiceOf
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
+from circinus.api.schemas.planning import planning_view
+from circinus.api.schemas.plans import PlanList, PlanView, plan_view
+from circinus.api.schemas.progress import QueryPage, QueryView, shortfall_view
+from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
+from circinus.api.store.records import StoredQuery
+from circinus.api.use_cases.knowledge import explain
+from circinus.api.use_cases.knowledge import what_if as found_if
+from circinus.api.use_cases.queries import LARGEST_PAGE, page_of, undeploy
+from circinus.api.use_cases.queries import submit as submitted
+from circinus.api.use_cases.replanning import replan_for_change
+from circinus.api.use_cases.requests import AnsweredRequest, Examples
+from circinus.api.use_cases.views import deployment_view, query_view, stored_plan_view
+from circinus.pipelines.infrastructure import Infrastructure
+
+router = APIRouter(prefix="/v1")
+
+T = TypeVar("T")
+
+
+@router.post("/queries", status_code=202, tags=["queries"])
+def submit(
+    request: QueryRequest,
+    service: ServiceOf,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header()] = None,
+) -> QueryView:
+    """Queue a query. The same Idempotency-Key gives the same query again."""
+    record = submitted(service.parts, request, idempotency_key)
+    response.headers["Location"] = f"/v1/queries/{record.id}"
+    return _shown(record, service)
+
+
+@router.get("/queries", tags=["queries"])
+def page(
+    service: ServiceOf,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+    phase: QueryPhase | None = None,
+    tenant: Annotated[str | None, Query(max_length=63)] = None,
+    key_prefix: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+) -> QueryPage:
+    """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
+    found = page_of(
+        service.parts.store,
+        limit=limit,
+        cursor=cursor,
+        phase=phase,
+        tenant=tenant,
+        key_prefix=key_prefix,
+    )
+    infrastructure, schedule = service.parts.infrastructure, service.schedule()
+    items = [query_view(record, infrastructure, schedule) for record in found.records]
+    return QueryPage(items=items, next_cursor=found.next_cursor)
+
+
+@router.get("/queries/{query_id}", tags=["queries"])
+def query(query_id: str, service: ServiceOf) -> QueryView:
+    """Give a query: its phase, best plan so far, spend; who made way for whom."""
+    parts = service.parts
+    record = parts.store.query(query_id)
+    displaced = parts.schedules.displaced(limit=LATEST, query_id=query_id)
+    return query_view(record, parts.infrastructure, service.schedule(), displaced)
+
+
+@router.post("/queries/{query_id}:cancel", tags=["queries"])
+def cancel(query_id: str, service: ServiceOf) -> QueryView:
+    """Stop planning a query, or searching on while it serves; again changes nothing."""
+    at = service.parts.clock.timestamp()
+    return _shown(service.parts.store.request_cancel(query_id, at=at), service)
+
+
+def _shown(record: StoredQuery, service: Service) -> QueryView:
+    return query_view(record, service.parts.infrastructure, service.schedule())
+
+
+@router.get("/queries/{query_id}/plans", tags=["plans"])
+def plans(query_id: str, service: ServiceOf) -> PlanList:
+    """Give the Pareto set of a query, cheapest first; empty until planning ended."""
+    parts = service.parts
+    owner = parts.store.query(query_id)
+    stored = parts.store.plans(query_id)
+    return PlanList(items=[stored_plan_view(s, owner, parts.infrastructure) for s in stored])
+
+
+@router.get("/plans/{plan_id}", tags=["plans"])
+def plan(plan_id: str, service: ServiceOf) -> PlanView:
+    """Give a plan; where several queries found the same one, as the newest of them sees it."""
+    parts = service.parts
+    stored = parts.store.plan(plan_id)
+    return stored_plan_view(stored, parts.store.query(stored.query_id), parts.infrastructure)
+
+
+@router.get("/plans/{plan_id}/explanation", tags=["questions"])
+def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
+    """Give why a plan is what it is, as the newest query that found it sees it."""
+    parts = service.parts
+    stored = parts.store.plan(plan_id)
+    record = parts.store.query(stored.query_id)
+    return ExplanationView.of(
+        explain(parts, record, stored),
+        plan=stored_plan_view(stored, record, parts.infrastructure),
+        planning=planning_view(record.query.planning),
+    )
+
+
+@router.post("/queries/{query_id}:whatif", tags=["questions"])
+def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
+    """Give what other circumstances would do to a query; nothing is changed or measured."""
+    parts = service.parts
+    record = parts.store.query(query_id)
+    found = found_if(parts, record, body)
+    slo, here = record.query.slo, parts.infrastructure
+    missed, other, there = found.after.shortfall, found.query.slo, found.infrastructure
+    return WhatIfView(
+        words=found.words,
+        before=[plan_view(plan, slo, here) for plan in found.before.plans],
+        after=[plan_view(plan, other, there) for plan in found.after.plans],
+        shortfall=None if missed is None else shortfall_view(missed, other, there),
+    )
+
+
+@router.post("/queries/{query_id}:replan", tags=["questions"])
+def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
+    """Give the query with other objectives or data, planned again with what is known."""
+    record = service.parts.store.query(query_id)
+    data = None if body.data is None else Examples(body.data.examples, body.data.seed)
+    return _shown(replan_for_change(service.parts, record, body, data), service)
+
+
+@router.get("/queries/{query_id}/deployment", tags=["deployments"])
+async def deployment(query_id: str, service: ServiceOf) -> DeploymentView:
+    """Give how the deployment of a query fares."""
+    record = await asyncio.to_thread(service.parts.store.query, query_id)
+    return deployment_view(record, service.status(query_id), service.parts.infrastructure)
+
+
+@router.delete("/queries/{query_id}/deployment", tags=["deployments"])
+def retire(query_id: str, service: ServiceOf) -> QueryView:
+    """Retire a query and free its capacity; retiring it again changes nothing."""
+    record = undeploy(service.parts.store, query_id, clock=service.parts.clock)
+    return _shown(record, service)
+
+
+@router.post("/queries/{query_id}/requests", tags=["deployments"])
+async def send(
+    query_id: str, body: RequestBody, service: ServiceOf, request: Request
+) -> RequestReply:
+    """Send one request to the deployed plan of a query."""
+    given = payload_from_json(body.input)
+    work = service.requests.send(query_id, given, body.example, timeout_s=body.timeout_s)
+    return _reply(await while_connected(request, work), service.parts.infrastructure)
+
+
+def _reply(answered: AnsweredRequest, infrastructure: Infrastructure) -> RequestReply:
+    result = answered.result
+    emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
+    return RequestReply.of(
+        result,
+        output=payload_to_json(result.output),
+        plan_id=answered.plan_id,
+        score=answered.score,
+        emulated=emulated or any(link.emulated for link in infrastructure.links),
+    )
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Give what the work gives; cancel it when the client closes the connection.
+
+    Raises:
+        ClientGone: If it did; nobody hears of it.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+    raise ClientGone("the client closed the connection before the answer")
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,198 @@
+"""What a service offers and does: pipelines, machines, the schedule, its method and health."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
+
+from circinus.api.control.service import Service
+from circinus.api.http.metrics import MEDIA_TYPE, exposition
+from circinus.api.schemas.base import HealthView
+from circinus.api.schemas.planning import MethodView, method_view
+from circinus.api.schemas.schedule import PreviewBody, ScheduleView
+from circinus.api.schemas.service import (
+    EmulationBody,
+    InfrastructureView,
+    MachinesBody,
+    PipelineList,
+    infrastructure_view,
+    pipeline_view,
+    to_links,
+)
+from circinus.api.use_cases.capacity import with_machines
+from circinus.api.use_cases.scheduling import InForce, assess
+from circinus.api.use_cases.views import displaced_view, schedule_view, time_of
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.registry import listed
+from circinus.scheduler.problem import Problem
+from circinus.scheduler.problem_form import problem_to_dict
+
+router = APIRouter()
+_NOT_MODIFIED = 304
+LATEST = 50
+"""Displacements shown."""
+
+
+@dataclass(slots=True)
+class ShownSchedule:
+    """Renders the schedule of a service. Safe to share between threads.
+
+    Whoever watches a service asks for its schedule every second. How good it is takes a linear
+    program over all plans; that, and the text, are worked out when somebody first asks for a new
+    schedule and kept until the next one.
+
+    Attributes:
+        service: Whose.
+    """
+
+    service: Service
+    _made: tuple[int, bytes] | None = field(default=None, init=False)
+    _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+
+    def read(self) -> tuple[int, bytes]:
+        """Give the schedule's revision and its JSON."""
+        with self._one_at_a_time:
+            revision, in_force = self.service.parts.in_force.read()
+            if self._made is None or self._made[0] != revision:
+                self._made = (revision, self._render(revision, in_force))
+            return self._made
+
+    def _render(self, revision: int, in_force: InForce) -> bytes:
+        parts = self.service.parts
+        infrastructure = with_machines(parts.infrastructure, in_force.machines)
+        problem = replace(self.service.problem(), tiers=infrastructure.tiers)
+        view = schedule_view(
+            in_force.schedule,
+            infrastructure,
+            assess(_asked(problem, in_force), in_force.schedule),
+            in_force.since,
+        )
+        lately = parts.schedules.displaced(limit=LATEST)
+        told = {
+            "displaced": [displaced_view(record) for record in lately],
+            "revision": revision,
+            "made_at": time_of(in_force.made_at) if revision else None,
+        }
+        return view.model_copy(update=told).model_dump_json().encode()
+
+
+def _asked(problem: Problem, in_force: InForce) -> Problem:
+    """Leave out who came after the schedule was made."""
+    schedule = in_force.schedule
+    known = schedule.by_query.keys() | schedule.waiting.keys()
+    candidates = tuple(c for c in problem.candidates if c.query_id in known)
+    return replace(problem, candidates=candidates)
+
+
+def provide(app: FastAPI, service: Service) -> None:
+    """Let the handlers of an application use a service."""
+    app.state.service = service
+    app.state.schedule = ShownSchedule(service)
+
+
+def _service_of(request: Request) -> Service:
+    service = getattr(request.app.state, "service", None)
+    if not isinstance(service, Service):
+        raise Unavailable("the service is starting", retry_after_s=1.0)
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(_service_of)]
+
+
+@router.get("/v1/schedule", response_model=ScheduleView, tags=["schedule"])
+def schedule(
+    request: Request,
+    _: ServiceOf,
+    if_none_match: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """Give who is admitted, with which plan, on which machines, and how good that is.
+
+    Cheap to poll: it is worked out once for each schedule, and with the ETag of the last answer
+    as If-None-Match the answer is an empty 304 until there is another schedule.
+    """
+    shown: ShownSchedule = request.app.state.schedule
+    revision, text = shown.read()
+    tags = {"ETag": f'"{revision}"'}
+    if if_none_match == tags["ETag"]:
+        return Response(status_code=_NOT_MODIFIED, headers=tags)
+    return Response(text, media_type="application/json", headers=tags)
+
+
+@router.post("/v1/schedule:preview", tags=["schedule"])
+def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
+    """Give the schedule that a change would lead to; nothing is changed."""
+    found, how_good = service.preview(body)
+    infrastructure = with_machines(service.parts.capacity.now(), body.machines)
+    return schedule_view(found, infrastructure, how_good)
+
+
+@router.get("/v1/schedule/problem", tags=["schedule"])
+def problem(service: ServiceOf) -> dict[str, object]:
+    """Give the live queries with their plans, and the machines, for `circinus study ilp`."""
+    return problem_to_dict(service.problem())
+
+
+@router.get("/v1/pipelines", tags=["catalogue"])
+def pipelines(service: ServiceOf) -> PipelineList:
+    """Give the registered pipelines with their operators and knobs, and what keeps one away."""
+    catalogue = service.parts.catalogue
+    return PipelineList(
+        items=[pipeline_view(one) for one in listed(catalogue.names, catalogue.pipeline)]
+    )
+
+
+@router.get("/v1/infrastructure", tags=["catalogue"])
+def infrastructure(service: ServiceOf) -> InfrastructureView:
+    """Give the tiers, machines and links as they are now."""
+    return infrastructure_view(service.parts.capacity.now())
+
+
+@router.patch("/v1/infrastructure", tags=["catalogue"])
+def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
+    """Let machines of tiers come or go; the schedule follows within a moment."""
+    return infrastructure_view(service.parts.capacity.set_machines(body.machines))
+
+
+@router.get("/v1/emulation", tags=["catalogue"])
+async def emulation(service: ServiceOf) -> InfrastructureView:
+    """Give the infrastructure with the links that this computer imitates."""
+    return infrastructure_view(service.emulation.now())
+
+
+@router.patch("/v1/emulation", tags=["catalogue"])
+async def set_emulation(body: EmulationBody, service: ServiceOf) -> InfrastructureView:
+    """Imitate thinner or thicker links, which nobody who plans hears of: to try a drift out."""
+    return infrastructure_view(service.emulation.set_links(to_links(body)))
+
+
+@router.get("/v1/method", tags=["catalogue"])
+def method(service: ServiceOf) -> MethodView:
+    """Give how queries are planned that do not say, and what schedules and dispatches."""
+    return method_view(service.parts.settings.chosen_method)
+
+
+@router.get("/metrics", response_class=Response, tags=["service"])
+async def metrics(service: ServiceOf) -> Response:
+    """Give what the queues of all deployments do, in the text format of Prometheus."""
+    text = exposition(service.deployer.figures())
+    return Response(text, media_type=MEDIA_TYPE)
+
+
+@router.get("/healthz", tags=["catalogue"])
+def health(service: ServiceOf) -> HealthView:
+    """Give whether the service is up. Needs no token."""
+    service.parts.schedules.revision()  # raises when the database is gone
+    return HealthView(version=service_version())
+
+
+def service_version() -> str:
+    """Give the version of the installed service."""
+    try:
+        return version("circinus")
+    except PackageNotFoundError:  # run from a folder that was never installed
+        return "unknown"

@@ -1,0 +1,177 @@
+"""The queue of the planning workers: rows of queries, each held by one worker at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    SQLColumnExpression,
+    bindparam,
+    select,
+    update,
+)
+from sqlalchemy.orm import Session
+
+from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.store.engine import reading, writing
+from circinus.api.store.query_rows import add_plans, end_search, enter, give_back, record_of
+from circinus.api.store.records import JsonObject, PlanningEnding, StoredQuery
+from circinus.api.store.tables import QueryRow
+from circinus.pipelines.errors import CircinusError
+
+
+class PlanningQueue:
+    """The queries that workers plan. Safe to share between threads and processes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def claim(self, worker: str, *, at: float) -> StoredQuery | None:
+        """Give a worker the oldest queued query, now planning; None: there is nothing to plan.
+
+        Where none is queued, the live query whose search was asked for first: it stays in its
+        phase. No query is ever given to two workers.
+        """
+        queued = _first(QueryRow.phase == QueryPhase.QUEUED, by=QueryRow.serial)
+        asked = _first(
+            QueryRow.phase.in_(LIVE),
+            QueryRow.claimed_by.is_(None),
+            QueryRow.search.is_not(None),
+            QueryRow.search["ended"].as_string().is_(None),
+            by=QueryRow.search["at"].as_float(),
+        )
+        with reading(self._engine) as session:  # an idle worker looks often and locks nothing
+            looks = (first.with_only_columns(QueryRow.serial) for first in (queued, asked))
+            if all(session.scalar(look) is None for look in looks):
+                return None
+        with writing(self._engine) as session:
+            row = session.scalar(queued) or session.scalar(asked)
+            if row is None:
+                return None
+            row.claimed_by = worker
+            row.heartbeat_at = at
+            if row.phase == QueryPhase.QUEUED:
+                enter(row, QueryPhase.PLANNING, at, "")
+            return record_of(row)
+
+    def beat(
+        self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
+    ) -> bool:
+        """Renew a worker's hold of a query, with news if there are; give whether to stop.
+
+        True when cancelling was asked for, and when the worker holds the query no longer.
+        """
+        news: dict[str, object] = {"heartbeat_at": at}
+        if progress is not None:
+            news["progress"] = dict(progress)
+        renewal = (
+            update(QueryRow)
+            .where(QueryRow.id == query_id, QueryRow.claimed_by == worker)
+            .values(news)
+            .returning(QueryRow.cancel_requested)
+        )
+        with writing(self._engine) as session:
+            cancel_requested = session.scalar(renewal)
+        return cancel_requested is None or cancel_requested
+
+    def finish(self, query_id: str, worker: str, ending: PlanningEnding, *, at: float) -> bool:
+        """Store how planning ended, plans included; False: the worker holds the query no longer.
+
+        A query that should be cancelled becomes `cancelled`, whatever the ending. Where a live
+        query was searched on, plans replace the old ones as in `Store.replan`; without plans only
+        its search ends, with the ending's message.
+        """
+        held = select(QueryRow).where(QueryRow.id == query_id, QueryRow.claimed_by == worker)
+        with writing(self._engine) as session:
+            row = session.scalar(held.with_for_update())
+            if row is None:
+                return False
+            if row.phase in LIVE:
+                end_search(session, row, ending, at)
+                return True
+            row.claimed_by = row.heartbeat_at = None
+            row.result = None if ending.result is None else dict(ending.result)
+            if row.cancel_requested:
+                enter(row, QueryPhase.CANCELLED, at, "")
+            else:
+                enter(row, ending.phase, at, ending.message)
+            add_plans(session, row, ending.plans)
+            return True
+
+    def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
+        """Take its queries from a worker that died; give their ids.
+
+        They go back to the queue; at the limit of crashes they are `failed` with the cause. A
+        search goes back, or ends with the cause; its query stays as it is.
+        """
+
+        def die(row: QueryRow) -> None:
+            row.crashes += 1
+            give_back(row, at, limit, cause)
+
+        return self._each(select(QueryRow).where(QueryRow.claimed_by == worker), die)
+
+    def release(self, worker: str, *, at: float) -> tuple[str, ...]:
+        """Return its queries and searches from a worker that was stopped; give the ids."""
+        claimed = select(QueryRow).where(QueryRow.claimed_by == worker)
+        return self._returned(claimed, at, "the service was stopped")
+
+    def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
+        """Return what is planned or searched without a beat since then; give the ids."""
+        silent = select(QueryRow).where(
+            QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING}), QueryRow.heartbeat_at < since
+        )
+        with reading(self._engine) as session:  # nearly always nobody: asked without a lock
+            if session.scalar(silent.with_only_columns(QueryRow.serial).limit(1)) is None:
+                return ()
+        return self._returned(silent, at, "the planning worker fell silent")
+
+    def _returned(self, wanted: Select[QueryRow], at: float, cause: str) -> tuple[str, ...]:
+        return self._each(wanted, lambda row: give_back(row, at, row.crashes + 1, cause))
+
+    def _each(self, wanted: Select[QueryRow], act: Callable[[QueryRow], None]) -> tuple[str, ...]:
+        with writing(self._engine) as session:
+            rows = session.scalars(wanted.with_for_update()).all()
+            for row in rows:
+                act(row)
+            return tuple(row.id for row in rows)
+
+
+def _first(*conditions: ColumnElement[bool], by: SQLColumnExpression[Any]) -> Select[QueryRow]:
+    # SQLite skips no locked rows: the transaction has the one write lock.
+    wanted = select(QueryRow).where(*conditions).order_by(by, QueryRow.serial).limit(1)
+    return wanted.with_for_update(skip_locked=True)
+
+
+# Made once: it is asked before every measurement that is stored. A query is taken from its worker
+# while that still measures, because it fell silent, its data changed or nobody wants the search
+# any more: figures of the old data must not get among the new.
+_HELD = (
+    select(QueryRow.serial)
+    .where(QueryRow.id == bindparam("query_id"), QueryRow.claimed_by == bindparam("worker"))
+    .with_for_update(read=True)
+)
+
+
+class ClaimLost(CircinusError):
+    """A worker would store something of a query that it holds no longer."""
+
+    def __init__(self, query_id: str, worker: str) -> None:
+        super().__init__(f"query {query_id} must be held by the worker that plans it, {worker}.")
+
+
+def require_claim(transaction: Connection | Session, query_id: str, worker: str | None) -> None:
+    """Make sure that a worker holds a query until the transaction ends; None: nobody has to.
+
+    Raises:
+        ClaimLost: If it does not.
+    """
+    if worker is None:
+        return
+    if transaction.scalar(_HELD, {"query_id": query_id, "worker": worker}) is None:
+        raise ClaimLost(query_id, worker)

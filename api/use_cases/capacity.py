@@ -1,0 +1,125 @@
+"""The machines and links there are: as the infrastructure states, until told otherwise.
+
+Machines come and go while the service runs: an operator takes one down, a cluster grows. The
+number of each tier is set here and remembered over restarts; the schedule follows within a
+moment (`api.control.rescheduler` looks every `reconcile_s`). Whoever loses its machines is
+evicted by name and waits; nobody is lost. The links that this computer imitates are apart from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from circinus.api.store.schedules import ScheduleStore
+from circinus.api.use_cases.deployer import Deployer
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Link
+
+MOST_MACHINES = 100_000
+"""Of a tier: more is a slip of the hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Machines of every tier, `stated` and as they were set. Safe to share between threads."""
+
+    stated: Infrastructure
+    store: ScheduleStore
+    clock: Clock
+
+    def now(self) -> Infrastructure:
+        """Give the infrastructure with the machines that there are now: to schedule on."""
+        return with_machines(self.stated, self.store.machines())
+
+    def planned_for(self) -> Infrastructure:
+        """Give the infrastructure to plan for.
+
+        A plan outlives the moment: each tier has the machines that are stated, or those that
+        there are now if they are more. Machines that are away may come back.
+        """
+        stated = {tier.name: tier.machines for tier in self.stated.tiers}
+        told = self.store.machines()
+        return with_machines(
+            self.stated, {name: max(told.get(name, 0), n) for name, n in stated.items()}
+        )
+
+    def set_machines(self, machines: Mapping[str, int | None]) -> Infrastructure:
+        """Set how many machines tiers have from now on; give the infrastructure as it is then.
+
+        Args:
+            machines: Tier -> number, `>= 0`; None: as stated again. Other tiers stay as they are.
+
+        Raises:
+            InvalidInput: If a tier does not exist or is dedicated, or a number is out of range;
+                nothing was changed then.
+        """
+        shared = [tier.name for tier in self.stated.tiers if not tier.dedicated]
+        for tier, count in machines.items():
+            if tier not in shared:
+                rule = f"must name shared tiers ({', '.join(shared) or 'there are none'})"
+                raise InvalidInput.of("machines", rule, tier)
+            if count is not None:
+                fits = 0 <= count <= MOST_MACHINES
+                rule = f"must be from 0 to {MOST_MACHINES}"
+                checks.require(fits, f"machines.{tier}", rule, count)
+        self.store.set_machines(machines, at=self.clock.timestamp())
+        return self.now()
+
+
+def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -> Infrastructure:
+    """Give an infrastructure with other numbers of machines; tiers left out keep theirs.
+
+    Machines of dedicated tiers are of the queries, not of the moment: they stay.
+    """
+    tiers = tuple(
+        tier if tier.dedicated else replace(tier, machines=machines.get(tier.name, tier.machines))
+        for tier in infrastructure.tiers
+    )
+    return replace(infrastructure, tiers=tiers)
+
+
+@dataclass(slots=True, kw_only=True)
+class Emulation:
+    """The links that are imitated. Used within the event loop of the deployer.
+
+    Emulated links are waits. Here they are made longer or shorter while plans are deployed, and
+    nobody who plans hears of it: so what a drift of the network does is tried out. Not
+    remembered: a service starts with the links that its infrastructure states.
+
+    Attributes:
+        stated: The infrastructure that is planned for.
+        deployer: Waits for links.
+    """
+
+    stated: Infrastructure
+    deployer: Deployer
+    _now: Infrastructure | None = field(default=None, init=False)
+
+    def now(self) -> Infrastructure:
+        """Give the infrastructure with the links that are imitated."""
+        return self._now or self.stated
+
+    def set_links(self, links: Sequence[Link]) -> Infrastructure:
+        """Imitate other links from now on; those left out stay as they are.
+
+        Raises:
+            InvalidInput: If a link does not exist, or is the network's own; nothing was changed.
+        """
+        told = {frozenset(link.between): link for link in links}
+        emulated = {frozenset(link.between) for link in self.stated.links if link.emulated}
+        for ends, link in told.items():
+            if ends not in emulated:
+                names = ", ".join("-".join(x.between) for x in self.stated.links if x.emulated)
+                rule = f"must name emulated links ({names or 'there are none'})"
+                raise InvalidInput.of("links", rule, "-".join(link.between))
+        here = self.now()
+        changed = tuple(
+            replace(told.get(frozenset(link.between), link), emulated=link.emulated)
+            for link in here.links
+        )
+        self._now = replace(here, links=changed)
+        self.deployer.imitate(self._now)
+        return self._now

@@ -1,0 +1,64 @@
+"""What the service needs of whoever runs deployments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload
+
+_UP = (DeploymentPhase.SERVING, DeploymentPhase.DEGRADED)
+
+
+class Deployer(Protocol):
+    """Runs deployments. Used within one event loop."""
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        """Let exactly the desired plans serve, by query id; return when they do.
+
+        A plan that does not start is told by `status`, and tried again by the next call.
+
+        Raises:
+            InvalidInput: If a plan does not fit its pipeline or the infrastructure; nothing was
+                changed then.
+        """
+
+    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+        """Give the answer of a query's deployment to one input.
+
+        Raises:
+            InvalidInput: If the query is not deployed, or the input is none for its pipeline.
+            OperatorFailed: If an operator raised.
+            TooManyRequests: If too many requests wait already.
+            Unavailable: If it does not serve now, or not within the time.
+        """
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let emulated links be as thin as those of an infrastructure with the same tiers."""
+
+    def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
+        """Give query id -> tier -> its queue at this moment, of all that serve."""
+
+    def status(self, query_id: str) -> DeploymentStatus:
+        """Give how a query's deployment fares.
+
+        Raises:
+            InvalidInput: If there is none.
+        """
+
+    async def close(self) -> None:
+        """Stop everything; may be called again."""
+
+
+def serves(deployer: Deployer, query_id: str) -> bool:
+    """Give whether some plan of a query answers requests."""
+    try:
+        return deployer.status(query_id).phase in _UP
+    except InvalidInput:
+        return False

@@ -1,0 +1,199 @@
+"""Instances as processes of this computer.
+
+A worker starts free of its share (imports would take 1/share as long), and is limited when it is
+ready. Whatever happens, it leaves no process and no cgroup behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from circinus.deploy.local.cgroups import Cgroup, Cgroups
+from circinus.deploy.local.settings import worker_environment
+from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
+from circinus.deploy.workers.client import answers
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.options import WorkerOptions
+from circinus.deploy.workers.shares import Enforcement, enforcement_for
+
+_LOG_LINES = 20
+_GRACE_S = 3.0
+_POLL_S = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LocalInstance(RunningInstance):
+    """A worker process."""
+
+    process: Process
+    share: float
+    cgroup: Cgroup | None
+
+    def limit(self) -> None:
+        """See `RunningInstance`."""
+        if self.cgroup is not None:
+            self.cgroup.limit(self.share)
+
+    async def ended(self) -> str:
+        """See `RunningInstance`."""
+        code = await self.process.wait()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    async def stop(self) -> None:
+        """See `RunningInstance`."""
+        await _stop(self.process, self.cgroup, grace_s=_GRACE_S)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LocalLauncher:
+    """Starts workers as child processes. Made, it removes cgroups that dead processes left behind.
+
+    `cgroups` is what `deploy.local.cgroups.available` gives: where quotas can be set, or why they
+    cannot.
+    """
+
+    logs: Path  # folder for the workers' logs; made when missing
+    cgroups: Cgroups | str
+    allow_import: bool = False  # whether workers may load `module:attribute`
+    start_timeout_s: float = 60.0  # how long a worker may take until it is healthy
+    memory_bytes: int | None = None  # most of a worker beyond the loaded pipeline; None: any
+    _serials: Iterator[int] = field(default_factory=count, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cgroups, Cgroups):
+            for folder in self.cgroups.sweep():
+                _log.info("cgroup_swept folder=%s", folder)
+
+    async def start(self, spec: InstanceSpec) -> LocalInstance:
+        """See `Launcher`."""
+        enforcement = enforcement_for(
+            spec.operators, spec.share, cgroups=isinstance(self.cgroups, Cgroups)
+        )
+        serial = f"{next(self._serials)}"
+        cgroup, note = self._cgroup(serial, enforcement)
+        if enforcement is Enforcement.CGROUP and cgroup is None:
+            enforcement = Enforcement.DUTY_CYCLE
+        log, process = self._log_file(spec, serial), None
+        try:
+            options = spec.options(enforcement, allow_import=self.allow_import)
+            options = replace(options, parent=os.getpid(), memory_bytes=self.memory_bytes)
+            process = await _spawn(options, log)
+            if cgroup is not None:
+                cgroup.add(process.pid)
+            address = await self._ready(spec, process, log)
+        except BaseException as error:  # also when cancelled: nothing may be left running
+            await _stop(process, cgroup, grace_s=0)
+            if not isinstance(error, OSError):
+                raise
+            cause = f"the system refuses it ({error.strerror})"
+            raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
+        return LocalInstance(
+            address=address,
+            pid=process.pid,
+            enforcement=enforcement,
+            note=note if enforcement is Enforcement.DUTY_CYCLE else "",
+            process=process,
+            share=spec.share,
+            cgroup=cgroup,
+        )
+
+    def _cgroup(self, serial: str, enforcement: Enforcement) -> tuple[Cgroup | None, str]:
+        """Give the cgroup, if one is needed and can be had, or why it cannot."""
+        if isinstance(self.cgroups, str):
+            return None, self.cgroups
+        if enforcement is not Enforcement.CGROUP:
+            return None, ""
+        try:
+            return self.cgroups.create(serial), ""
+        except OSError as error:
+            return None, f"{self.cgroups.parent} refuses: {error.strerror}"
+
+    def _log_file(self, spec: InstanceSpec, serial: str) -> Path:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        words = (spec.key.query_id, spec.key.tier, str(spec.key.replica), str(os.getpid()), serial)
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))
+        return self.logs / f"{name[-200:]}.log"
+
+    async def _ready(self, spec: InstanceSpec, process: Process, log: Path) -> str:
+        try:
+            async with asyncio.timeout(self.start_timeout_s):
+                return await _address(process)
+        except TimeoutError as error:
+            cause = f"not healthy within {self.start_timeout_s:g} s"
+            raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
+        except ValueError as error:
+            code = await process.wait()
+            name, cause = str(spec.key), f"exit code {code}"
+            raise LaunchFailed(name, cause, _tail(log), killed=code < 0) from error
+
+
+async def _spawn(options: WorkerOptions, log: Path) -> Process:
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "circinus.deploy.workers.server",
+            *options.arguments(),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=output,
+            env=worker_environment(),
+            start_new_session=True,  # an interrupt at the terminal is ours to handle
+        )
+
+
+async def _address(process: Process) -> str:
+    """Give the address that the worker writes, once it is healthy; ValueError if it ended."""
+    if process.stdout is None:
+        raise ValueError("standard output is not a pipe")
+    address = str(json.loads(await process.stdout.readline())["address"])
+    while not await answers(address, None, timeout_s=1.0):
+        await asyncio.sleep(_POLL_S)
+    return address
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open(errors="replace") as lines:
+            return "".join(deque(lines, maxlen=_LOG_LINES)).rstrip()
+    except OSError as error:
+        return f"(no log: {error})"
+
+
+async def _stop(process: Process | None, cgroup: Cgroup | None, *, grace_s: float) -> None:
+    """End the process, everything it started, and its cgroup."""
+    if process is not None:
+        await _end(process, grace_s)
+    while cgroup is not None and not cgroup.remove():
+        for pid in cgroup.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(_POLL_S)
+
+
+async def _end(process: Process, grace_s: float) -> None:
+    if process.returncode is None and grace_s > 0:
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    await process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

@@ -1,0 +1,1 @@
+"""Executors that run operators to measure them; imports `runtime` and `workers`."""

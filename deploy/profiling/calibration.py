@@ -1,0 +1,241 @@
+"""Measures how fast a tier is, on workers that serve as a deployment's do.
+
+A profile is measured in a hot loop; a deployed operator serves a request now and then, under a
+share of a machine, with caches that others have used since. So workers are called over gRPC as a
+dispatcher calls them, all operators of a request in one call, with pauses between requests.
+Blocks of profiling and of serving take turns, so that what else the machine does meets both.
+
+| symbol | shape | meaning |
+| --- | --- | --- |
+| R, S, O | | repetitions; samples: a configuration and an input; operators |
+| t, u | (R, S, O) | seconds profiled here; served on the tier |
+| r, s(r) | (O,) | share of a machine; how many times as long it makes an operator |
+| v | | speed factor: u = s(r) t / v |
+
+`v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
+quartile over the repetitions: what else the machine does with the same sample can only add
+seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import product
+
+import numpy as np
+
+from circinus.deploy.runtime.instances import (
+    AttachedLauncher,
+    InstanceKey,
+    InstanceSpec,
+    Launcher,
+    emulated_speed,
+    opened,
+)
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.execution import INPUT
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
+from circinus.pipelines.latency import stretch_of
+from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.pipeline import Pipeline, inputs_of
+from circinus.pipelines.profile import FloatArray
+from circinus.profiler.execution import FailedRun, InProcess
+
+_TIMEOUT_S = 60.0
+_QUIET = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How a tier is calibrated."""
+
+    # Blocks of profiling and serving, `>= 1`. 9: three in each third that gives the spread
+    repetitions: int = 9
+    share: float = 0.5  # of a machine, in (0, 1]. Plans are tightened, few have a whole one
+    pause_s: float = 0.05  # between two requests, `>= 0`. 50 ms: longer than caches stay warm for
+
+    def __post_init__(self) -> None:
+        rule = "must be >= 1"
+        checks.require(self.repetitions >= 1, "repetitions", rule, self.repetitions)
+        checks.share("share", self.share)
+        checks.non_negative("pause_s", self.pause_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is run to calibrate with: every configuration on every input, at least one of each.
+
+    `reference` names the pipeline, see `pipelines.registry.load_pipeline`.
+    """
+
+    reference: str
+    pipeline: Pipeline
+    configurations: Sequence[Configuration]
+    inputs: Sequence[Payload]
+
+    def __post_init__(self) -> None:
+        least = "must have at least one"
+        checks.require(len(self.configurations) > 0, "configurations", least, 0)
+        checks.require(len(self.inputs) > 0, "inputs", least, 0)
+
+    @property
+    def samples(self) -> list[tuple[Configuration, Payload]]:  # S
+        """Give all pairs, in order."""
+        return list(product(self.configurations, self.inputs))
+
+
+async def calibrated(
+    tier: Tier,
+    workload: Workload,
+    launcher: Launcher,
+    clock: Clock,
+    settings: CalibrationSettings | None = None,
+) -> Tier:
+    """Give the tier with its calibration; the classes of other pipelines keep theirs.
+
+    The speed factor of the tier itself becomes that of all operators together, unless its speed
+    is emulated: then it says how much is waited, and stays. The launcher starts the tier's worker,
+    or knows where one is; the clock times the profiling, and knows the date.
+
+    Raises:
+        LaunchFailed: If the worker does not start.
+        OperatorFailed: If an operator fails on an input.
+    """
+    settings = settings or CalibrationSettings()
+    profiled: list[FloatArray] = []  # R times (S, O)
+    served: list[FloatArray] = []
+    spec = InstanceSpec(
+        key=InstanceKey("calibration", workload.pipeline.name, tier.name, 0),
+        pipeline_reference=workload.reference,
+        operators=workload.pipeline.graph.operators,
+        configuration=workload.configurations[0],
+        tier=tier,
+        share=settings.share,
+    )
+    async with opened(launcher, spec) as (_, client):
+        executor = InProcess(clock)
+        await _serve(workload, client, 0, warm_up=True)
+        for _ in range(settings.repetitions):
+            profiled.append(await _profile(workload, executor, settings.pause_s))
+            served.append(await _serve(workload, client, settings.pause_s))
+    graph = workload.pipeline.graph
+    share = np.array([settings.share])
+    stretch = np.array([stretch_of(op, share)[0] for op in graph.operators])
+    expected, taken = np.array(profiled) * stretch, np.array(served)
+    classes = np.array(graph.classes)
+    return tier.calibrated(
+        Calibration(
+            date=datetime.fromtimestamp(clock.timestamp(), UTC).date().isoformat(),
+            share=settings.share,
+            tier_factor=tier.speed_factor if tier.emulated else _factor(expected, taken),
+            speeds={
+                name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
+                for name in dict.fromkeys(graph.classes)
+            },
+        )
+    )
+
+
+async def all_calibrated(
+    tiers: Sequence[Tier],
+    workload: Workload,
+    launcher: AttachedLauncher,
+    clock: Clock,
+    settings: CalibrationSettings | None = None,
+) -> list[Tier]:
+    """Give the tiers calibrated, see `calibrated`; those without a machine as they are.
+
+    Workers that have to be started are all started on this computer: one measurement does for
+    their tiers, and how long an emulated one waits besides is known.
+    """
+    here = [tier for tier in tiers if tier.machines and tier.name not in launcher.addresses]
+    found = {tier.name: tier for tier in tiers}
+    if here:
+        computer = replace(here[0], emulated=False, calibration=None)
+        own = (await calibrated(computer, workload, launcher, clock, settings)).calibration
+        found |= {tier.name: _on_this_computer(tier, own) for tier in here if own is not None}
+    for tier in tiers:
+        if tier.machines and tier.name in launcher.addresses:
+            found[tier.name] = await calibrated(tier, workload, launcher, clock, settings)
+    return [found[tier.name] for tier in tiers]
+
+
+def _on_this_computer(tier: Tier, own: Calibration) -> Tier:
+    if not tier.emulated:
+        return tier.calibrated(own)
+    waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
+    return tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+
+
+def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
+    factor = _factor(expected, served)
+    thirds = [_factor(expected[i::3], served[i::3]) for i in range(min(3, len(served)))]
+    return ClassSpeed(
+        factor=factor,
+        low=min(factor, *thirds),
+        high=max(factor, *thirds),
+        repetitions=len(served),
+    )
+
+
+def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) each
+    above, below = (np.quantile(block, _QUIET, axis=0).sum() for block in (expected, served))
+    return float(above / below)
+
+
+async def _profile(
+    workload: Workload, executor: InProcess, pause_s: float
+) -> FloatArray:  # (S, O)
+    """Run every sample as a profiler does, warm: the second time after a pause counts.
+
+    The pauses are for schedulers of busy machines, which are kinder to who has slept.
+    """
+    rows = []
+    for configuration, given in workload.samples:
+        await asyncio.sleep(pause_s)
+        _run(workload.pipeline, given, configuration, executor)
+        rows.append(_run(workload.pipeline, given, configuration, executor))
+    return np.array(rows)
+
+
+def _run(
+    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: InProcess
+) -> list[float]:
+    """Give the seconds of every operator."""
+    outputs: dict[str, Payload] = {}
+    seconds = []
+    for name, operator in pipeline.by_name.items():
+        inputs = inputs_of(pipeline.graph, name, given, outputs)
+        done = executor.run(operator, inputs, configuration)
+        if isinstance(done, FailedRun):
+            raise OperatorFailed(name, done.cause)
+        outputs[name] = done.output
+        seconds.append(done.seconds)
+    return seconds
+
+
+async def _serve(
+    workload: Workload, client: WorkerClient, pause_s: float, *, warm_up: bool = False
+) -> FloatArray:  # (S, O)
+    """Send every sample as a request, with pauses."""
+    rows = []
+    names = tuple(workload.pipeline.by_name)
+    for configuration, given in workload.samples:
+        await asyncio.sleep(pause_s)
+        reply = await client.run(
+            names,
+            {INPUT: encode(given)},
+            workload.pipeline.graph.sinks,
+            timeout_s=_TIMEOUT_S,
+            warm_up=warm_up,
+            configuration=configuration,
+        )
+        rows.append([reply.seconds[name] for name in names])
+    return np.array(rows)

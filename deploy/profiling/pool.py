@@ -1,0 +1,196 @@
+"""An Executor over workers of any kind: processes, Ray actors, deployed gRPC workers.
+
+An operator that never ends, eats all memory or takes its worker down then costs one
+measurement, not the search. The one rule: every run ends, with an answer or with a cause.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self
+
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.operators import KnobValue, Operator
+from circinus.pipelines.payload import Payload
+from circinus.profiler.execution import Completed, FailedRun, freeze
+
+_STARTS = 2  # a worker that ended by itself so often while loading will not come up
+_KILLED_STARTS = 20  # the same, of workers that were killed from outside
+_RUNS = 3  # a run whose worker died gets another worker: what so many die of is the run
+_RETRY_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingPoolSettings:
+    """How a pool runs operators."""
+
+    workers: int = 1  # processes, `>= 1`. More than cores would time each other's waiting
+    timeout_s: float = 60.0  # of one call, `> 0`; a first call is made twice and has twice
+    memory_bytes: int | None = 2 * 2**30  # beyond the loaded pipeline; None: any
+    start_timeout_s: float = 120.0  # most seconds until a worker has loaded the pipeline, `> 0`
+
+    def __post_init__(self) -> None:
+        checks.require(self.workers >= 1, "workers", "must be >= 1", self.workers)
+        checks.positive("timeout_s", self.timeout_s)
+        checks.positive("start_timeout_s", self.start_timeout_s)
+        if self.memory_bytes is not None:
+            checks.positive("memory_bytes", self.memory_bytes)
+
+
+@dataclass(eq=False)
+class Died(Exception):
+    """A worker ended, or gave no answer in time."""
+
+    cause: str  # in words
+    in_time: bool = field(default=True, kw_only=True)  # before the time for the answer was over
+    killed: bool = field(default=False, kw_only=True)  # from outside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRun:
+    """One run to make; one that `is_first` is made twice and the second one timed."""
+
+    operator: Operator
+    inputs: Payload
+    configuration: Configuration
+    is_first: bool
+
+
+class ProfilingWorker(Protocol):
+    """Runs operators of a loaded pipeline, one at a time, for one thread at a time."""
+
+    def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
+        """Give what a run gives.
+
+        Raises:
+            Died: If the worker ends, or the run takes longer than `timeout_s`.
+            InvalidInput: If the inputs are no payload.
+        """
+
+    def end(self) -> None:
+        """End it, whatever it does; it may have ended already."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a worker is, or will be, and the operators and settings that it ran already."""
+
+    worker: ProfilingWorker | None = None
+    warm: set[tuple[str, tuple[tuple[str, KnobValue], ...]]] = field(default_factory=set)
+
+    def empty(self) -> None:
+        if self.worker is not None:
+            self.worker.end()
+        self.worker = None
+        self.warm.clear()
+
+
+class WorkerPool:
+    """Runs operators of one pipeline in workers, see `Executor`.
+
+    Workers are started when first needed: `start` gives one that has loaded the pipeline, or
+    raises `Died`. As many threads as there are workers may call `run` at once. The clock times
+    what a dead worker had taken. A context manager: it ends its workers.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[ProfilingPoolSettings], ProfilingWorker],
+        clock: Clock,
+        settings: ProfilingPoolSettings | None = None,
+    ) -> None:
+        self._start = start
+        self._clock = clock
+        self._settings = settings or ProfilingPoolSettings()
+        self._places: queue.Queue[_Place] = queue.Queue()
+        for _ in range(self._settings.workers):
+            self._places.put(_Place())
+        self.deaths: list[str] = []
+        """Causes of the workers that died or were killed, oldest first."""
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """End all workers."""
+        self.close()
+
+    @property
+    def width(self) -> int:
+        """Number of workers."""
+        return self._settings.workers
+
+    def run(
+        self, operator: Operator, inputs: Payload, configuration: Configuration
+    ) -> Completed | FailedRun:
+        """Give what the operator makes of the inputs, see `Executor`.
+
+        Raises:
+            Unavailable: If no worker comes up.
+        """
+        place = self._places.get()
+        try:
+            return self._run(place, operator, inputs, configuration)
+        except InvalidInput as error:
+            return FailedRun(cause=str(error), spent_s=0.0)
+        finally:
+            self._places.put(place)
+
+    def close(self) -> None:
+        """End all workers; runs that are under way end first."""
+        places = [self._places.get() for _ in range(self._settings.workers)]
+        for place in places:
+            place.empty()
+            self._places.put(place)
+
+    def _run(
+        self, place: _Place, operator: Operator, inputs: Payload, configuration: Configuration
+    ) -> Completed | FailedRun:
+        key = (operator.name, tuple(configuration.of(operator.name).items()))
+        spent_s, cause = 0.0, ""
+        for _ in range(_RUNS):
+            worker = place.worker = place.worker or self._started()
+            run = WorkerRun(
+                operator=operator,
+                inputs=inputs,
+                configuration=configuration,
+                is_first=key not in place.warm,
+            )
+            start_s = self._clock.now()
+            try:
+                done = worker.run(run, (2 if run.is_first else 1) * self._settings.timeout_s)
+            except Died as death:
+                spent_s += self._clock.now() - start_s
+                cause = death.cause
+                self.deaths.append(f"{operator.name}: {cause}")
+                place.empty()
+                if not death.in_time:
+                    break
+            else:
+                if isinstance(done, Completed):
+                    place.warm.add(key)
+                    freeze(done.output)
+                return replace(done, spent_s=done.spent_s + spent_s)
+        return FailedRun(cause=cause, spent_s=spent_s)
+
+    def _started(self) -> ProfilingWorker:
+        ended = killed = 0
+        cause = ""
+        while ended < _STARTS and killed < _KILLED_STARTS:
+            try:
+                return self._start(self._settings)
+            except Died as death:
+                cause = death.cause
+                self.deaths.append(f"start: {cause}")
+                # One that is not there in time would not be the next time either.
+                ended += 0 if death.killed else 1 if death.in_time else _STARTS
+                killed += death.killed
+        raise Unavailable(
+            f"no worker could load the pipeline: {cause}", retry_after_s=_RETRY_AFTER_S
+        )

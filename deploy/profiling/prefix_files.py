@@ -1,0 +1,141 @@
+"""Outputs of operators in files, shared by queries, processes and restarts.
+
+A file is written under another name, then renamed: it is whole or not there. It begins with a
+hash of its key and of all that follows: one that is torn, changed or in the wrong place is seen,
+removed, and its output made again. The one rule: nothing read here is believed unchecked.
+
+    16 bytes  blake2b of fingerprint, content and the rest of the file
+    8 bytes   seconds, as a double
+    8 bytes   bytes that links are charged for
+    rest      the output, see `pipelines.payload`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.payload import decode, encode
+from circinus.profiler.execution import freeze
+from circinus.profiler.prefix_cache import CacheEntry
+
+DEFAULT_LIMIT_BYTES = 2 * 2**30
+
+_FACTS = struct.Struct(">dQ")
+_DIGEST = 16
+_LEAST_S = 0.000_5
+_BYTES_PER_S = 100_000_000
+_ENTRY_BLOCKS = 4096  # a file takes whole blocks
+_MAKE_ROOM_EVERY = 0.05  # part of the limit that may be written between two looks at the folder
+_LEFT_AFTER = 0.9  # part of the limit that is left when room was made
+_ABANDONED_S = 3600.0
+
+
+@dataclass(slots=True, eq=False)
+class PrefixFiles:
+    """A folder of entries, made when it is missing; any number of processes may use it at once.
+
+    The least recently used files go when the folder is over its limit, in bytes on disk. It is
+    looked at each time this object has written a twentieth of the limit, so P processes are over
+    it by at most P twentieths for a while. What is read no faster than made again is not kept.
+    """
+
+    folder: Path
+    limit_bytes: int = DEFAULT_LIMIT_BYTES  # `>= 0`
+    corrupt: int = field(default=0, init=False)
+    """Files that were not what they said, and were removed."""
+    _written: float = field(default=0.0, init=False)
+    _serial: Iterator[int] = field(default_factory=count, init=False)
+
+    def __post_init__(self) -> None:
+        checks.non_negative("store.limit_bytes", self.limit_bytes)
+
+    def get(self, fingerprint: str, content: str) -> CacheEntry | None:
+        """Give the entry, see `EntryStore`."""
+        path = self._path(fingerprint, content)
+        try:
+            data = path.read_bytes()
+        except OSError:  # not there, or not any more
+            return None
+        entry = _read(data, fingerprint, content)
+        if entry is None:
+            self.corrupt += 1
+            _remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used
+        return entry
+
+    def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
+        """Keep an entry, see `EntryStore`. A full or broken disk keeps nothing."""
+        body = encode(entry.output)
+        worthwhile = entry.seconds >= _LEAST_S + len(body) / _BYTES_PER_S
+        if not worthwhile or len(body) + _ENTRY_BLOCKS > self.limit_bytes:
+            return
+        rest = _FACTS.pack(entry.seconds, entry.output_bytes) + body
+        path = self._path(fingerprint, content)
+        unfinished = path.parent / f"{os.getpid()}-{next(self._serial)}-{id(self)}.unfinished"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(_digest(fingerprint, content, rest) + rest)
+            unfinished.replace(path)
+        except OSError:
+            _remove(unfinished)
+            return
+        self._written += len(rest) + _ENTRY_BLOCKS
+        if self._written >= _MAKE_ROOM_EVERY * self.limit_bytes:
+            self._written = 0.0
+            self._make_room()
+
+    def _path(self, fingerprint: str, content: str) -> Path:
+        name = blake2b(f"{fingerprint}/{content}".encode(), digest_size=20).hexdigest()
+        return self.folder / name[:2] / name[2:]
+
+    def _make_room(self) -> None:
+        files: list[tuple[float, int, Path]] = []
+        for path in self.folder.glob("*/*"):
+            with contextlib.suppress(OSError):  # another process was faster
+                facts = path.stat()
+                blocks = -(-facts.st_size // _ENTRY_BLOCKS)
+                files.append((facts.st_mtime, blocks * _ENTRY_BLOCKS, path))
+        files.sort()
+        held = sum(size for _, size, _ in files)
+        newest = files[-1][0] if files else 0.0
+        target = held if held <= self.limit_bytes else _LEFT_AFTER * self.limit_bytes
+        for used, size, path in files:
+            left_behind = path.suffix == ".unfinished" and used < newest - _ABANDONED_S
+            if held > target or left_behind:
+                _remove(path)
+                held -= size
+
+
+def _read(data: bytes, fingerprint: str, content: str) -> CacheEntry | None:
+    rest = data[_DIGEST:]
+    if data[:_DIGEST] != _digest(fingerprint, content, rest) or len(rest) < _FACTS.size:
+        return None
+    seconds, output_bytes = _FACTS.unpack_from(rest)
+    try:
+        output = decode(rest[_FACTS.size :])
+    except InvalidInput:  # written by another version
+        return None
+    freeze(output)
+    return CacheEntry(output=output, seconds=seconds, output_bytes=output_bytes)
+
+
+def _digest(fingerprint: str, content: str, rest: bytes) -> bytes:
+    digest = blake2b(f"{fingerprint}/{content}/".encode(), digest_size=_DIGEST)
+    digest.update(rest)
+    return digest.digest()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

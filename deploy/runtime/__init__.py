@@ -1,0 +1,1 @@
+"""What runs instances and passes requests to them; imports `workers`."""

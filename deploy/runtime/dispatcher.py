@@ -1,0 +1,274 @@
+"""Walks a request through the segments of a deployed plan.
+
+Every segment starts when its inputs have arrived, so branches on unlike tiers run at
+the same time. Latency is seen from here: from having the request to having its output,
+with the waits that stand for thin links. Its parts are those of the path that the
+request waited for: of a segment's inputs the one that arrived last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from sys import float_info
+
+from circinus.deploy.runtime.learning import Learnt
+from circinus.deploy.runtime.monitor import LatencyWindow, QueueFigures
+from circinus.deploy.runtime.segments import Segment, segments
+from circinus.deploy.runtime.tier_queue import Served, TierQueue
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.execution import INPUT, Reply
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload, decode, encode, payload_bytes
+from circinus.pipelines.pipeline import output_of
+from circinus.pipelines.plan import Plan
+from circinus.scheduler.dispatch.policy import DispatchPolicy
+
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestResult:
+    """An answer and how long it took.
+
+    `latency_s = path_operator_s + waiting_s + transfer_s + overhead_s`, all of the path that
+    the request waited for; with parallel branches `operator_s` can add up to more.
+    """
+
+    output: Payload  # the pipeline's output
+    latency_s: float  # from having the request to having the output
+    # Of every operator, with the waits for share and emulated speed
+    operator_s: Mapping[str, float]
+    tier_s: Mapping[str, float]  # tier -> seconds that its instances were busy with operators
+    path_operator_s: float  # operators on the path
+    waiting_s: float  # for an instance's turn
+    transfer_s: float  # emulated links
+    overhead_s: float  # the rest: encoding, gRPC, event loop
+    retries: int  # number of times an instance was lost with the request
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """An encoded payload at the tier where it was made, and where the seconds of its path went."""
+
+    data: bytes
+    size: int
+    tier: str
+    at: float
+    operators_s: float = 0.0
+    waiting_s: float = 0.0
+    transfer_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Walk:
+    """A request on its way."""
+
+    began: float
+    timeout_s: float
+    made: dict[str, _Data]
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by operator
+    operator_s: dict[str, float] = field(default_factory=dict)
+    retries: int = 0
+    doing: str = "it started"
+
+
+class Dispatcher:
+    """Sends the requests of one deployed plan to its instances. Used within one event loop."""
+
+    def __init__(
+        self,
+        graph: PipelineGraph,
+        plan: Plan,
+        infrastructure: Infrastructure,
+        policy: DispatchPolicy,
+        clock: Clock,
+        queue_limit: int,
+    ) -> None:
+        self.segments = segments(graph, plan.deployment.placement)
+        self.latencies = LatencyWindow()
+        self.in_hand = 0  # requests not answered yet
+        self._graph = graph
+        self._links = emulated_links(infrastructure)
+        self._clock = clock
+        prior_s = plan.tier_service_s
+        self.queues = {
+            tier: TierQueue(tier, policy, clock, limit=queue_limit, prior_s=prior_s.get(tier, 0.0))
+            for tier in plan.deployment.tiers
+        }
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let the waits that stand for links be those of an infrastructure from now on."""
+        self._links = emulated_links(infrastructure)
+
+    def figures(self) -> dict[str, QueueFigures]:
+        """Give tier -> its queue at this moment."""
+        return {tier: queue.figures() for tier, queue in self.queues.items()}
+
+    def learnt(self) -> Learnt:
+        """Give what was learnt of latencies, for `recall`."""
+        return {tier: queue.latencies.dump() for tier, queue in self.queues.items()}
+
+    def recall(self, learnt: Learnt) -> None:
+        """Go on from what an earlier dispatcher of the plan learnt."""
+        for tier in learnt.keys() & self.queues.keys():
+            self.queues[tier].latencies.recall(learnt[tier])
+
+    async def close(self, *, drain_s: float) -> None:
+        """Let the requests in hand finish for `drain_s`, then turn away those that wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                while self.in_hand > 0:
+                    await asyncio.sleep(_POLL_S)
+        for queue in self.queues.values():
+            await queue.close()
+
+    async def request(self, input: Payload, *, timeout_s: float) -> RequestResult:
+        """Give the output for an input.
+
+        Raises:
+            InvalidInput: If the input is no payload, or `timeout_s` not `> 0`.
+            OperatorFailed: If an operator raised.
+            DeadlineExceeded: If it took longer than `timeout_s`.
+            InstanceLost: If instances were lost twice with it.
+            TooManyRequests: If too many requests wait.
+        """
+        began = self._clock.now()
+        checks.positive("timeout_s", timeout_s)
+        given = _Data(encode(input), payload_bytes(input), self._links.origin or "", began)
+        walk = _Walk(began, timeout_s, {INPUT: given})
+        self.in_hand += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._through(walk)
+        except TimeoutError as error:
+            self.latencies.failed()
+            raise DeadlineExceeded(timeout_s, walk.doing) from error
+        except CircinusError:
+            self.latencies.failed()
+            raise
+        finally:
+            self.in_hand -= 1
+        result = self._result(walk)
+        self.latencies.answered(result.latency_s)
+        return result
+
+    async def _through(self, walk: _Walk) -> None:
+        loop = asyncio.get_running_loop()
+        for segment in self.segments:
+            task = loop.create_task(self._segment(walk, segment))
+            walk.tasks.update(dict.fromkeys(segment.operators, task))
+        tasks = set(walk.tasks.values())
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _segment(self, walk: _Walk, segment: Segment) -> None:
+        for name in segment.needs:
+            await walk.tasks[name]
+        last, transfer_s = await self._arrival(walk, segment)
+        asked = self._clock.now()
+        try:
+            served = await self._served(walk, segment)
+        except InstanceLost:
+            # Once: a request that kills its instance must not kill all of them.
+            walk.retries += 1
+            served = await self._served(walk, segment)
+        reply = served.reply
+        walk.operator_s.update(reply.seconds)
+        operators_s = sum(reply.seconds.values())
+        for name, data in reply.outputs.items():
+            walk.made[name] = _Data(
+                data,
+                reply.sizes[name],
+                segment.tier,
+                # Encoding and gRPC are part of a hand-over: what they took counts against the
+                # time of the emulated link that comes next. So outputs are taken to be made as
+                # soon as that.
+                asked + served.waited_s + operators_s,
+                last.operators_s + operators_s,
+                last.waiting_s + served.waited_s,
+                last.transfer_s + transfer_s,
+            )
+
+    async def _arrival(self, walk: _Walk, segment: Segment) -> tuple[_Data, float]:
+        """Wait until all inputs are at the tier; give the last one and what it travelled."""
+        arrivals = []
+        for name in segment.inputs:
+            data = walk.made[name]
+            route = self._links.route(data.tier, segment.tier)
+            arrivals.append((data, route.delay_s + route.s_per_byte * data.size))
+        last, transfer_s = max(arrivals, key=lambda arrival: arrival[0].at + arrival[1])
+        wait = last.at + transfer_s - self._clock.now()
+        if wait > 0:
+            walk.doing = f"data travelled to tier {segment.tier}"
+            await asyncio.sleep(wait)
+        return last, transfer_s
+
+    async def _served(self, walk: _Walk, segment: Segment) -> Served:
+        names = ", ".join(segment.operators)
+        inputs = {name: walk.made[name].data for name in segment.inputs}
+        walk.doing = f"{names} waited for an instance of tier {segment.tier}"
+
+        def work(client: WorkerClient) -> Awaitable[Reply]:
+            walk.doing = f"{names} ran on tier {segment.tier}"
+            left = self._time_left_s(walk)
+            return client.run(segment.operators, inputs, segment.wants, timeout_s=left)
+
+        try:
+            return await self.queues[segment.tier].serve(
+                segment.operators[0], work, time_left_s=self._time_left_s(walk)
+            )
+        except DeadlineExceeded as error:  # told by the worker, just before we would notice
+            raise DeadlineExceeded(walk.timeout_s, walk.doing) from error
+
+    def _time_left_s(self, walk: _Walk) -> float:
+        left = walk.began + walk.timeout_s - self._clock.now()
+        if left <= 0:
+            raise DeadlineExceeded(walk.timeout_s, walk.doing)
+        return left
+
+    def _result(self, walk: _Walk) -> RequestResult:
+        sinks = {sink: walk.made[sink] for sink in self._graph.sinks}
+        last = max(sinks.values(), key=lambda made: made.at)
+        output = output_of(self._graph, {sink: decode(made.data) for sink, made in sinks.items()})
+        latency_s = self._clock.now() - walk.began
+        tier_s = dict.fromkeys(self.queues, 0.0)
+        for segment in self.segments:
+            tier_s[segment.tier] += sum(walk.operator_s[name] for name in segment.operators)
+        return RequestResult(
+            output=output,
+            latency_s=latency_s,
+            operator_s=walk.operator_s,
+            tier_s=tier_s,
+            path_operator_s=last.operators_s,
+            waiting_s=last.waiting_s,
+            transfer_s=last.transfer_s,
+            overhead_s=latency_s - (last.operators_s + last.waiting_s + last.transfer_s),
+            retries=walk.retries,
+        )
+
+
+def emulated_links(infrastructure: Infrastructure) -> Infrastructure:
+    """Give the infrastructure whose routes cost only what has to be waited for.
+
+    Same tiers and links, so the same routes; a link that is not emulated costs nothing here,
+    as the network itself takes its time.
+    """
+    links = tuple(
+        link if link.emulated else replace(link, delay_s=0.0, bandwidth_bytes_per_s=float_info.max)
+        for link in infrastructure.links
+    )
+    return replace(infrastructure, links=links)

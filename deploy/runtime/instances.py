@@ -1,0 +1,202 @@
+"""What should run, what runs, and who starts it: the seam between deciding and acting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from circinus.deploy.workers.client import WorkerClient, answers
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.options import WorkerOptions
+from circinus.deploy.workers.shares import Enforcement, Pace
+from circinus.deploy.workers.transport import TlsFiles, is_loopback, split_address
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.plan import Plan
+
+_HEALTH_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DesiredDeployment:
+    """A query's plan that should be serving."""
+
+    pipeline_reference: str  # names the pipeline, see `pipelines.registry`
+    plan: Plan  # what to run where
+    # Run once before serving, for what operators load on first use; None: the first request waits
+    sample: Payload | None = None
+
+
+class InstanceKey(NamedTuple):
+    """Which instance: equal keys run the same thing, as a plan's id says all of it."""
+
+    query_id: str
+    plan_id: str
+    tier: str
+    replica: int
+
+    def __str__(self) -> str:
+        """Give `query/plan/tier/replica`."""
+        return "/".join(map(str, self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSpec:
+    """An instance that should run.
+
+    It serves its operators, in topological order, with a share in (0, 1] of a machine of the tier.
+    """
+
+    key: InstanceKey
+    pipeline_reference: str
+    operators: tuple[OperatorSpec, ...]
+    configuration: Configuration
+    tier: Tier
+    share: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its operators."""
+        return tuple(operator.name for operator in self.operators)
+
+    def options(self, enforcement: Enforcement, *, allow_import: bool) -> WorkerOptions:
+        """Give what its worker is told; where it listens is for the launcher to add."""
+        return WorkerOptions(
+            pipeline=self.pipeline_reference,
+            allow_import=allow_import,
+            operators=self.names,
+            configuration=self.configuration.as_dict(),
+            tier=self.tier.name,
+            pace=Pace(enforcement=enforcement, share=self.share, speed=emulated_speed(self.tier)),
+        )
+
+
+def emulated_speed(tier: Tier) -> float:
+    """Give the speed v that waiting puts on, in (0, 1]; 1 puts on nothing.
+
+    After an operator that took t seconds the worker waits t (1/v - 1). A tier that is faster than
+    this computer cannot be emulated, and runs at 1.
+    """
+    return min(tier.speed_factor, 1.0) if tier.emulated else 1.0
+
+
+def instances_of(
+    query_id: str,
+    desired: DesiredDeployment,
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+) -> dict[InstanceKey, InstanceSpec]:
+    """Give the instances of a plan: one per item of its demand.
+
+    An instance runs its operators one at a time on the item's whole share. That is never
+    slower than running each on its part of it: w operators that could run at once share
+    w times the share of one.
+
+    Raises:
+        InvalidInput: If the plan names an operator or tier that does not exist.
+    """
+    plan = desired.plan
+    found = {}
+    replicas = dict.fromkeys(plan.deployment.tiers, 0)
+    for tier, share in plan.deployment.demand(graph):
+        key = InstanceKey(query_id, plan.id, tier, replicas[tier])
+        replicas[tier] += 1
+        found[key] = InstanceSpec(
+            key=key,
+            pipeline_reference=desired.pipeline_reference,
+            operators=tuple(graph.operator(o) for o in plan.deployment.operators_on(tier)),
+            configuration=plan.configuration,
+            tier=infrastructure.tier(tier),
+            share=min(share, 1.0),
+        )
+    return found
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RunningInstance:
+    """An instance that was started; by itself, one that somebody else started and will end.
+
+    Used within one event loop.
+    """
+
+    address: str  # where it listens
+    pid: int | None = None  # its process; None when it is none of this computer's
+    tls: TlsFiles | None = None  # with what to call it; None: plaintext
+    enforcement: Enforcement  # how its share is enforced
+    note: str = ""  # why so, in words; may be empty
+
+    def client(self) -> WorkerClient:
+        """Give a way to call it."""
+        return WorkerClient(self.address, self.tls)
+
+    def limit(self) -> None:
+        """Make it keep to its share from now on: it was free of it for starting and warming up.
+
+        Raises:
+            OSError: If it can no longer be limited.
+        """
+
+    async def ended(self) -> str:
+        """Wait until it ended, however that came, and say how."""
+        await asyncio.Event().wait()
+        return ""
+
+    async def stop(self) -> None:
+        """End it, what it started and what was set up for it; may be called again."""
+
+
+class Launcher(Protocol):
+    """Starts instances."""
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """Give a healthy instance, not limited yet. Cancelled or failed, it leaves nothing.
+
+        Raises:
+            LaunchFailed: If it did not get healthy in time.
+        """
+
+
+@asynccontextmanager
+async def opened(
+    launcher: Launcher, spec: InstanceSpec
+) -> AsyncIterator[tuple[RunningInstance, WorkerClient]]:
+    """Give an instance that keeps to its share, and a way to call it; it ends with the context.
+
+    Raises:
+        LaunchFailed: If it did not get healthy in time.
+    """
+    instance = await launcher.start(spec)
+    client = instance.client()
+    try:
+        instance.limit()
+        yield instance, client
+    finally:
+        await client.close()
+        await instance.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedLauncher:
+    """A `Launcher` for tiers whose workers are known."""
+
+    addresses: Mapping[str, str]  # tier -> `host:port` of a worker that serves the pipeline
+    others: Launcher  # starts those of the other tiers
+    tls: TlsFiles | None = None  # with what to call those on other computers; None: there are none
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        address = self.addresses.get(spec.tier.name)
+        if address is None:
+            return await self.others.start(spec)
+        host, _ = split_address(address)
+        tls = None if is_loopback(host) else self.tls
+        if not await answers(address, tls, timeout_s=_HEALTH_S):
+            raise LaunchFailed(str(spec.key), f"nobody serves at {address}", "(no log)")
+        note, enforcement = "started by somebody else", Enforcement.NONE
+        return RunningInstance(address=address, tls=tls, enforcement=enforcement, note=note)

@@ -1,0 +1,302 @@
+"""Makes what should run run, and sends requests to it.
+
+`apply` compares what should run with what runs, starts what is missing, and only when a
+query's new plan is ready moves its requests over and stops the old one: for that moment
+both run. A plan that cannot start changes nothing about the one that serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from circinus.deploy.runtime.dispatcher import Dispatcher, RequestResult
+from circinus.deploy.runtime.instances import (
+    DesiredDeployment,
+    InstanceSpec,
+    Launcher,
+    instances_of,
+)
+from circinus.deploy.runtime.learning import LatencyMemory
+from circinus.deploy.runtime.monitor import Observed, QueueFigures
+from circinus.deploy.runtime.supervisor import (
+    InstanceStatus,
+    InstanceSupervisor,
+    RestartSettings,
+    WarmUp,
+)
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload
+from circinus.scheduler.dispatch.policy import DispatchPolicy
+
+_log = logging.getLogger(__name__)
+
+
+class DeploymentPhase(StrEnum):
+    """What a query's deployment is up to."""
+
+    STARTING = "starting"  # its first instances are being started
+    SERVING = "serving"  # every instance is up
+    DEGRADED = "degraded"  # an instance is down and being started again
+    FAILED = "failed"  # it did not start; nothing of it runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentStatus:
+    """A query's deployment, for people."""
+
+    phase: DeploymentPhase  # what it is up to
+    plan_id: str  # of the plan that serves, or that starts or failed when none serves
+    instances: tuple[InstanceStatus, ...] = ()  # of the plan that serves
+    observed: Observed | None = None  # what its requests took; None when it does not serve
+    reason: str | None = None  # why the latest plan did not start; None if it did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorSettings:
+    """How deployments are started and ended."""
+
+    # Most that wait for one tier, `>= 1`. Beyond 64, with operators of tens of ms, for seconds
+    queue_limit: int = 64
+    restart: RestartSettings = field(default_factory=RestartSettings)
+    warm_up_s: float = 120.0  # longest first run of a segment, `> 0`: it may load a large model
+    drain_s: float = 5.0  # how long requests in hand may go on when a plan is replaced, `> 0`
+    starts: int | None = None  # most instances started at once, `>= 1`; None: one per CPU
+    memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
+    memory_s: float = 10.0  # seconds between two times that they are kept, `> 0`
+
+    def __post_init__(self) -> None:
+        checks.require(self.queue_limit >= 1, "queue_limit", "must be >= 1", self.queue_limit)
+        checks.positive("warm_up_s", self.warm_up_s)
+        checks.positive("drain_s", self.drain_s)
+        checks.positive("memory_s", self.memory_s)
+        some = self.starts is None or self.starts >= 1
+        checks.require(some, "starts", "must be >= 1", self.starts)
+
+
+@dataclass(slots=True, eq=False)
+class _Deployment:
+    """A plan that serves."""
+
+    plan_id: str
+    dispatcher: Dispatcher
+    supervisors: Sequence[InstanceSupervisor]
+    keeper: asyncio.Task[None] | None = None
+
+    def status(self, reason: str | None) -> DeploymentStatus:
+        instances = tuple(supervisor.status() for supervisor in self.supervisors)
+        up = all(instance.up for instance in instances)
+        return DeploymentStatus(
+            phase=DeploymentPhase.SERVING if up else DeploymentPhase.DEGRADED,
+            plan_id=self.plan_id,
+            instances=instances,
+            observed=self.dispatcher.latencies.observed(),
+            reason=reason,
+        )
+
+
+def changes(
+    desired: Mapping[str, str], serving: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the queries whose plan has to start, and those that have to end, from plans' ids.
+
+    A plan's id says all of it, so one that serves already is left alone.
+    """
+    start = tuple(query for query, plan in desired.items() if serving.get(query) != plan)
+    return start, tuple(query for query in serving if query not in desired)
+
+
+@dataclass(slots=True, eq=False)
+class Orchestrator:
+    """All deployments of one infrastructure. Used within one event loop."""
+
+    infrastructure: Infrastructure
+    launcher: Launcher
+    graph_of: Callable[[str], PipelineGraph]  # of a pipeline reference; raises InvalidInput
+    policy: DispatchPolicy  # picks the instance of a request
+    clock: Clock  # for latencies
+    settings: OrchestratorSettings = field(default_factory=OrchestratorSettings)
+    _imitated: Infrastructure = field(init=False)
+    _starts: asyncio.Semaphore = field(init=False)
+    _serving: dict[str, _Deployment] = field(default_factory=dict, init=False)  # by query
+    _pending: dict[str, str] = field(default_factory=dict, init=False)  # plan that is started
+    _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._imitated = self.infrastructure
+        self._starts = asyncio.Semaphore(self.settings.starts or os.cpu_count() or 1)
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        """Let exactly the desired plans serve, by query id; return when they do.
+
+        A plan that does not start is told by `status`, and tried again by the next call; the
+        others are not held up by it.
+
+        Raises:
+            InvalidInput: If a plan does not fit its pipeline or the infrastructure; nothing was
+                changed then.
+        """
+        async with self._one_at_a_time:
+            graphs = {query: self.graph_of(d.pipeline_reference) for query, d in desired.items()}
+            specs = {
+                query: instances_of(query, d, graphs[query], self.infrastructure).values()
+                for query, d in desired.items()
+            }
+            start, end = changes(
+                {query: d.plan.id for query, d in desired.items()},
+                {query: d.plan_id for query, d in self._serving.items()},
+            )
+            self._failed = {q: why for q, why in self._failed.items() if q in start}
+            await asyncio.gather(
+                *(self._replace(q, desired[q], graphs[q], specs[q]) for q in start),
+                *(self._retire(q) for q in end),
+            )
+
+    def imitate(self, infrastructure: Infrastructure) -> None:
+        """Let emulated links be as thin as those of an infrastructure with the same tiers.
+
+        Nobody who plans hears of it: so a drift of the network is tried out.
+        """
+        self._imitated = infrastructure
+        for deployment in self._serving.values():
+            deployment.dispatcher.imitate(infrastructure)
+
+    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+        """Give the output for an input; errors as `Dispatcher.request`.
+
+        Raises:
+            InvalidInput: If the query is not deployed.
+            Unavailable: If its deployment does not serve (yet).
+        """
+        if query_id in self._serving:
+            dispatcher = self._serving[query_id].dispatcher
+            return await dispatcher.request(input, timeout_s=timeout_s)
+        status = self.status(query_id)
+        raise Unavailable(f"query {query_id} is {status.phase}", retry_after_s=1.0)
+
+    def status(self, query_id: str) -> DeploymentStatus:
+        """Give how a query's deployment fares; InvalidInput if there is none."""
+        failed, reason = self._failed.get(query_id, (None, None))
+        if query_id in self._serving:
+            return self._serving[query_id].status(reason)
+        if query_id in self._pending:
+            plan_id = self._pending[query_id]
+            return DeploymentStatus(phase=DeploymentPhase.STARTING, plan_id=plan_id)
+        if failed is not None:
+            return DeploymentStatus(phase=DeploymentPhase.FAILED, plan_id=failed, reason=reason)
+        raise InvalidInput.of("query", "must be deployed", query_id)
+
+    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+        """Give query id -> tier -> its queue at this moment, of the plans that serve."""
+        return {query: d.dispatcher.figures() for query, d in self._serving.items()}
+
+    async def close(self) -> None:
+        """Stop everything; may be called again."""
+        await self.apply({})
+
+    async def _replace(
+        self,
+        query_id: str,
+        desired: DesiredDeployment,
+        graph: PipelineGraph,
+        specs: Iterable[InstanceSpec],
+    ) -> None:
+        plan_id = desired.plan.id
+        self._pending[query_id] = plan_id
+        try:
+            fresh = await self._started(desired, graph, specs)
+        except LaunchFailed as error:
+            _log.warning("deployment_failed query_id=%s plan_id=%s", query_id, plan_id)
+            self._failed[query_id] = (plan_id, str(error))
+            return
+        finally:
+            del self._pending[query_id]
+        self._failed.pop(query_id, None)
+        old = self._serving.get(query_id)
+        fresh.dispatcher.imitate(self._imitated)  # it may have changed during the start
+        self._serving[query_id] = fresh
+        _log.info("deployment_serving query_id=%s plan_id=%s", query_id, plan_id)
+        if old is not None:
+            await self._end(old)
+
+    async def _started(
+        self, desired: DesiredDeployment, graph: PipelineGraph, specs: Iterable[InstanceSpec]
+    ) -> _Deployment:
+        settings, plan = self.settings, desired.plan
+        dispatcher = Dispatcher(
+            graph, plan, self._imitated, self.policy, self.clock, settings.queue_limit
+        )
+        if settings.memory is not None:
+            dispatcher.recall(await asyncio.to_thread(settings.memory.recall, plan.id))
+        warm_up = WarmUp(dispatcher.segments, desired.sample, timeout_s=settings.warm_up_s)
+        queues = dispatcher.queues
+        supervisors = [
+            InstanceSupervisor(
+                spec, self.launcher, queues[spec.key.tier], warm_up, settings.restart, self.clock
+            )
+            for spec in specs
+        ]
+        deployment = _Deployment(plan.id, dispatcher, supervisors)
+        try:
+            await warm_up.run(await self._launched(supervisors))
+            for supervisor in supervisors:
+                supervisor.serve()
+        except BaseException:  # also when cancelled: nothing may be left running
+            await self._end(deployment)
+            raise
+        deployment.keeper = asyncio.get_running_loop().create_task(self._keep(deployment))
+        return deployment
+
+    async def _launched(
+        self, supervisors: Sequence[InstanceSupervisor]
+    ) -> dict[str, list[WorkerClient]]:
+        async def launch(supervisor: InstanceSupervisor) -> WorkerClient:
+            async with self._starts:
+                return await supervisor.launch()
+
+        # All are waited for, so that none is still starting when the others are stopped.
+        launches = [launch(supervisor) for supervisor in supervisors]
+        results = await asyncio.gather(*launches, return_exceptions=True)
+        clients: dict[str, list[WorkerClient]] = {}
+        for supervisor, result in zip(supervisors, results, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            clients.setdefault(supervisor.spec.tier.name, []).append(result)
+        return clients
+
+    async def _retire(self, query_id: str) -> None:
+        await self._end(self._serving.pop(query_id))
+        _log.info("deployment_retired query_id=%s", query_id)
+
+    async def _end(self, deployment: _Deployment) -> None:
+        if deployment.keeper is not None:
+            deployment.keeper.cancel()
+            await asyncio.gather(deployment.keeper, return_exceptions=True)
+        await deployment.dispatcher.close(drain_s=self.settings.drain_s)
+        await self._keep_once(deployment)
+        await asyncio.gather(*(s.stop() for s in deployment.supervisors))
+
+    async def _keep(self, deployment: _Deployment) -> None:
+        while True:
+            await asyncio.sleep(self.settings.memory_s)
+            await self._keep_once(deployment)
+
+    async def _keep_once(self, deployment: _Deployment) -> None:
+        if self.settings.memory is None:
+            return
+        learnt = deployment.dispatcher.learnt()
+        try:
+            await asyncio.to_thread(self.settings.memory.keep, deployment.plan_id, learnt)
+        except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
+            _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)

@@ -1,0 +1,100 @@
+"""Which operators run together in one call.
+
+A segment is a group of operators of one tier that one instance runs in a single call. Grouping
+saves calls but must never make anybody wait: a group gets its inputs when its first operator could
+start, and hands on its outputs when its last one is done. So an operator joins a group only if
+
+- it is ready when the group is (all its parents are inside, or it waits for exactly
+  what the group waits for), and
+- nobody on another tier waits for an operator that is already in the group.
+
+A chain device -> cloud -> device has three segments; parallel branches on unlike
+tiers are segments that can run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from circinus.deploy.workers.execution import INPUT
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.operators import OperatorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Operators of one tier that run in one call."""
+
+    tier: str  # where
+    operators: tuple[str, ...]  # in topological order, at least one
+    needs: tuple[str, ...]  # operators outside whose outputs it takes, in topological order
+    takes_input: bool  # whether it takes the pipeline's input
+    wants: tuple[str, ...]  # its operators whose outputs are needed outside or are the pipeline's
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Give the keys of what it takes in a call to a worker."""
+        return (*self.needs, INPUT) if self.takes_input else self.needs
+
+
+def segments(graph: PipelineGraph, placement: Mapping[str, str]) -> tuple[Segment, ...]:
+    """Give the segments of a placement, operator -> tier; each needs only those before it.
+
+    Raises:
+        InvalidInput: If an operator is not placed.
+    """
+    for operator in graph.operators:
+        if operator.name not in placement:
+            rule = "must place every operator, missing is"
+            raise InvalidInput.of("placement", rule, operator.name)
+    groups: list[list[OperatorSpec]] = []
+    for operator in graph.operators:
+        group = next((g for g in groups if _may_join(graph, placement, g, operator)), None)
+        if group is None:
+            groups.append([operator])
+        else:
+            group.append(operator)
+    return tuple(_segment(graph, placement, group) for group in groups)
+
+
+def _may_join(
+    graph: PipelineGraph,
+    placement: Mapping[str, str],
+    group: list[OperatorSpec],
+    operator: OperatorSpec,
+) -> bool:
+    tier = placement[operator.name]
+    inside = {member.name for member in group}
+    if placement[group[0].name] != tier or _is_awaited_elsewhere(graph, placement, inside, tier):
+        return False
+    outer = frozenset(operator.after) - inside
+    if operator.after and not outer:
+        return True
+    # The first member's parents are all outside: they are what the group waits for.
+    return outer == frozenset(group[0].after)
+
+
+def _is_awaited_elsewhere(
+    graph: PipelineGraph, placement: Mapping[str, str], inside: set[str], tier: str
+) -> bool:
+    return any(
+        placement[child.name] != tier and not inside.isdisjoint(child.after)
+        for child in graph.operators
+    )
+
+
+def _segment(
+    graph: PipelineGraph, placement: Mapping[str, str], group: list[OperatorSpec]
+) -> Segment:
+    names = [operator.name for operator in group]
+    needed = {parent for operator in group for parent in operator.after}
+    asked = {p for op in graph.operators if op.name not in names for p in op.after}
+    return Segment(
+        tier=placement[names[0]],
+        operators=tuple(names),
+        needs=tuple(op.name for op in graph.operators if op.name in needed.difference(names)),
+        takes_input=any(not operator.after for operator in group),
+        wants=tuple(n for n in names if n in asked or n in graph.sinks),
+    )

@@ -1,0 +1,348 @@
+"""The requests of one deployment that wait for an instance of one tier.
+
+The queue is bounded: what would only wait for its deadline is turned away at once. So are
+late requests beyond one for each instance: after an overload they would take the time of those
+that can still be in time. An instance serves one request at a time, or as many as its answers
+say that it takes: it has a place for each, and to the policy a place is an instance. Which
+request goes where is the policy's to say. A place that lost a request, or whose caller gave up, is
+out until its instance answers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+
+import numpy as np
+
+from circinus.deploy.runtime.learning import TierLatencies
+from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
+from circinus.deploy.workers.execution import Reply
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from circinus.scheduler.dispatch.policy import (
+    UNPLANNED,
+    Decision,
+    DispatchPolicy,
+    DispatchState,
+    Fleet,
+)
+
+_SETTLE_S = 60.0
+_RECOVERY_PAUSE_S = 0.1
+_LEAST_BUSY_S = 1e-6
+
+_PlaceKey = tuple[str, int]  # address of an instance, number among its places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """What is known of an instance beforehand."""
+
+    name: str | None = None  # those of a name take alike long and learn together; None: alone
+    kind: int = 0  # its number among the types; 0 is the base type
+    coefficient: float = 1.0  # see `scheduler.dispatch.policy.Fleet`
+    price: float = 1.0  # likewise
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Room for one request at an instance: idle, or with one that began then."""
+
+    client: WorkerClient
+    type: InstanceType
+    number: int
+    idle: bool = True
+    began: float = 0.0
+    predicted_s: float = 0.0
+
+    @property
+    def key(self) -> _PlaceKey:
+        return (self.client.address, self.number)
+
+    @property
+    def name(self) -> str:
+        """Under which what it takes is learnt."""
+        return self.type.name or self.client.address
+
+    def busy_s(self, now: float) -> float:
+        """Give the predicted seconds until it is free.
+
+        What takes longer than predicted is taken to last as long again as it already did: with
+        no seconds left it would look as good as an idle instance, and a request might be kept
+        waiting for it beside one.
+        """
+        if self.idle:
+            return 0.0
+        elapsed = now - self.began
+        left = self.predicted_s - elapsed
+        return max(left if left > 0 else elapsed, _LEAST_BUSY_S)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    kind: str
+    size: float
+    arrived: float
+    qos_s: float
+    planned: _PlaceKey | None = None
+    turn: asyncio.Future[_Place] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    @property
+    def request(self) -> tuple[str, float]:
+        return (self.kind, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an instance answered, and how long its turn was waited for."""
+
+    reply: Reply
+    waited_s: float
+
+
+@dataclass(slots=True, eq=False)
+class TierQueue:
+    """Instances of one tier and the requests for them. Used within one event loop."""
+
+    tier: str
+    policy: DispatchPolicy  # picks instances
+    clock: Clock  # for waiting and predicted times
+    limit: int = field(kw_only=True)  # most requests that wait, `>= 1`
+    prior_s: float = field(kw_only=True)  # of a call as the plan predicts them
+    latencies: TierLatencies = field(init=False)
+    _places: dict[_PlaceKey, _Place] = field(default_factory=dict, init=False)
+    _waiting: dict[int, _Waiter] = field(default_factory=dict, init=False)
+    _fleet: Fleet = field(default_factory=partial(Fleet.alike, 0), init=False)
+    _serials: Iterator[int] = field(default_factory=count, init=False)
+    _figures: QueueFigures = field(default_factory=QueueFigures, init=False)
+    _compared: int = field(default=0, init=False)  # answers with a prediction
+    _recoveries: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.latencies = TierLatencies(self.tier, self.policy.level, self.prior_s)
+
+    def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
+        """Take an instance into service."""
+        self.remove(client.address)
+        self._add_places(client, type or InstanceType(), 0, 1)
+
+    def remove(self, address: str) -> None:
+        """Take an instance out of service; what it has in hand goes on."""
+        for key in [key for key in self._places if key[0] == address]:
+            del self._places[key]
+        self._fleet = _fleet(self._places.values())
+
+    async def serve(
+        self,
+        kind: str,
+        work: Callable[[WorkerClient], Awaitable[Reply]],
+        *,
+        time_left_s: float,
+        size: float = 1.0,
+    ) -> Served:
+        """Give what an instance answers to `work`, once one is free for it.
+
+        Requests of a kind take alike long, larger ones longer, in any unit; `time_left_s > 0` is
+        until the deadline.
+
+        Raises:
+            TooManyRequests: If too many wait already, or others are in time without it.
+            InstanceLost: If the instance went away.
+        """
+        arrived = self.clock.now()
+        place = await self._turn(_Waiter(kind, size, arrived, time_left_s))
+        began = self.clock.now()
+        try:
+            reply = await work(place.client)
+        except (OperatorFailed, InvalidInput):
+            self._free(place)
+            raise
+        except BaseException as error:  # lost, late or cancelled: it may still be at work
+            self._figures.lost += isinstance(error, InstanceLost)
+            self._recover(place)
+            raise
+        now = self.clock.now()
+        self._figures.waited_s += began - arrived
+        self._note(place, now - began, now - arrived - time_left_s)
+        self.latencies.observe((kind, size), place.name, now - began)
+        self._note_concurrency(place, reply.concurrency)
+        self._free(place)
+        return Served(reply, began - arrived)
+
+    def figures(self) -> QueueFigures:
+        """Give what is known at this moment."""
+        places = self._places.values()
+        return replace(
+            self._figures,
+            waiting=sum(1 for w in self._waiting.values() if not w.turn.done()),
+            busy=tuple(dict.fromkeys(place.key[0] for place in places if not place.idle)),
+            idle=sum(place.idle for place in places),
+            drifts=self.latencies.drifts,
+        )
+
+    async def close(self) -> None:
+        """Turn away whoever waits and stop looking after instances."""
+        for waiter in self._waiting.values():
+            if not waiter.turn.done():
+                error = Unavailable("the deployment was stopped", retry_after_s=1.0)
+                waiter.turn.set_exception(error)
+        self._waiting.clear()
+        self._places.clear()
+        for task in self._recoveries:
+            task.cancel()
+        await asyncio.gather(*self._recoveries, return_exceptions=True)
+
+    async def _turn(self, waiter: _Waiter) -> _Place:
+        if len(self._waiting) >= self.limit and not self._gave_one_up():
+            reason = f"{len(self._waiting)} requests already wait for tier {self.tier}"
+            raise self._refusal(waiter, reason)
+        self._give_up_beyond(len(self._places))
+        serial = next(self._serials)
+        self._waiting[serial] = waiter
+        self._match()
+        try:
+            return await waiter.turn
+        except asyncio.CancelledError:
+            if waiter.turn.done() and not waiter.turn.cancelled():
+                self._free(waiter.turn.result())  # its turn came in the same moment
+            raise
+        finally:
+            self._waiting.pop(serial, None)
+
+    def _gave_one_up(self) -> bool:
+        """Turn away whoever has been late for longest, so that others can be in time."""
+        before = len(self._waiting)
+        self._give_up_beyond(max(len(self._late()) - 1, 0))
+        return len(self._waiting) < before
+
+    def _give_up_beyond(self, most: int) -> None:
+        """Turn away those late for longest until at most so many late ones wait."""
+        late = self._late()
+        for serial in late[: max(len(late) - most, 0)]:
+            self._give_up(serial, "could not serve it before its deadline")
+
+    def _late(self) -> list[int]:
+        now = self.clock.now()
+        return [
+            serial
+            for serial, waiter in self._waiting.items()
+            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done()
+        ]
+
+    def _give_up(self, serial: int, reason: str) -> None:
+        waiter = self._waiting.pop(serial)
+        waiter.turn.set_exception(self._refusal(waiter, f"tier {self.tier} {reason}"))
+
+    def _refusal(self, waiter: _Waiter, reason: str) -> TooManyRequests:
+        self._figures.turned_away += 1
+        return TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
+
+    def _backlog_s(self, waiter: _Waiter) -> float:
+        places = self._places.values()
+        predicted = [self.latencies.predict(waiter.request, place.name) for place in places]
+        if not predicted:
+            return 1.0
+        return max(len(self._waiting), 1) * max(predicted) / len(predicted)
+
+    def _match(self) -> None:
+        waiting = [(k, w) for k, w in self._waiting.items() if not w.turn.done()]
+        places = list(self._places.values())
+        if not waiting or not (self.policy.plans_ahead or any(place.idle for place in places)):
+            return
+        now = self.clock.now()
+        state = self._state([w for _, w in waiting], places, now)
+        decision = self.policy.decide(state)
+        for i, j in decision.starts:
+            serial, waiter = waiting[i]
+            place = places[j]
+            place.idle = False
+            place.began, place.predicted_s = now, float(state.predicted_s[i, j])
+            del self._waiting[serial]
+            waiter.turn.set_result(place)
+        self._note_the_rest(waiting, places, decision)
+
+    def _note_the_rest(
+        self, waiting: list[tuple[int, _Waiter]], places: list[_Place], decision: Decision
+    ) -> None:
+        for _, waiter in waiting:
+            waiter.planned = None
+        for i, j in decision.planned:
+            waiting[i][1].planned = places[j].key
+        for i in decision.rejected:
+            self._give_up(waiting[i][0], "cannot serve it before its deadline")
+
+    def _state(self, waiting: list[_Waiter], places: list[_Place], now: float) -> DispatchState:
+        number = {place.key: j for j, place in enumerate(places)}
+        planned = [UNPLANNED if w.planned is None else number.get(w.planned, -1) for w in waiting]
+        requests = [waiter.request for waiter in waiting]
+        return DispatchState(
+            np.array([max(now - w.arrived, 0.0) for w in waiting]),
+            np.array([w.qos_s for w in waiting]),
+            np.array([w.size for w in waiting]),
+            np.array(planned, dtype=np.int64),
+            self.latencies.predicted(requests, [place.name for place in places]),
+            np.array([place.busy_s(now) for place in places]),
+            np.array([place.idle for place in places], dtype=np.bool_),
+            self._fleet,
+        )
+
+    def _note(self, place: _Place, seconds: float, late_s: float) -> None:
+        figures = self._figures
+        figures.answered += 1
+        figures.late += late_s > 0
+        figures.late_s += max(late_s, 0.0)
+        figures.late_max_s = max(figures.late_max_s, late_s)
+        figures.predicted_s += place.predicted_s
+        figures.observed_s += seconds
+        if place.predicted_s > 0:
+            self._compared += 1
+            beyond = seconds / place.predicted_s - figures.observed_over_predicted
+            figures.observed_over_predicted += beyond / self._compared
+
+    def _note_concurrency(self, place: _Place, concurrency: int) -> None:
+        if self._places.get(place.key) is place:
+            known = sum(address == place.client.address for address, _ in self._places)
+            if concurrency > known:
+                self._add_places(place.client, place.type, known, concurrency)
+
+    def _add_places(self, client: WorkerClient, type: InstanceType, first: int, end: int) -> None:
+        for number in range(first, end):
+            self._places[client.address, number] = _Place(client, type, number)
+        self._fleet = _fleet(self._places.values())
+        self._match()
+
+    def _free(self, place: _Place) -> None:
+        place.idle = True
+        self._match()
+
+    def _recover(self, place: _Place) -> None:
+        task = asyncio.get_running_loop().create_task(self._settled(place))
+        self._recoveries.add(task)
+        task.add_done_callback(self._recoveries.discard)
+
+    async def _settled(self, place: _Place) -> None:
+        while self._places.get(place.key) is place:
+            try:
+                await place.client.settle(timeout_s=_SETTLE_S)
+            except Unavailable:
+                await asyncio.sleep(_RECOVERY_PAUSE_S)
+            else:
+                self._free(place)
+                return
+
+
+def _fleet(places: Iterable[_Place]) -> Fleet:
+    types = [place.type for place in places]
+    return Fleet(
+        np.array([type.kind for type in types], dtype=np.int64),
+        np.array([type.coefficient for type in types]),
+        np.array([type.price for type in types]),
+    )

@@ -1,0 +1,244 @@
+"""Classifiers in NumPy: what a trained one is, and how six kinds are trained and used.
+
+    tree    one decision tree
+    logreg  multinomial logistic regression
+    knn     share of each class among the 9 nearest samples, by Euclidean distance
+    svm     a support vector machine with a Gaussian kernel per pair of classes
+    rf100   the mean of a hundred randomised trees
+    mlp     dense layers, one hidden one of 64 units
+
+A model is arrays only, so that its file is read without running code from it.
+
+Notation of `svm`: `K(a, b) = exp(-gamma |a - b|^2)`; `d_ij(x) = sum_s w_s,ij K(x, s) + b_ij` is
+positive where the machine of the pair i < j says i. A class's score is the sum over its pairs of
+the log-probability `log sigmoid(SLOPE d)` that it wins: a product of experts, simpler than
+pairwise coupling (Wu, Lin and Weng 2004), which needs an iteration. Nodes of all trees stand in
+one table; `feature < 0` marks a leaf, whose children are itself, so that a walk of `depth` steps
+ends in a leaf whatever its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from sklearn.tree import DecisionTreeClassifier
+
+Weights: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+
+TRAINED_BY_SEED = 0
+"""Seed of whatever a training algorithm draws."""
+LEAST_PROBABILITY = 1e-3
+"""A class that a model rules out keeps this much: one frame must not silence the others."""
+
+
+def floats(weights: Weights, name: str) -> FloatArray:
+    """The array of that name, as numbers to calculate with."""
+    return weights[name].astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classifier:
+    """A kind of model."""
+
+    # `train(features, labels) -> weights`; features (n_samples, n_features), labels (n_samples,)
+    # with each of the ten classes among them. Equal input, equal weights
+    train: Callable[[FloatArray, IntArray], Weights]
+    # `predict(weights, features) -> log-probabilities`, (n_samples, 10) float32
+    predict: Callable[[Weights, FloatArray], FloatArray]
+
+
+def log_of(
+    probabilities: npt.NDArray[np.floating],  # (n_samples, n_classes)
+) -> FloatArray:  # (n_samples, n_classes)
+    """Log-probabilities, with `LEAST_PROBABILITY` mixed in."""
+    n_classes = probabilities.shape[-1]
+    mixed = probabilities * (1 - n_classes * LEAST_PROBABILITY) + LEAST_PROBABILITY
+    return np.asarray(np.log(mixed), dtype=np.float32)
+
+
+def softmax(
+    scores: npt.NDArray[np.floating],  # (n_samples, n_classes)
+) -> npt.NDArray[np.floating]:  # (n_samples, n_classes)
+    """Probabilities in proportion to `exp(scores)`."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+HIDDEN = 64
+
+
+def _train_logistic(features: FloatArray, labels: IntArray) -> Weights:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=0.02, max_iter=200).fit(features, labels)
+    return _layers([model.coef_.T], [model.intercept_])
+
+
+def _train_perceptron(features: FloatArray, labels: IntArray) -> Weights:
+    from sklearn.neural_network import MLPClassifier
+
+    model = MLPClassifier(
+        (HIDDEN,),
+        alpha=0.1,
+        early_stopping=True,  # on a tenth of the samples; also ends without a warning
+        n_iter_no_change=3,
+        max_iter=60,
+        random_state=TRAINED_BY_SEED,
+    ).fit(features, labels)
+    return _layers(model.coefs_, model.intercepts_)
+
+
+def _layers(
+    matrices: Sequence[npt.NDArray[np.floating]], offsets: Sequence[npt.NDArray[np.floating]]
+) -> Weights:
+    layers = enumerate(zip(matrices, offsets, strict=True))
+    return {
+        name: np.ascontiguousarray(value, dtype=np.float32)
+        for number, pair in layers
+        for name, value in zip((f"matrix{number}", f"offset{number}"), pair, strict=True)
+    }
+
+
+def _predict_layers(weights: Weights, features: FloatArray) -> FloatArray:
+    values = features
+    depth = len(weights) // 2
+    for number in range(depth):
+        values = values @ floats(weights, f"matrix{number}") + floats(weights, f"offset{number}")
+        if number < depth - 1:
+            values = np.maximum(values, 0)
+    return log_of(softmax(values))
+
+
+NEIGHBOURS = 9
+
+
+def _train_neighbours(features: FloatArray, labels: IntArray) -> Weights:
+    half_norms = np.square(features).sum(axis=1) / 2
+    return {"samples": features, "labels": labels, "half_norms": half_norms}
+
+
+def _predict_neighbours(weights: Weights, features: FloatArray) -> FloatArray:
+    # |a - b|^2 / 2 = |a|^2 / 2 - a.b + |b|^2 / 2; the first term is equal for all samples
+    distances = floats(weights, "half_norms") - features @ floats(weights, "samples").T
+    nearest = np.argpartition(distances, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+    votes = weights["labels"][nearest]  # (n_samples, NEIGHBOURS)
+    counts = (votes[:, :, None] == np.arange(CLASSES)).sum(axis=1)
+    return log_of(counts / NEIGHBOURS)
+
+
+PENALTY = 3.0
+SLOPE = 3.0
+PAIRS = np.array(list(combinations(range(CLASSES), 2)))  # (n_pairs, 2)
+
+
+def _train_machine(features: FloatArray, labels: IntArray) -> Weights:
+    from sklearn.svm import SVC
+
+    gamma = 1.0 / (features.shape[1] * features.var())
+    model = SVC(C=PENALTY, gamma=gamma).fit(features, labels)
+    vectors = model.support_vectors_.astype(np.float32)
+    return {
+        "vectors": vectors,
+        "half_norms": np.square(vectors).sum(axis=1) / 2,
+        "coefficients": _per_pair(model.dual_coef_, model.n_support_).astype(np.float32),
+        "offsets": model.intercept_.astype(np.float32),
+        "gamma": np.array(gamma, dtype=np.float32),
+    }
+
+
+def _per_pair(
+    dual: np.ndarray[tuple[int, int], np.dtype[np.float64]],  # (CLASSES - 1, n_vectors)
+    counts: np.ndarray[tuple[int], np.dtype[np.int32]],  # (CLASSES,)
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:  # (n_vectors, n_pairs)
+    """Libsvm's coefficients, spread out: a vector of class c has one for each other class."""
+    ends = np.cumsum(counts)
+    spread = np.zeros((dual.shape[1], len(PAIRS)))
+    for pair, (i, j) in enumerate(PAIRS):
+        of_i, of_j = (slice(ends[c] - counts[c], ends[c]) for c in (i, j))
+        spread[of_i, pair] = dual[j - 1, of_i]
+        spread[of_j, pair] = dual[i, of_j]
+    return spread
+
+
+def _predict_machine(weights: Weights, features: FloatArray) -> FloatArray:
+    vectors, gamma = floats(weights, "vectors"), float(floats(weights, "gamma"))
+    half_norms = np.square(features).sum(axis=1, keepdims=True) / 2
+    half_distances = half_norms + floats(weights, "half_norms") - features @ vectors.T
+    kernel = np.exp(-2 * gamma * half_distances)  # (n_samples, n_vectors)
+    decisions = kernel @ floats(weights, "coefficients") + floats(weights, "offsets")
+    scores = np.zeros((len(features), CLASSES), dtype=np.float32)
+    for pair, (i, j) in enumerate(PAIRS):
+        scores[:, i] -= np.logaddexp(0, -SLOPE * decisions[:, pair])
+        scores[:, j] -= np.logaddexp(0, SLOPE * decisions[:, pair])
+    return log_of(softmax(scores))
+
+
+TREES = 100
+
+
+def _train_tree(features: FloatArray, labels: IntArray) -> Weights:
+    from sklearn.tree import DecisionTreeClassifier
+
+    model = DecisionTreeClassifier(min_samples_leaf=8, random_state=TRAINED_BY_SEED)
+    return _table([model.fit(features, labels)])
+
+
+def _train_forest(features: FloatArray, labels: IntArray) -> Weights:
+    from sklearn.ensemble import RandomForestClassifier
+
+    model = RandomForestClassifier(TREES, min_samples_leaf=2, random_state=TRAINED_BY_SEED)
+    return _table(model.fit(features, labels).estimators_)
+
+
+def _table(models: Sequence[DecisionTreeClassifier]) -> Weights:
+    trees = [model.tree_ for model in models]
+    roots = np.cumsum([0] + [tree.node_count for tree in trees[:-1]])
+    children = [_children(tree.children_left, tree.children_right) for tree in trees]
+    values = np.concatenate([tree.value[:, 0] for tree in trees])
+    return {
+        "roots": roots.astype(np.int32),
+        "depth": np.array(max(tree.max_depth for tree in trees)),
+        "feature": np.concatenate([tree.feature for tree in trees]).astype(np.int32),
+        "threshold": np.concatenate([tree.threshold for tree in trees]).astype(np.float64),
+        "children": np.concatenate(
+            [root + pair for root, pair in zip(roots, children, strict=True)]
+        ).astype(np.int32),
+        "probabilities": (values / values.sum(axis=1, keepdims=True)).astype(np.float32),
+    }
+
+
+def _children(left: IntArray, right: IntArray) -> IntArray:  # (n_nodes, 2)
+    own = np.arange(len(left))
+    return np.stack([np.where(side < 0, own, side) for side in (left, right)], axis=1)
+
+
+def _predict_trees(weights: Weights, features: FloatArray) -> FloatArray:
+    feature, threshold, children = (weights[k] for k in ("feature", "threshold", "children"))
+    rows = np.arange(len(features))[:, None]
+    nodes = np.tile(weights["roots"], (len(features), 1))  # (n_samples, n_trees)
+    for _ in range(int(weights["depth"])):
+        to_the_right = features[rows, feature[nodes]] > threshold[nodes]
+        nodes = children[nodes, to_the_right.astype(np.intp)]
+    return log_of(weights["probabilities"][nodes].mean(axis=1))
+
+
+NUMPY_CLASSIFIERS: Mapping[str, Classifier] = MappingProxyType(
+    {
+        "tree": Classifier(train=_train_tree, predict=_predict_trees),
+        "logreg": Classifier(train=_train_logistic, predict=_predict_layers),
+        "knn": Classifier(train=_train_neighbours, predict=_predict_neighbours),
+        "svm": Classifier(train=_train_machine, predict=_predict_machine),
+        "rf100": Classifier(train=_train_forest, predict=_predict_trees),
+        "mlp": Classifier(train=_train_perceptron, predict=_predict_layers),
+    }
+)

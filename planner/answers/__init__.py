@@ -1,0 +1,1 @@
+"""Questions about a query that was planned, from what is known; imports every other room."""

@@ -1,0 +1,224 @@
+"""Whether a deployed plan still gives what it was planned for, and what the world is like now.
+
+Circinus 4.3: a monitor compares what requests take, and score where the output is known,
+with the plan's estimates; what drifted is planned anew. A drift is told only where the SLO
+is missed: a plan that is merely worse than thought, yet good enough, is left alone. How the
+world is now follows from what requests took beside what the profile says that they take on
+the infrastructure as it is said to be - not beside the plan's own estimates, which may be
+of a world that had drifted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from sys import float_info
+
+from circinus.pipelines import checks
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Link
+from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Slo, SloState
+from circinus.planner.models.estimates import accuracy_estimate, latency_estimate
+
+_ENDLESS = 10**9
+"""Requests to come: what was seen of them is a vanishing part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftSettings:
+    """When a plan counts as drifted."""
+
+    # Fewest requests (or examples with known outputs) to judge by, `>= 2`. 20: as many as a plan's
+    # latency rests on.
+    least: int = 20
+    # Of the interval that must miss the SLO entirely, in (0, 1). 99.9 %: it is looked at often.
+    confidence: float = 0.999
+    # Least ratio of observed to expected seconds of a tier, or of a request for what links add to
+    # it, that is taken over, `> 1`. 1.2: below, it is noise of a loaded machine.
+    noticeable: float = 1.2
+
+    def __post_init__(self) -> None:
+        checks.require(self.least >= 2, "drift.least", "must be >= 2", self.least)
+        within = 0 < self.confidence < 1
+        checks.require(within, "drift.confidence", "must be in (0, 1)", self.confidence)
+        checks.require(self.noticeable > 1, "drift.noticeable", "must be > 1", self.noticeable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ObservedRequests:
+    """What requests to a plan gave lately."""
+
+    latency_s: FloatArray  # of each, in the SLO's sense, shape (n,)
+    tier_s: Mapping[str, float]  # tier -> mean seconds that a request kept its instances busy
+    moved_s: float  # mean seconds on the way: all but operators and waiting for an instance's turn
+    scores: FloatArray  # of those whose output is known, shape (k,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """What a plan no longer gives."""
+
+    latency: bool  # whether the latency SLO is missed
+    accuracy: bool  # whether the accuracy SLO is missed
+    words: str  # both, with figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyParts:
+    """Where the mean seconds of a request go as the measurements have it, waits left out."""
+
+    # Tier -> seconds that a request keeps its instances busy with operators.
+    tier_s: Mapping[str, float]
+    moved_s: float  # seconds between tiers
+    called_s: float  # seconds that calling instances takes
+    latency_s: float  # of the request in all
+
+
+def drifted(
+    plan: Plan, slo: Slo, seen: ObservedRequests, settings: DriftSettings | None = None
+) -> Drift | None:
+    """Give what a deployed plan no longer gives of its query's SLO; None: nothing is missed."""
+    settings = settings or DriftSettings()
+    late = wrong = ""
+    if len(seen.latency_s) >= settings.least:
+        now = latency_estimate(
+            seen.latency_s,
+            statistic=slo.latency_statistic,
+            population=_ENDLESS,
+            confidence=settings.confidence,
+        )
+        if now.at_most(slo.latency_s) is SloState.VIOLATED:
+            late = (
+                f"latency is {now.value:.4g} s, planned were {plan.latency_s.value:.4g} s, "
+                f"allowed are {slo.latency_s:.4g} s"
+            )
+    if len(seen.scores) >= settings.least:
+        now = accuracy_estimate(seen.scores, population=_ENDLESS, confidence=settings.confidence)
+        if now.at_least(slo.accuracy) is SloState.VIOLATED:
+            wrong = (
+                f"accuracy is {now.value:.4g}, planned was {plan.accuracy.value:.4g}, "
+                f"wanted is {slo.accuracy:.4g}"
+            )
+    if not (late or wrong):
+        return None
+    words = ", ".join(filter(None, (late, wrong)))
+    return Drift(latency=bool(late), accuracy=bool(wrong), words=words)
+
+
+def parts_of(
+    graph: PipelineGraph, infrastructure: Infrastructure, work: Work, plan: Plan
+) -> LatencyParts:
+    """Give where the seconds of a plan's requests go on an infrastructure, by its work."""
+    free = replace(
+        infrastructure,
+        links=tuple(
+            replace(link, delay_s=0.0, bandwidth_bytes_per_s=float_info.max)
+            for link in infrastructure.links
+        ),
+    )
+    uncalled = [replace(tier, call_s=0.0, call_s_per_byte=0.0) for tier in free.tiers]
+    bare = replace(free, tiers=tuple(uncalled))
+    placement, shares = deployment_arrays(graph, infrastructure, plan.deployment)
+    busy = busy_seconds(graph, bare, work, placement, shares)[0].mean(axis=1)  # (O,)
+    tier_s = dict.fromkeys(plan.deployment.tiers, 0.0)
+    for tier, seconds in zip(placement[0], busy, strict=True):
+        tier_s[infrastructure.tiers[tier].name] += float(seconds)
+    whole, unmoved, operators = (
+        float(request_seconds(graph, where, work, plan.deployment).mean())
+        for where in (infrastructure, free, bare)
+    )
+    return LatencyParts(
+        tier_s=tier_s,
+        moved_s=whole - unmoved,
+        called_s=unmoved - operators,
+        latency_s=whole,
+    )
+
+
+def as_observed(
+    infrastructure: Infrastructure,  # as it is said to be
+    plan: Plan,  # that answered
+    parts: LatencyParts,  # of its requests on that infrastructure
+    seen: ObservedRequests,  # what its requests gave lately
+    settings: DriftSettings | None = None,  # what is noticeable
+) -> Infrastructure:
+    """Give the infrastructure as the requests to a plan found it; itself: as it is said to be.
+
+    Tiers that took longer are slower by as much. Of the links on the plan's ways which one
+    became thinner, and whether in bandwidth or delay, cannot be told apart: all are taken to be,
+    in both.
+    """
+    settings = settings or DriftSettings()
+    slower, thinner = _slower_tiers(parts, seen, settings), _thinner_by(parts, seen, settings)
+    if thinner <= 1 and not slower:
+        return infrastructure
+    crossed = _crossed(infrastructure, plan) if thinner > 1 else set()
+    return replace(
+        infrastructure,
+        tiers=tuple(
+            replace(tier, speed_factor=tier.speed_factor / slower.get(tier.name, 1.0))
+            for tier in infrastructure.tiers
+        ),
+        links=tuple(
+            _thinner(link, thinner) if frozenset(link.between) in crossed else link
+            for link in infrastructure.links
+        ),
+    )
+
+
+def eased(
+    now: Infrastructure, before: Infrastructure, settings: DriftSettings | None = None
+) -> bool:
+    """Give whether a tier or link is noticeably faster than it was.
+
+    Where none is, whatever was too slow before is too slow now: looking for plans again that were
+    looked for in vain is of no use.
+    """
+    ratio = (settings or DriftSettings()).noticeable
+    speeds = {tier.name: tier.speed_factor for tier in before.tiers}
+    rates = {frozenset(link.between): link.bandwidth_bytes_per_s for link in before.links}
+    return any(
+        tier.speed_factor >= ratio * speeds.get(tier.name, 0.0) for tier in now.tiers
+    ) or any(
+        link.bandwidth_bytes_per_s >= ratio * rates.get(frozenset(link.between), 0.0)
+        for link in now.links
+    )
+
+
+def _slower_tiers(
+    parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings
+) -> dict[str, float]:
+    ratios = {
+        tier: seen.tier_s[tier] / said
+        for tier, said in parts.tier_s.items()
+        if said > 0 and tier in seen.tier_s
+    }
+    return {tier: ratio for tier, ratio in ratios.items() if ratio >= settings.noticeable}
+
+
+def _thinner_by(parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings) -> float:
+    more = seen.moved_s - parts.moved_s - parts.called_s
+    # Beside the whole request, too: ten times a microsecond is no drift of a link.
+    noticed = more >= (settings.noticeable - 1) * parts.latency_s
+    if parts.moved_s <= 0 or not noticed:
+        return 1.0
+    return 1 + more / parts.moved_s
+
+
+def _crossed(infrastructure: Infrastructure, plan: Plan) -> set[frozenset[str]]:
+    """Give the links on the shortest ways between the tiers that a plan uses, from the origin."""
+    stops = [infrastructure.origin or infrastructure.tiers[0].name, *plan.deployment.tiers]
+    ways = [infrastructure.path(a, b) for a in stops for b in stops if a != b]
+    return {frozenset(pair) for way in ways for pair in pairwise(way)}
+
+
+def _thinner(link: Link, ratio: float) -> Link:
+    return replace(
+        link,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / ratio,
+        delay_s=link.delay_s * ratio,
+    )

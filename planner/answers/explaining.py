@@ -1,0 +1,231 @@
+"""Why a plan is what it is: what each operator takes and costs, and what else was ruled out.
+
+Everything is computed from measurements that are there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.latency import TierArray, busy_seconds, deployment_arrays
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.restrictions import allowed_tiers
+from circinus.planner.answers.known import Answer, Known
+from circinus.planner.deployment.placement import Placements
+from circinus.planner.deployment.prediction import mean_work, predict
+from circinus.planner.plans.measuring import Measured
+from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.strategy.protocol import SearchSetting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPart:
+    """What one operator contributes."""
+
+    operator: str  # its name
+    tier: str  # where it runs
+    share: float  # of one machine there
+    knobs: Mapping[str, KnobValue]  # its settings
+    seconds: float  # mean seconds there at that share, calls included
+    # Mean seconds until the data of its parents, or the input, has arrived from other tiers, the
+    # slowest of them.
+    transfer_s: float
+    cost_usd_per_hour: float  # its part of the price of its slices, by seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The plan with one operator elsewhere, all else where it is."""
+
+    operator: str  # which one is moved
+    tier: str  # where to
+    possible: bool  # whether the SLOs would hold
+    cost_usd_per_hour: float | None  # of its cheapest allocation; None where it is not possible
+    because: str  # what rules it out, or what it would change, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuledOut:
+    """Configurations that are no plan, by what rules them out."""
+
+    by: str  # `accuracy`, `latency`, `cost`, `failure`, `undecided`, `restriction` or `unmeasured`
+    configurations: int  # how many
+    nearest: str  # what the nearest of them gives, in words; empty where nothing is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a plan is what it is."""
+
+    plan: Plan  # the plan
+    operators: tuple[OperatorPart, ...]  # in topological order
+    alternatives: tuple[Alternative, ...]  # each operator on each other tier
+    ruled_out: tuple[RuledOut, ...]  # what is no plan and why
+
+
+def explained(plan: Plan, found: Answer, known: Known) -> Explanation:
+    """Give why a plan is what it is.
+
+    Raises:
+        InvalidInput: If its configuration was not measured.
+    """
+    mine = next((m for m in found.measured if m.configuration == plan.configuration), None)
+    if mine is None:
+        raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
+    context = found.setting.context
+    placement, shares = deployment_arrays(context.graph, context.infrastructure, plan.deployment)
+    return Explanation(
+        plan=plan,
+        operators=_operators(context, plan, mine, placement, shares),
+        alternatives=tuple(
+            _moved(found.setting, plan, mine, placement[0], o=o, to=to)
+            for o in range(len(context.graph.operators))
+            for to in range(len(context.infrastructure.tiers))
+            if to != placement[0, o]
+        ),
+        ruled_out=_ruled_out(found, known),
+    )
+
+
+def _operators(
+    context: PlanningContext,
+    plan: Plan,
+    measured: Measured,
+    placement: TierArray,  # (1, O)
+    shares: FloatArray,  # (1, O)
+) -> tuple[OperatorPart, ...]:
+    graph, infrastructure = context.graph, context.infrastructure
+    work = mean_work(measured.work)
+    busy = busy_seconds(graph, infrastructure, work, placement, shares)[0, :, 0]
+    names = [infrastructure.tiers[t].name for t in placement[0]]
+    price, total = defaultdict[str, float](float), defaultdict[str, float](float)
+    for tier, share in plan.demand:
+        price[tier] += share * infrastructure.tier(tier).price_usd_per_hour
+    for name, seconds in zip(names, busy, strict=True):
+        total[name] += float(seconds)
+    origin = infrastructure.origin or infrastructure.tiers[0].name
+    parts = []
+    for o, operator in enumerate(graph.operators):
+        sources = [(names[p], float(work.output_bytes[p, 0])) for p in graph.parents[o]] or [
+            (origin, float(work.input_bytes[0]))
+        ]
+        routes = [(infrastructure.route(tier, names[o]), size) for tier, size in sources]
+        part = float(busy[o]) / total[names[o]] if total[names[o]] > 0 else 0.0
+        parts.append(
+            OperatorPart(
+                operator=operator.name,
+                tier=names[o],
+                share=float(shares[0, o]),
+                knobs=plan.configuration.of(operator.name),
+                seconds=float(busy[o]),
+                transfer_s=max(r.delay_s + r.s_per_byte * size for r, size in routes),
+                cost_usd_per_hour=price[names[o]] * part,
+            )
+        )
+    return tuple(parts)
+
+
+def _moved(
+    setting: SearchSetting,
+    plan: Plan,
+    measured: Measured,
+    placement: TierArray,  # (O,)
+    *,
+    o: int,
+    to: int,
+) -> Alternative:
+    context, spots = setting.context, setting.placements
+    target = placement.copy()
+    target[o] = to
+    spot = spots.take(np.flatnonzero((spots.tiers == target).all(axis=1)))
+    cost, because = None, _never(context, o, to)
+    if not because and not len(spot):
+        because = "placements that send data back down were left out"
+    if not because:
+        cheapest = feasible_plans(replace(setting, placements=spot), measured, most=1)
+        cost = cheapest[0].cost_usd_per_hour if cheapest else None
+        because = _compared(plan, cheapest[0]) if cheapest else _missed(context, spot, measured)
+    return Alternative(
+        operator=context.graph.operators[o].name,
+        tier=context.infrastructure.tiers[to].name,
+        possible=cost is not None,
+        cost_usd_per_hour=cost,
+        because=because,
+    )
+
+
+def _never(context: PlanningContext, o: int, to: int) -> str:
+    tier = context.infrastructure.tiers[to]
+    allowed = allowed_tiers(context.graph, context.infrastructure, context.query.restrictions)
+    if to not in allowed[o]:
+        return "ruled out by a restriction"
+    return "" if tier.machines > 0 else "the tier has no machine"
+
+
+def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> str:
+    full = predict(context, spot, measured.work, spot.full_steps)
+    bound = context.slo.latency_s
+    if not full.fits[0]:
+        return "ruled out by machines: they do not hold the copies that the rate needs"
+    if full.latency_s[0] > bound:
+        return (
+            f"ruled out by latency: {full.latency_s[0]:.4g} s on whole machines, "
+            f"{bound:.4g} s allowed"
+        )
+    return "ruled out by cost: no allocation in time is cheap enough"
+
+
+def _compared(plan: Plan, other: Plan) -> str:
+    more = other.cost_usd_per_hour - plan.cost_usd_per_hour
+    later = other.latency_s.value - plan.latency_s.value
+    cost = f"costs {abs(more):.4g} USD per hour {'more' if more >= 0 else 'less'}"
+    return f"{cost}, takes {abs(later):.4g} s {'more' if later >= 0 else 'less'}"
+
+
+def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
+    planned = {plan.configuration for plan in found.plans}
+    by: dict[str, list[Measured]] = defaultdict(list)
+    for one in found.measured:
+        if one.configuration not in planned:
+            by[_reason(one, found)].append(one)
+    told = {
+        "accuracy": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}"),
+        "undecided": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g} so far"),
+        "latency": lambda m: (-m.latency_s, f"{m.latency_s:.4g} s on whole machines"),
+        "cost": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}, but beaten"),
+    }
+    result = [
+        (reason, len(by[reason]), max(map(tell, by[reason]))[1])
+        for reason, tell in told.items()
+        if by[reason]
+    ]
+    whole, left = ConfigurationSpace(known.graph).size, found.setting.space.size
+    seen = len(found.measured) + len(found.failed)
+    result += [
+        ("failure", len(found.failed), found.failed[0].failure.cause if found.failed else ""),
+        ("restriction", whole - left, ""),
+        ("unmeasured", left - seen, ""),
+    ]
+    return tuple(
+        RuledOut(by=reason, configurations=count, nearest=words)
+        for reason, count, words in result
+        if count > 0
+    )
+
+
+def _reason(measured: Measured, found: Answer) -> str:
+    slo = found.setting.slo
+    if measured.latency_s > slo.latency_s:
+        return "latency"
+    if measured.configuration in found.accurate:
+        return "cost"
+    return "accuracy" if measured.accuracy.value < slo.accuracy else "undecided"

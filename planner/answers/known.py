@@ -1,0 +1,172 @@
+"""What earlier measurements say of a query, nothing measured anew.
+
+Profiles are of the reference machine: placements, allocations and costs follow from them,
+for any infrastructure and any SLO. So a question that begins with "what if" is answered at
+once, and replanning (Circinus 4.3) starts from the answer: what was measured of the same data
+holds whatever happens to links, prices and objectives. When the data changed, earlier figures are
+history: a hint, no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import Profile, StoppingRule
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Estimate
+from circinus.planner.models.history import ConfigurationRecord, holds
+from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
+from circinus.planner.plans.measuring import Bench, FailedMeasurement, Measured, measured
+from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
+from circinus.planner.search.result import PlanningOutcome, PlanningResult, Shortfall
+from circinus.planner.search.shortfall import shortfall
+from circinus.planner.strategy.protocol import Proposal, SearchSetting, StrategyFactory
+
+_MOST_PLANS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Known:
+    """What was measured of a query's pipeline and data."""
+
+    graph: PipelineGraph
+    profiles: Sequence[Profile]  # one per configuration, over the first inputs of one order
+    population: int  # number of inputs there are
+    # Configurations taken to be accurate enough for an accuracy SLO, whatever the stopping rule
+    # says, with that SLO: a strategy may know more than the rule.
+    trusted: Mapping[Configuration, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What is known of a query under some circumstances."""
+
+    setting: SearchSetting  # the query, and where it would run
+    plans: tuple[Plan, ...]  # the Pareto set, cheapest first
+    measured: tuple[Measured, ...]  # configurations with figures that restrictions allow
+    accurate: frozenset[Configuration]  # those of them that are accurate enough
+    failed: tuple[FailedMeasurement, ...]
+    shortfall: Shortfall | None  # why there is no plan; None when there is one
+
+
+def answer(
+    query: Query,
+    infrastructure: Infrastructure,
+    known: Known,
+    strategy: StrategyFactory,
+    rule: StoppingRule | None,
+    margin_confidence: float | None = MARGIN_CONFIDENCE,
+) -> Answer:
+    """Give the plans of a query as far as they were measured.
+
+    Args:
+        query: What to plan.
+        infrastructure: Where it would run.
+        known: What was measured.
+        strategy: Makes what judges which configurations are accurate enough, as a search would
+            that had measured all of them.
+        rule: What it is told of scores; None: nothing.
+        margin_confidence: See `planner.search.loop.SearchSettings`.
+
+    Raises:
+        InvalidInput: If the query does not fit pipeline and infrastructure.
+    """
+    setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
+    found = _found(Bench(setting=setting, evaluator=_Recalled(known), rule=rule), known)
+    good = tuple(one for one in found if isinstance(one, Measured))
+    tail = LatencyTail()
+    for one in good:
+        tail.add(lineage_cells(setting.context.graph, one.configuration), one.work)
+    accurate = _accurate(setting, strategy, good, known)
+    plans: list[Plan] = []
+    for one in good:
+        if one.configuration in accurate and one.latency_s <= setting.slo.latency_s:
+            plans += announced(
+                setting,
+                one,
+                tail,
+                accuracy=accurate[one.configuration],
+                most=_MOST_PLANS,
+                confidence=margin_confidence,
+            )
+    evidence = f"{len(good)} configurations measured earlier, none anew"
+    lacking = None if plans else shortfall(setting, good, tail, margin_confidence, evidence)
+    return Answer(
+        setting=setting,
+        plans=merged(setting.context, plans, _MOST_PLANS),
+        measured=good,
+        accurate=frozenset(accurate),
+        failed=tuple(one for one in found if isinstance(one, FailedMeasurement)),
+        shortfall=lacking,
+    )
+
+
+def _found(bench: Bench, known: Known) -> list[Measured | FailedMeasurement]:
+    """Give all that was measured of configurations that the query allows."""
+    space, found = bench.setting.space, list[Measured | FailedMeasurement]()
+    for profile in known.profiles:
+        if holds(space, profile.configuration):
+            number = space.number(profile.configuration)
+            every = Proposal(number=number, inputs=len(profile.inputs))
+            found += measured(bench, [every], lambda _: 0, lambda _: False)
+    return found
+
+
+def _accurate(
+    setting: SearchSetting, strategy: StrategyFactory, measured: Sequence[Measured], known: Known
+) -> dict[Configuration, Estimate]:
+    """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
+    setting = replace(setting, numbers=tuple(one.number for one in measured))
+    judge = strategy(setting, np.random.Generator(np.random.PCG64(setting.context.query.seed)))
+    seen = {one.number: one.observation() for one in measured}
+    for number, observation in seen.items():
+        judge.observe(number, observation)
+    judged = [(one, judge.judged(one.number, seen[one.number])) for one in measured]
+    return {
+        one.configuration: judgement.accuracy or one.accuracy
+        for one, judgement in judged
+        if judgement.enough or setting.slo.accuracy <= known.trusted.get(one.configuration, -1.0)
+    }
+
+
+def result_of(found: Answer) -> PlanningResult:
+    """Give plans that follow from measurements as the result of planning that paid nothing."""
+    every: tuple[Measured | FailedMeasurement, ...] = (*found.measured, *found.failed)
+    return PlanningResult(
+        outcome=PlanningOutcome.FEASIBLE if found.plans else PlanningOutcome.INFEASIBLE,
+        plans=found.plans,
+        measured=len(every),
+        failed=len(found.failed),
+        inputs=sum(one.inputs for one in every),
+        spent_s=0.0,
+        saved_s=0.0,
+        stopped_because=f"{len(every)} configurations measured earlier were enough",
+        shortfall=found.shortfall,
+        configurations=tuple(
+            ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in found.measured
+        ),
+    )
+
+
+class _Recalled:
+    """An `Evaluator` that gives all that is known of a configuration, and measures nothing."""
+
+    spent_s = 0.0
+    width = 1
+
+    def __init__(self, known: Known) -> None:
+        self.graph, self.population = known.graph, known.population
+        self._profiles = {profile.configuration: profile for profile in known.profiles}
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        return self._profiles[configuration]
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)

@@ -1,1 +1,0 @@
-"""Other strategies, peers of the product's own behind the same Protocol."""

@@ -1,0 +1,1 @@
+"""Where a configuration may run and what it takes there: arithmetic; imports `pipelines` alone."""

@@ -1,0 +1,202 @@
+"""What a configuration's work takes under many deployments at once.
+
+| symbol | meaning |
+| --- | --- |
+| P, O, T, n | deployments, operators, tiers, inputs |
+
+With a request rate the wait for a free copy of every tier's group is added: mean
+waits to a mean; to a percentile the same percentile of each wait, which is more
+than the percentile of the sum asks for (it is never less in practice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
+from circinus.pipelines.latency import TierArray, Work, busy_seconds, compose
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import LatencyStatistic
+from circinus.planner.deployment.placement import FULL_STEPS, Placements
+from circinus.planner.deployment.queueing import copies, mean_wait_s, quantile_wait_s
+
+_CHUNK_ELEMENTS = 1_000_000
+"""Deployments are composed in chunks of about so many floats: bounded memory, warm caches."""
+
+Figure = Callable[[FloatArray], FloatArray]
+"""Seconds of every input -> one figure per deployment, (p, n) -> (p,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """What deployments give."""
+
+    latency_s: FloatArray  # the figure asked for, waits included, shape (P,)
+    tier_wait_s: FloatArray  # the part of it that is waiting for a tier's copies, shape (P, T)
+    service_s: FloatArray  # mean seconds that a request keeps a tier's group busy, shape (P, T)
+    replicas: npt.NDArray[np.int64]  # copies of each tier's group, 0 on unused tiers, shape (P, T)
+    # Copies needed over copies that the machines hold, the largest of all tiers, shape (P,).
+    crowding: FloatArray
+
+    @property
+    def wait_s(self) -> FloatArray:
+        """The part of the latency that is waiting, shape (P,)."""
+        return np.asarray(self.tier_wait_s.sum(axis=1))
+
+    @property
+    def fits(self) -> npt.NDArray[np.bool_]:
+        """Whether the machines hold all copies, shape (P,)."""
+        return self.crowding <= 1
+
+
+def predict(
+    context: PlanningContext,
+    placements: Placements,  # P
+    work: Work,
+    steps: TierArray,  # (P, T)
+    figure: Figure | None = None,
+) -> Prediction:
+    """Give what deployments take, in a figure of the latencies; None: the SLO's statistic.
+
+    Steps are of `SHARE_STEP`, the share of each tier's operators, `>= 1` on used tiers.
+    """
+    figure = figure or context.statistic.of
+    shares = shares_of(placements, steps)
+    latency = _composed(context, placements.tiers, work, shares, figure)
+    service = _service_seconds(context, placements, work, shares)
+    used = placements.widths > 0
+    replicas, wait = _queued(context, service, used)
+    return Prediction(
+        latency_s=latency + wait.sum(axis=1),
+        tier_wait_s=wait,
+        service_s=service,
+        replicas=replicas,
+        crowding=_crowding(context.infrastructure, placements, steps, replicas),
+    )
+
+
+def meets(context: PlanningContext, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,)
+    """Give which deployments meet the latency SLO on the machines that there are."""
+    return np.asarray((prediction.latency_s <= context.slo.latency_s) & prediction.fits)
+
+
+def effective_latency(context: PlanningContext, prediction: Prediction) -> FloatArray:  # (P,)
+    """Give latencies that also say when machines do not hold the copies.
+
+    Then it is the SLO's bound or the latency, whichever is more, times how many times too many
+    the copies are: always above the bound, and the more so the less they fit.
+    """
+    crowded = np.maximum(prediction.latency_s, context.slo.latency_s) * prediction.crowding
+    return np.where(prediction.fits, prediction.latency_s, crowded)
+
+
+def effective_latencies(
+    context: PlanningContext, placements: Placements, work: Work, steps: TierArray
+) -> FloatArray:  # (P,)
+    """Give `effective_latency` of deployments that have at most their full steps.
+
+    One request at a time needs one copy, which a machine holds: then latency is all there is.
+    """
+    if context.query.request_rate_per_s is not None or context.slo.throughput_per_s is not None:
+        return effective_latency(context, predict(context, placements, work, steps))
+    shares = shares_of(placements, steps)
+    return _composed(context, placements.tiers, work, shares, context.statistic.of)
+
+
+def condensed(context: PlanningContext, work: Work) -> Work:
+    """Give work on fewer inputs with the same statistic under every deployment, up to rounding.
+
+    In a chain nothing waits for anything else, so latency is a sum, and the mean of sums is the
+    sum of means: one average input stands for all. Elsewhere the work itself is given.
+    """
+    is_chain = len(context.graph.sinks) == 1 and all(len(p) <= 1 for p in context.graph.parents)
+    is_mean = context.statistic is LatencyStatistic.MEAN
+    return mean_work(work) if is_chain and is_mean else work
+
+
+def mean_work(work: Work) -> Work:
+    """Give the average input's work, n = 1."""
+    return Work(
+        operator_s=work.operator_s.mean(axis=1, keepdims=True),
+        output_bytes=work.output_bytes.mean(axis=1, keepdims=True),
+        input_bytes=work.input_bytes.mean(keepdims=True),
+    )
+
+
+def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
+    """Give the share of a machine of each operator."""
+    own = steps[np.arange(len(steps))[:, None], placements.tiers]
+    return np.asarray(np.round(own * SHARE_STEP, 9))
+
+
+def _composed(
+    context: PlanningContext, tiers: TierArray, work: Work, shares: FloatArray, figure: Figure
+) -> FloatArray:  # (P,)
+    chunk = max(_CHUNK_ELEMENTS // max(work.operator_s.size, 1), 1)
+    figures = [np.zeros(0)]
+    for start in range(0, len(tiers), chunk):
+        some = slice(start, start + chunk)
+        latencies = compose(context.graph, context.infrastructure, work, tiers[some], shares[some])
+        figures.append(figure(latencies))
+    return np.concatenate(figures)
+
+
+def _service_seconds(
+    context: PlanningContext, placements: Placements, work: Work, shares: FloatArray
+) -> FloatArray:  # (P, T)
+    """Give the longest chain of operators within each tier's group, of mean seconds."""
+    graph = context.graph
+    tiers = placements.tiers
+    busy = busy_seconds(graph, context.infrastructure, mean_work(work), tiers, shares)[:, :, 0]
+    chain = np.zeros_like(busy)
+    service = np.zeros(placements.widths.shape)
+    rows = np.arange(len(tiers))
+    for o, lineage in enumerate(graph.lineages):
+        before = [
+            np.where(tiers[:, a] == tiers[:, o], chain[:, a], 0.0) for a in lineage if a != o
+        ]
+        chain[:, o] = busy[:, o] + (np.maximum.reduce(before) if before else 0.0)
+        service[rows, tiers[:, o]] = np.maximum(service[rows, tiers[:, o]], chain[:, o])
+    return service
+
+
+def _queued(
+    context: PlanningContext, service: FloatArray, used: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
+    """Give copies and waits: for a rate of requests, for a throughput, or for one at a time."""
+    rate, throughput = context.query.request_rate_per_s, context.slo.throughput_per_s
+    if rate is not None:
+        servers, quantile = copies(rate, service), context.statistic.quantile
+        if quantile is None:
+            wait = mean_wait_s(rate, service, servers)
+        else:
+            wait = quantile_wait_s(rate, service, servers, quantile)
+        return np.where(used, servers, 0), np.where(used, wait, 0.0)
+    replicas = used.astype(np.int64)
+    if throughput is not None:  # copies are never idle, and nobody waits for an answer
+        replicas = np.where(used, copies(throughput, service, utilisation=1.0), 0)
+    return replicas, np.zeros(service.shape)
+
+
+def _crowding(
+    infrastructure: Infrastructure,
+    placements: Placements,
+    steps: TierArray,
+    replicas: npt.NDArray[np.int64],
+) -> FloatArray:  # (P,)
+    places = copies_held(infrastructure, placements, steps)
+    return np.asarray((replicas / np.maximum(places, 1)).max(axis=1))
+
+
+def copies_held(
+    infrastructure: Infrastructure, placements: Placements, steps: TierArray
+) -> npt.NDArray[np.int64]:  # (P, T)
+    """Give how many copies of each tier's group its machines hold; none is split over machines."""
+    machines = np.array([tier.machines for tier in infrastructure.tiers])
+    item = np.maximum(steps * placements.widths, 1)
+    return np.asarray(machines * (FULL_STEPS // item))

@@ -1,0 +1,286 @@
+"""The least shares with which a configuration still meets its latency SLO.
+
+Circinus 4.2, algorithm 1, ParetoOptimize: "multi-dimensional binary search to tighten
+resource usage until the latency SLO is violated". It lowers one tier's share after the other,
+each as far as it goes; where two tiers could give up a step each, that finds the two corners and
+nothing between, and the cheapest deployment is often between. Here, for every placement that
+meets the SLO on full machines, every share vector is found from which no tier can take a step,
+over a grid of 20 steps per tier. Only where these are too many to try are tiers lowered one after
+the other, in every order of them: the tier that comes first saves most, so the orders give plans
+of unlike demand. All operators of a tier have the same share.
+
+A dedicated tier without price keeps its full share: nobody else could have what is
+left over, and slack is worth more on tiers that cost.
+
+| symbol | meaning |
+| --- | --- |
+| P, O, T | placements, operators, tiers |
+| A | allocations found |
+| k_t | share of tier t in steps of `SHARE_STEP` |
+| c_t(k) | copies that tier t needs at that share |
+
+One request at a time: latency falls with every k_t, so for given shares of all tiers but
+one the least share of that one is found by bisection. A vector is minimal when it is
+feasible and neither it nor any vector with one step less elsewhere allows less.
+
+With a request rate or a throughput the demand c_t(k) k of a tier does not fall with k: a
+share may be lowered into more copies. Then of each tier the steps count that no larger
+step matches in demand and waiting; all combinations of these are tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.infrastructure import SHARE_STEP
+from circinus.pipelines.latency import TierArray, Work
+from circinus.pipelines.profile import FloatArray
+from circinus.planner.deployment.pareto import undominated
+from circinus.planner.deployment.placement import FULL_STEPS, Placements
+from circinus.planner.deployment.prediction import (
+    copies_held,
+    effective_latencies,
+    meets,
+    predict,
+)
+
+MOST_ROWS = 20_000
+"""Deployments tried at once; where exactness takes more, tiers are lowered one by one."""
+
+_ALL_ORDERS = 4
+"""Up to so many tiers are tried in all orders; more in every rotation, both ways round."""
+
+BoolArray = npt.NDArray[np.bool_]
+Deployments = tuple[TierArray, TierArray]
+"""Rows of placements, shape (A,), and their steps, shape (A, T)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocations:
+    """Deployments with what they ask and give."""
+
+    placements: Placements  # where operators are, A of them
+    steps: TierArray  # share per tier in steps of `SHARE_STEP`, shape (A, T)
+    demand: FloatArray  # machines asked of each tier, replicas included, shape (A, T)
+    cost_usd_per_hour: FloatArray  # (A,)
+    latency_s: FloatArray  # in the SLO's statistic, shape (A,)
+    fits: BoolArray  # whether the machines hold all copies, shape (A,)
+
+    def __len__(self) -> int:
+        """Give A."""
+        return len(self.steps)
+
+    def take(self, rows: TierArray) -> Allocations:
+        """Give the allocations of those rows, in that order."""
+        return Allocations(
+            placements=self.placements.take(rows),
+            steps=self.steps[rows],
+            demand=self.demand[rows],
+            cost_usd_per_hour=self.cost_usd_per_hour[rows],
+            latency_s=self.latency_s[rows],
+            fits=self.fits[rows],
+        )
+
+
+def tightened(context: PlanningContext, placements: Placements, work: Work) -> Allocations:
+    """Give the tightest allocations of every placement that meets the SLO at full shares.
+
+    With a rate a placement that does not meet it at full shares may meet it in more copies of
+    less: then it is not found.
+    """
+    full = predict(context, placements, work, placements.full_steps)
+    start = placements.take(np.flatnonzero(meets(context, full)))
+    found, steps = [np.zeros(0, dtype=np.int64)], [start.full_steps[:0]]
+    groups, which = np.unique(start.widths > 0, axis=0, return_inverse=True)
+    free = [t.dedicated and t.price_usd_per_hour == 0 for t in context.infrastructure.tiers]
+    for g, used in enumerate(groups):
+        rows = np.flatnonzero(which.ravel() == g)
+        tiers = [int(t) for t in np.flatnonzero(used) if not free[t]]
+        of, lowest = _tightest(context, start.take(rows), work, tiers)
+        found.append(rows[of])
+        steps.append(lowest)
+    return allocations(context, start.take(np.concatenate(found)), work, np.concatenate(steps))
+
+
+def allocations(
+    context: PlanningContext, placements: Placements, work: Work, steps: TierArray
+) -> Allocations:
+    """Give given deployments with what they ask and give; equal ones once."""
+    both = np.concatenate([placements.tiers, steps], axis=1)
+    _, once = np.unique(both, axis=0, return_index=True)
+    placements, steps = placements.take(once), steps[once]
+    prediction = predict(context, placements, work, steps)
+    demand = np.round(steps * SHARE_STEP * placements.widths * prediction.replicas, 9)
+    price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
+    return Allocations(
+        placements=placements,
+        steps=steps,
+        demand=demand,
+        cost_usd_per_hour=demand @ price,
+        latency_s=prediction.latency_s,
+        fits=prediction.fits,
+    )
+
+
+def _tightest(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments:
+    if not tiers:
+        return np.arange(len(placements)), placements.full_steps
+    if (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None:
+        found = combinations(context, placements, work, tiers)
+        return _cornered(context, placements, work, tiers) if found is None else found
+    if len(placements) * FULL_STEPS ** (len(tiers) - 1) > MOST_ROWS:
+        return _cornered(context, placements, work, tiers)
+    return minimal(context, placements, work, tiers)
+
+
+def _cornered(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments:
+    """Give what lowering one tier after the other finds, in every order of them."""
+    found = []
+    for order in _orders(tiers):
+        steps = placements.full_steps
+        for tier in order:
+            steps = _lowered(context, placements, work, steps, tier)
+        found.append(steps)
+    return np.tile(np.arange(len(placements)), len(found)), np.concatenate(found)
+
+
+def _orders(tiers: list[int]) -> list[tuple[int, ...]]:
+    if len(tiers) <= _ALL_ORDERS:
+        return list(itertools.permutations(tiers))
+    turns = [tuple(tiers[i:] + tiers[:i]) for i in range(len(tiers))]
+    return turns + [turn[::-1] for turn in turns]
+
+
+def _lowered(
+    context: PlanningContext, placements: Placements, work: Work, steps: TierArray, tier: int
+) -> TierArray:  # (P, T)
+    """Give steps that meet the SLO with those of one tier lowered as far as it goes."""
+    steps = steps.copy()
+    # Invariant: with `met` steps the SLO holds, with `missed` it does not (0: no share).
+    met = steps[:, tier].copy()
+    missed = np.zeros_like(met)
+    while (apart := np.flatnonzero(met - missed > 1)).size:
+        middle = (met[apart] + missed[apart]) // 2
+        tried = steps[apart]
+        tried[:, tier] = middle
+        ok = _feasible(context, placements.take(apart), work, tried)
+        met[apart] = np.where(ok, middle, met[apart])
+        missed[apart] = np.where(ok, missed[apart], middle)
+    steps[:, tier] = met
+    return steps
+
+
+def _feasible(
+    context: PlanningContext, placements: Placements, work: Work, steps: TierArray
+) -> BoolArray:  # (P,)
+    found = effective_latencies(context, placements, work, steps)
+    return np.asarray(found <= context.slo.latency_s)
+
+
+def minimal(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments:
+    """Give all minimal deployments for one request at a time, without rate and throughput.
+
+    Args:
+        context: The query and where it runs.
+        placements: That meet the SLO at full shares, all using the same tiers.
+        work: Of the configuration.
+        tiers: Those to lower, at least one; the others keep their full share.
+    """
+    *gridded, last = tiers
+    full = placements.full_steps
+    least = np.zeros((len(placements), len(gridded)), dtype=np.int64)
+    for i, tier in enumerate(gridded):
+        least[:, i] = _lowered(context, placements, work, full, tier)[:, tier]
+    shape = (len(placements), *[FULL_STEPS] * len(gridded))
+    needed = np.full(shape, FULL_STEPS + 1, dtype=np.int64)  # of the last tier; too many: never
+    cells = np.indices(shape).reshape(len(shape), -1).T
+    inside = (least[cells[:, 0]] <= cells[:, 1:] + 1) & (
+        cells[:, 1:] + 1 <= full[cells[:, 0]][:, gridded]
+    )
+    cells = cells[inside.all(axis=1)]
+    steps = full[cells[:, 0]].copy()
+    steps[:, gridded] = cells[:, 1:] + 1
+    good = _feasible(context, placements.take(cells[:, 0]), work, steps)
+    cells, steps = cells[good], steps[good]
+    steps = _lowered(context, placements.take(cells[:, 0]), work, steps, last)
+    needed[tuple(cells.T)] = steps[:, last]
+    kept = np.ones(len(cells), dtype=np.bool_)
+    for axis in range(1, len(shape)):
+        inside = cells[:, axis] > 0
+        before = cells[inside].copy()
+        before[:, axis] -= 1
+        kept[inside] &= needed[tuple(before.T)] > steps[inside, last]
+    return cells[kept, 0], steps[kept]
+
+
+def combinations(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments | None:
+    """Give the least demanding deployments for a rate; None: more than `MOST_ROWS` to try.
+
+    Of deployments with equal demand the one with the fewest copies, then the fastest.
+    """
+    worthwhile = _worthwhile(context, placements, work, tiers)
+    if worthwhile.sum(axis=2).prod(axis=1).sum() > MOST_ROWS:
+        return None
+    tried = [
+        (row, combination)
+        for row, options in enumerate(worthwhile)
+        for combination in itertools.product(*(np.flatnonzero(of_tier) + 1 for of_tier in options))
+    ]
+    rows = np.array([row for row, _ in tried], dtype=np.int64)
+    steps = placements.full_steps[rows].copy()
+    if not tried:
+        return rows, steps
+    steps[:, tiers] = np.array([combination for _, combination in tried])
+    prediction = predict(context, placements.take(rows), work, steps)
+    good = np.flatnonzero(meets(context, prediction))
+    demand = np.round(steps * placements.widths[rows] * prediction.replicas, 9)[:, tiers]
+    copies = prediction.replicas.sum(axis=1)
+    # Of equal rows the first is kept.
+    good = good[np.lexsort((prediction.latency_s[good], copies[good]))]
+    kept: list[int] = []
+    for row in np.unique(rows):
+        mine = good[rows[good] == row]
+        kept += mine[undominated(demand[mine].astype(np.float64))].tolist() if len(mine) else []
+    chosen = np.array(kept, dtype=np.int64)
+    return rows[chosen], steps[chosen]
+
+
+def _worthwhile(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> BoolArray:  # (P, tiers, FULL_STEPS)
+    """Give the steps of each tier that machines hold and no larger one matches in demand and wait.
+
+    What a tier asks and how long requests wait there does not depend on the shares of others.
+    """
+    full = placements.full_steps
+    shape = (len(placements), len(tiers), FULL_STEPS)
+    demand, wait = np.full(shape, np.inf), np.full(shape, np.inf)
+    for k in range(1, FULL_STEPS + 1):
+        steps = np.minimum(full, k)
+        prediction = predict(context, placements, work, steps)
+        asked = k * placements.widths * prediction.replicas
+        held = copies_held(context.infrastructure, placements, steps)
+        possible = ((k <= full) & (prediction.replicas <= held))[:, tiers]
+        demand[:, :, k - 1] = np.where(possible, asked[:, tiers], np.inf)
+        wait[:, :, k - 1] = np.where(possible, prediction.tier_wait_s[:, tiers], np.inf)
+    kept = np.isfinite(demand)
+    for k in range(FULL_STEPS - 1):
+        later = slice(k + 1, None)
+        matched = (demand[:, :, later] <= demand[:, :, [k]]) & (
+            wait[:, :, later] <= wait[:, :, [k]]
+        )
+        kept[:, :, k] &= ~matched.any(axis=2)
+    return np.asarray(kept)

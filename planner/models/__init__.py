@@ -1,0 +1,1 @@
+"""What is learnt: scores, seconds, noise, tails, earlier queries; imports `deployment`."""

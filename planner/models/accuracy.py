@@ -1,0 +1,191 @@
+"""What is known of the accuracy of every candidate: a process over knobs, told of mean scores.
+
+Every few inputs that a configuration meets are an observation of its mean, with the noise that
+`planner.models.score_noise` gives them: shared with the other configurations that met the same
+inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from scipy.special import ndtri
+
+from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Estimate
+from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate
+from circinus.planner.models.history import Recalled
+from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
+from circinus.planner.models.score_noise import (
+    Increment,
+    NoiseModel,
+    increment,
+    learnt,
+    score_variance,
+    worth,
+)
+
+_MEAN, _CONSTANT, _EFFECTS, _TOGETHER = 0.6, 0.03, 0.05, 0.012
+"""Accuracies before anything is known: mean, and variances of what is common to all, of all knobs'
+own effects together, of what knobs do together."""
+_OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.05, 0.002, 0.003
+"""How accuracies differ between queries: see `KnobKernel.own` and `shift`; variance of the mean of
+a configuration between them."""
+_OWN_EASED = 0.5  # deviations less that a configuration's own scores must be ahead by
+_UNSURE, _LEARNT_FROM = 1.3, 100
+"""Times the variance of accuracies: hyper-parameters and noise are guesses that the process takes
+for known. Truth lay 1.1 to 1.3 deviations about its predictions; and 1.6 costs a tenth more. Where
+so many configurations are recalled, hyper-parameters are learnt from them and no guesses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Accuracies:
+    """Predictions for all candidates."""
+
+    mean: FloatArray  # shape (C,)
+    variance: FloatArray  # shape (C,)
+    part: float  # p of `planner.models.score_noise`: how much single scores vary
+
+    def at(self, rows: IndexArray) -> Accuracies:
+        """Give the same of some candidates."""
+        return replace(self, mean=self.mean[rows], variance=self.variance[rows])
+
+    def sure_of(self, row: int, scores: FloatArray, population: int, z: float) -> float:
+        """Give what an accuracy is at least, by the models and by its own n scores alone.
+
+        Both have to say so: models may be wrong, and of many configurations the luckiest is
+        looked at. The own scores, which know nothing of the others, are granted half a deviation.
+        """
+        mean = float(scores.mean())
+        noise = float(score_variance(np.array(mean), self.part))
+        own = sqrt(noise / float(worth(np.array(float(len(scores))), population)))
+        modelled = float(self.mean[row]) - z * sqrt(float(self.variance[row]))
+        return min(modelled, mean - (z - _OWN_EASED) * own)
+
+    def estimate(self, row: int, scores: FloatArray, population: int) -> Estimate:
+        """Give an accuracy with its interval: the posterior, exact where all inputs are met.
+
+        A configuration is looked at because its scores are good, and its interval as often as
+        the search likes: one that rests on these scores alone is too high. The posterior draws
+        them towards what is known of alike configurations, whose scores on the same inputs are
+        known to be lucky together (`docs/studies/planning.md` has what it covers).
+        """
+        if len(scores) >= population:
+            return accuracy_estimate(scores, population=population)
+        mean = min(max(float(self.mean[row]), 0.0), 1.0)
+        half = float(ndtri((1 + CONFIDENCE) / 2)) * sqrt(float(self.variance[row]))
+        return Estimate(
+            value=mean,
+            low=max(mean - half, 0.0),
+            high=min(mean + half, 1.0),
+            confidence=CONFIDENCE,
+            inputs=len(scores),
+        )
+
+
+class AccuracyModel:
+    """Learns from the scores of measured configurations.
+
+    Args:
+        space: The configurations.
+        population: Number of inputs, `>= 1`.
+        knobs: Value indices of the candidates, shape (C, knobs).
+        ordered: Whether neighbouring values of ordered knobs are alike; False (for studies): no
+            two are.
+        paired: Whether noise is shared between configurations that met the same inputs; False
+            (for studies): it is each one's own.
+    """
+
+    def __init__(
+        self,
+        space: ConfigurationSpace,
+        population: int,
+        knobs: IndexArray,
+        *,
+        ordered: bool = True,
+        paired: bool = True,
+    ) -> None:
+        self._knobs = knobs
+        self._population = population
+        self._paired = paired
+        self._noise = self._shared(NoiseModel())
+        self._scores: dict[int, FloatArray] = {}
+        self._increments: list[Increment] = []
+        self._guessed = True
+        choices = sum(radix > 1 for radix in space.radices)
+        kernel = KnobKernel(
+            mean=_MEAN,
+            constant=_CONSTANT,
+            effects=(_EFFECTS / max(choices, 1),) * choices,
+            interaction=_TOGETHER,
+        )
+        slots = space.graph.slots
+        flags = tuple(ordered and bool(slot.knob.ordered) for slot in slots)
+        self._process = KnobProcess(knobs, correlations(space.radices, flags), kernel)
+
+    @property
+    def observations(self) -> int:
+        """How many were taken in."""
+        return len(self._increments)
+
+    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled]) -> None:
+        """Start from what earlier queries measured of rows, at least one, before any of this."""
+        self._guessed = len(rows) < _LEARNT_FROM
+        means = np.array([one.accuracy for one in earlier])
+        inputs = np.array([one.inputs for one in earlier], dtype=float)
+        noise = score_variance(means, self._noise.part) / inputs + _BETWEEN
+        self._process.recall(rows, means, noise, own=_OTHER_OWN, shift=_OTHER_SHIFT)
+
+    def observe(self, row: int, scores: FloatArray) -> None:
+        """Take in all scores of a candidate, those known before included; no new ones: nothing."""
+        before = self._scores.get(row, np.zeros(0))
+        self._scores[row] = scores
+        if len(scores) <= len(before):
+            return
+        deviation = float(self._deviations([row])[0])
+        step = increment(row, before, scores, self._population, deviation=deviation)
+        self._increments.append(step)
+        apart = self._apart([row], [i.row for i in self._increments])[0]
+        self._process.add(row, step.value, self._noise.covariances(self._increments, apart))
+
+    def refit(self) -> None:
+        """Choose noise and hyper-parameters anew."""
+        rows = list(self._scores)
+        means = np.asarray(self._process.mean)
+        scores = [self._scores[row] for row in rows]
+        self._noise = self._shared(learnt(scores, means[rows], self._apart(rows, rows)))
+        met = [step.row for step in self._increments]
+        self._increments = [
+            replace(step, deviation=deviation)
+            for step, deviation in zip(
+                self._increments, self._deviations(met).tolist(), strict=True
+            )
+        ]
+        self._process.refit(self._noise.matrix(self._increments, self._apart(met, met)))
+
+    def predict(self) -> Accuracies:
+        """Give predictions from what was seen or recalled, at least one configuration."""
+        process = self._process
+        widened = (_UNSURE if self._guessed else 1.0) * max(1.0, process.squared_residual)
+        return Accuracies(
+            mean=process.mean, variance=process.variance * widened, part=self._noise.part
+        )
+
+    def _shared(self, noise: NoiseModel) -> NoiseModel:
+        return noise if self._paired else replace(noise, shared=0.0, near=0.0)
+
+    def _deviations(self, rows: Sequence[int]) -> FloatArray:
+        """Give how far single scores of configurations are off, shape (n,)."""
+        means = np.asarray(self._process.mean)
+        return np.sqrt(score_variance(means[rows], self._noise.part))
+
+    def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
+        """Give in how many knobs configurations differ, shape (rows, others)."""
+        unlike = np.zeros((len(rows), len(others)))
+        for own, other in zip(self._knobs[rows].T, self._knobs[others].T, strict=True):
+            unlike += own[:, None] != other
+        return unlike

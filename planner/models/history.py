@@ -1,0 +1,184 @@
+"""What earlier queries on the same pipeline measured, and what a later one takes from it.
+
+A record holds figures, never inputs or scores of single inputs: means with counts and
+spreads, so that a later query can weigh them by how well they are known. Other inputs may
+be easier or harder: their means lie about those of this query, not on them. How far is learnt by
+the models, see `planner.models.knob_process`. How well the mean over queries is known: its
+variance is v / n + w for n inputs, v that of single inputs and w that between queries, undivided,
+because ten queries may all have met the same inputs.
+
+The one rule: records of different fingerprints are never mixed. A fingerprint changes
+whenever measuring the pipeline could give something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.latency import Work
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Slo
+
+MOST_RECALLED = 400
+"""Configurations: about what ten queries leave. With more, a proposal takes too long."""
+
+FEWEST_INPUTS = 2
+"""Of all queries together; one input of one query says next to nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationRecord:
+    """What one query measured of one configuration."""
+
+    configuration: Configuration  # what was measured
+    inputs: int  # on how many inputs, `>= 1`
+    accuracy: float  # mean score, in [0, 1]
+    deviation: float  # of single scores from it, `>= 0`; 0 when there is one
+    # Mean seconds of each operator on the reference machine, topological order.
+    operator_s: tuple[float, ...]
+    operator_deviation_s: tuple[float, ...]  # of single inputs from them, `>= 0`
+    output_bytes: tuple[float, ...]  # mean bytes that each operator hands on
+    input_bytes: float  # mean bytes of the inputs
+
+    def __post_init__(self) -> None:
+        checks.require(self.inputs >= 1, "record.inputs", "must be >= 1", self.inputs)
+        checks.probability("record.accuracy", self.accuracy)
+        checks.non_negative("record.deviation", self.deviation)
+        checks.non_negative("record.input_bytes", self.input_bytes)
+        operators = len(self.operator_s)
+        for name in ("operator_s", "operator_deviation_s", "output_bytes"):
+            values = getattr(self, name)
+            rule = f"must have {operators} figures, one per operator"
+            checks.require(len(values) == operators >= 1, f"record.{name}", rule, len(values))
+            for value in values:
+                checks.non_negative(f"record.{name}", value)
+
+    @classmethod
+    def of(
+        cls, configuration: Configuration, scores: FloatArray, work: Work
+    ) -> ConfigurationRecord:
+        """Give the record of scores and work on the same n >= 1 inputs, all finite."""
+        return cls(
+            configuration=configuration,
+            inputs=len(scores),
+            accuracy=float(np.clip(scores.mean(), 0.0, 1.0)),
+            deviation=_deviations(scores[None, :])[0],
+            operator_s=_floats(work.operator_s.mean(axis=1)),
+            operator_deviation_s=_deviations(work.operator_s),
+            output_bytes=_floats(work.output_bytes.mean(axis=1)),
+            input_bytes=float(work.input_bytes.mean()),
+        )
+
+    @property
+    def mean_work(self) -> Work:
+        """The average input's work, n = 1."""
+        return _single(self.operator_s, self.output_bytes, self.input_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRecord:
+    """What one query measured."""
+
+    query: str  # its id; a record replaces an older one of the same id
+    fingerprint: str  # of the pipeline, not empty
+    slo: Slo  # what it asked for
+    # In the order they were first measured, failed ones left out.
+    configurations: tuple[ConfigurationRecord, ...]
+
+    def __post_init__(self) -> None:
+        checks.require(bool(self.query), "record.query", "must not be empty", self.query)
+        rule = "must not be empty"
+        checks.require(bool(self.fingerprint), "record.fingerprint", rule, self.fingerprint)
+
+
+def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[QueryRecord, ...]:
+    """Give the records without configurations that a space lacks: a query may rule values out."""
+    return tuple(
+        replace(
+            record,
+            configurations=tuple(
+                one for one in record.configurations if holds(space, one.configuration)
+            ),
+        )
+        for record in history
+    )
+
+
+def holds(space: ConfigurationSpace, configuration: Configuration) -> bool:
+    """Give whether a space has a configuration."""
+    try:
+        space.number(configuration)
+    except ValueError:  # unlike knobs, or InvalidInput for an unknown value
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recalled:
+    """A configuration as earlier queries saw it, means weighted by inputs."""
+
+    number: int  # of the configuration
+    inputs: int  # of all queries together
+    accuracy: float  # mean score
+    operator_s: FloatArray  # mean seconds, shape (O,)
+    output_bytes: FloatArray  # shape (O,)
+    input_bytes: float  # mean
+
+    @property
+    def mean_work(self) -> Work:
+        """The average input's work, n = 1."""
+        return _single(self.operator_s, self.output_bytes, self.input_bytes)
+
+
+def recalled(
+    history: Sequence[QueryRecord], space: ConfigurationSpace, most: int = MOST_RECALLED
+) -> tuple[Recalled, ...]:
+    """Give what is known of at most `most` configurations, those on most inputs first.
+
+    The history has to be `within` the space.
+    """
+    seen: dict[int, list[ConfigurationRecord]] = {}
+    for query in history:
+        for one in query.configurations:
+            seen.setdefault(space.number(one.configuration), []).append(one)
+    gathered = [_gathered(number, records) for number, records in seen.items()]
+    known = [one for one in gathered if one.inputs >= FEWEST_INPUTS]
+    return tuple(sorted(known, key=lambda one: (-one.inputs, one.number))[:most])
+
+
+def _gathered(number: int, records: Sequence[ConfigurationRecord]) -> Recalled:
+    inputs = np.array([one.inputs for one in records], dtype=float)
+    part = inputs / inputs.sum()
+    return Recalled(
+        number=number,
+        inputs=int(inputs.sum()),
+        accuracy=float(part @ np.array([one.accuracy for one in records])),
+        operator_s=part @ np.array([one.operator_s for one in records]),
+        output_bytes=part @ np.array([one.output_bytes for one in records]),
+        input_bytes=float(part @ np.array([one.input_bytes for one in records])),
+    )
+
+
+def _single(operator_s: ArrayLike, output_bytes: ArrayLike, input_bytes: float) -> Work:
+    return Work(
+        operator_s=np.array(operator_s)[:, None],
+        output_bytes=np.array(output_bytes)[:, None],
+        input_bytes=np.array([input_bytes]),
+    )
+
+
+def _floats(values: FloatArray) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _deviations(values: FloatArray) -> tuple[float, ...]:  # (k, n)
+    """Give the deviation of each row; 0 for a single column."""
+    if values.shape[1] < 2:
+        return (0.0,) * len(values)
+    return _floats(values.std(axis=1, ddof=1))

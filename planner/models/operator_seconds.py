@@ -1,0 +1,369 @@
+"""What every configuration takes on every tier, learnt operator by operator.
+
+An operator's seconds depend on the knobs of its lineage only. So a setting of a lineage
+(a cell) that was measured in one configuration is known in all that share it, and a
+`KnobProcess` over log seconds predicts the cells that were not met. Latency is composed:
+the longest path over the DAG, for each of the placements that have been best so far.
+
+| symbol | meaning | shape |
+| --- | --- | --- |
+| C, O, Q, T | configurations, operators, placements looked at, tiers | |
+| cv | deviation over mean of an operator's seconds over inputs, pooled over its cells | (O,) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.latency import TierArray, Work, compose
+from circinus.pipelines.profile import FloatArray
+from circinus.planner.deployment.placement import Placements
+from circinus.planner.deployment.prediction import mean_work, predict, shares_of
+from circinus.planner.models.composed_cells import CellComposer, CellMaps, Cells, prices
+from circinus.planner.models.history import Recalled
+from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
+
+_SHORTEST_S = 1e-9
+_TINY = 1e-12
+_OWN, _INHERITED, _TOGETHER, _ANYWHERE = 0.8, 0.15, 0.05, 4.0
+"""Variances of log seconds: an operator's own knobs matter most, those before it less; how long
+it takes at all is open within two orders of magnitude."""
+_OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.004, 0.1, 0.01
+"""How log seconds of an operator differ between queries: see `KnobKernel.own`, `shift`; variance
+of the mean of a cell between them."""
+_PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with what is seen; few inputs show no spikes
+_MOST_CORRECTION = 1.5  # of the mean of a log-normal over its median, in logs
+_MOST_PLACEMENTS = 8  # that candidates are composed for
+_MOST_CONSIDERED = 8  # of recalled configurations, to find good placements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Seconds:
+    """Predictions for all configurations."""
+
+    # Harmonic means of each operator's seconds on the reference machine, 1 / E[1 / seconds], shape
+    # (C, O): what measuring is worth divided by what it takes is known after one input, so that
+    # surprises are cut short and only lucky ones are gone on with.
+    hoped_s: FloatArray
+    log_latency: FloatArray  # mean of the log of the least latency at full shares, shape (C,)
+    log_variance: FloatArray  # its variance, shape (C,)
+    paid: IndexArray  # inputs that a cache holds of each operator, shape (C, O)
+    # About what the cheapest allocation that meets the SLO costs, USD per hour (or machines, when
+    # no tier has a price), shape (C,); inf: none is likely to.
+    share_cost: FloatArray
+
+    def expected_saving(self, best: float) -> FloatArray:  # (C,)
+        """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
+        deviation = np.sqrt(self.log_variance + _TINY)
+        median = self.share_cost * np.exp(-self.log_variance / 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d = (np.log(max(best, _TINY)) - np.log(median)) / deviation
+            saved = best * ndtr(d) - self.share_cost * ndtr(d - deviation)
+        return np.where(np.isfinite(self.share_cost), np.maximum(saved, 0.0), 0.0)
+
+    def at(self, rows: IndexArray) -> Seconds:
+        """Give the same of some configurations."""
+        return Seconds(
+            hoped_s=self.hoped_s.T.take(rows, axis=1).T,
+            log_latency=self.log_latency[rows],
+            log_variance=self.log_variance[rows],
+            paid=self.paid.T.take(rows, axis=1).T,
+            share_cost=self.share_cost[rows],
+        )
+
+
+class SecondsModel:
+    """Learns from the work of measured configurations.
+
+    Args:
+        context: The query and where it runs.
+        placements: All of them.
+        knobs: Value indices of the configurations, shape (C, knobs).
+        population: Number of inputs there are.
+        structured: Whether an operator's seconds are known to depend on its lineage only; False
+            (for studies): on all knobs.
+    """
+
+    def __init__(
+        self,
+        context: PlanningContext,
+        placements: Placements,
+        knobs: IndexArray,
+        population: int,
+        *,
+        structured: bool = True,
+    ) -> None:
+        self._context = context
+        self._all = placements
+        typical = np.log(context.slo.latency_s / (2 * len(context.graph.operators)))
+        self._operators = [
+            _OperatorCells(
+                context.graph, o, knobs, float(typical), population, whole=not structured
+            )
+            for o in range(len(context.graph.operators))
+        ]
+        self._maps = CellMaps(context.graph, [cells.which for cells in self._operators])
+        self._composers: dict[int, CellComposer] = {}
+        for placement in _uniform(placements)[:_MOST_PLACEMENTS]:
+            self._look_at(int(placement))
+        self._gap = _Gap()
+        self._input_bytes = 0.0
+
+    @property
+    def squared_residual(self) -> float:
+        """How much too sure of themselves the operators' models are, `>= 1`."""
+        return max(
+            1.0, float(np.mean([cells.process.squared_residual for cells in self._operators]))
+        )
+
+    def spread2(self) -> float:
+        """Give cv squared of a whole request, about: that of its most varying operator."""
+        return max(cells.cv2 for cells in self._operators)
+
+    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled]) -> None:
+        """Start from what earlier queries measured of rows, at least one, before any of this."""
+        for o, cells in enumerate(self._operators):
+            cells.recall(rows, earlier, o)
+        self._input_bytes = float(np.mean([one.input_bytes for one in earlier]))
+        for one in earlier[:_MOST_CONSIDERED]:
+            self.consider(one.mean_work)
+
+    def observe(self, row: int, work: Work, latency_s: float) -> None:
+        """Take in the work of a configuration on all inputs it has met."""
+        for o, cells in enumerate(self._operators):
+            cells.observe(row, work.operator_s[o], work.output_bytes[o])
+        self._input_bytes = float(work.input_bytes.mean())
+        self._gap.observe(
+            row, work, latency_s, self._context, self._all.take(np.array([*self._composers]))
+        )
+
+    def refit(self) -> None:
+        """Choose the hyper-parameters of all operators anew."""
+        for cells in self._operators:
+            cells.refit()
+
+    def predict(self) -> Seconds:
+        """Give predictions from what was seen, at least one configuration."""
+        moments = [cells.moments() for cells in self._operators]
+        which = [cells.which for cells in self._operators]
+        # Operators first in memory: sums over them are taken column by column.
+        mean, variance, hoped = (
+            np.stack([values[cell] for values, cell in zip(kind, which, strict=True)])
+            for kind in zip(*moments, strict=True)
+        )
+        cells = Cells(
+            seconds=[seconds for seconds, _, _ in moments],
+            sizes=[cells.bytes() for cells in self._operators],
+            input_bytes=self._input_bytes,
+        )
+        gap = self._gap.value
+        found = [
+            composer.compose(cells, mean, float(np.exp(gap)))
+            for composer in self._composers.values()
+        ]
+        least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
+        relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * self.squared_residual
+        log_variance = np.log1p(relative)
+        return Seconds(
+            hoped_s=hoped.T,
+            log_latency=np.log(least) - log_variance / 2 + gap,
+            log_variance=log_variance,
+            paid=np.stack([cells.paid() for cells in self._operators]).T,
+            share_cost=reduce(np.minimum, [cost for _, cost in found]),
+        )
+
+    def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
+        """Give `Seconds.paid` once a row has met so many inputs, shape (C, O)."""
+        more = [cells.shared_by(row) * inputs for cells in self._operators]
+        return np.maximum(paid, np.stack(more).T)
+
+    def consider(self, work: Work) -> None:
+        """Look at the placements that are best for the average input of a configuration too."""
+        full = predict(self._context, self._all, mean_work(work), self._all.full_steps)
+        best = [int(np.argmin(full.latency_s))]
+        meets = np.flatnonzero(full.latency_s <= self._context.slo.latency_s)
+        if len(meets):
+            price = self._all.full_steps[meets] @ prices(self._context)
+            best.append(int(meets[np.argmin(price)]))
+        for placement in best:
+            self._look_at(placement)
+
+    def _look_at(self, placement: int) -> None:
+        """Compose candidates for a placement too, no longer for the one looked at first."""
+        if placement in self._composers:
+            return
+        tiers, full_steps = self._all.tiers[placement], self._all.full_steps[placement]
+        self._composers[placement] = CellComposer(self._context, self._maps, tiers, full_steps)
+        if len(self._composers) > _MOST_PLACEMENTS:
+            del self._composers[next(iter(self._composers))]
+
+
+class _OperatorCells:
+    """One operator: its cells, what was seen of them, and a process over the others.
+
+    Cells are unlike settings of the lineage's knobs, or of all (`whole`).
+    """
+
+    def __init__(
+        self,
+        graph: PipelineGraph,
+        o: int,
+        knobs: IndexArray,  # (C, knobs)
+        typical: float,  # log seconds
+        population: int,
+        *,
+        whole: bool,
+    ) -> None:
+        name, lineage = graph.operators[o].name, list(graph.upstream_knobs[o])
+        columns = list(range(len(graph.slots))) if whole else lineage
+        slots = [graph.slots[k] for k in columns]
+        cells, self.which = _numbered(knobs[:, columns])  # cell of each configuration, (C,)
+        self._paid_which = _numbered(knobs[:, lineage])[1] if whole else self.which
+        chosen = [slot for slot in slots if len(slot.knob.values) > 1]
+        kernel = KnobKernel(
+            mean=typical,
+            constant=_ANYWHERE,
+            effects=tuple(
+                _OWN if whole or slot.operator == name else _INHERITED for slot in chosen
+            ),
+            interaction=_TOGETHER,
+        )
+        tables = correlations(
+            tuple(len(slot.knob.values) for slot in slots),
+            tuple(bool(slot.knob.ordered) for slot in slots),
+        )
+        self._paid = np.zeros(int(self._paid_which.max()) + 1, dtype=np.int64)
+        self._count = np.zeros(len(cells), dtype=np.int64)
+        self._mean = np.zeros(len(cells))
+        self._square = np.zeros(len(cells))
+        self._bytes = np.full(len(cells), np.nan)
+        self.cv2 = _PRIOR_CV2
+        self._population = population
+        self.process = KnobProcess(cells, tables, kernel)
+
+    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:
+        """Start from the mean of each cell, weighted by inputs."""
+        members: dict[int, list[Recalled]] = {}
+        for row, one in zip(rows, earlier, strict=True):
+            members.setdefault(int(self.which[row]), []).append(one)
+        values, noise = [], []
+        for cell, ones in members.items():
+            inputs = np.array([one.inputs for one in ones], dtype=float)
+            part = inputs / inputs.sum()
+            mean = float(part @ np.array([one.operator_s[o] for one in ones]))
+            values.append(np.log(max(mean, _SHORTEST_S)))
+            noise.append(min(self.cv2, 1.0) / inputs.sum() + _BETWEEN)
+            self._bytes[cell] = float(part @ np.array([one.output_bytes[o] for one in ones]))
+        self.process.recall(
+            list(members), np.array(values), np.array(noise), own=_OTHER_OWN, shift=_OTHER_SHIFT
+        )
+
+    def observe(self, row: int, seconds: FloatArray, sizes: FloatArray) -> None:
+        cell, paid = int(self.which[row]), int(self._paid_which[row])
+        self._paid[paid] = max(self._paid[paid], len(seconds))
+        if len(seconds) <= self._count[cell]:
+            return
+        first = self._count[cell] == 0
+        self._count[cell] = len(seconds)
+        self._mean[cell] = max(float(seconds.mean()), _SHORTEST_S)
+        self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
+        self._bytes[cell] = float(sizes.mean())
+        self._pool()
+        if first:
+            n = len(self.process)
+            noise = np.zeros(n + 1)
+            noise[n] = min(self.cv2, 1.0) / len(seconds) + 1e-4
+            self.process.add(cell, float(np.log(self._mean[cell])), noise)
+
+    def _pool(self) -> None:
+        seen = self._count >= 2
+        relative = (self._square[seen] / np.square(self._mean[seen])).sum()
+        weight = (self._count[seen] - 1).sum()
+        self.cv2 = float((_PRIOR_CV2 * _PRIOR_WEIGHT + relative) / (_PRIOR_WEIGHT + weight))
+
+    def refit(self) -> None:
+        # Noise stays that of the first looks: it also stands for what the kernel cannot tell.
+        if len(self.process) >= 4:
+            self.process.refit()
+
+    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
+        """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
+        met = self.process.rows
+        known = self._mean[met]
+        left = np.maximum(1 / self._count[met] - 1 / self._population, 0.0)
+        if met:
+            self.process.revise(np.log(known))
+        variance = self.process.variance
+        correction = np.minimum(variance / 2, _MOST_CORRECTION)
+        mean = np.exp(self.process.mean + correction)
+        spread = np.square(mean) * np.expm1(2 * correction)
+        hoped = np.exp(self.process.mean - correction)
+        mean[met] = hoped[met] = known
+        spread[met] = np.square(known) * self.cv2 * left
+        return mean, spread, hoped
+
+    def paid(self) -> IndexArray:  # (C,)
+        return np.asarray(self._paid[self._paid_which])
+
+    def shared_by(self, row: int) -> npt.NDArray[np.bool_]:  # (C,)
+        """Give whose run of the operator is also that of a row."""
+        return np.asarray(self._paid_which == self._paid_which[row])
+
+    def bytes(self) -> FloatArray:  # (cells,)
+        # What a cell hands on where it was seen, elsewhere the geometric middle of what was.
+        seen = ~np.isnan(self._bytes)
+        typical = float(np.exp(np.log(np.maximum(self._bytes[seen], 1.0)).mean()))
+        return np.where(seen, self._bytes, typical)
+
+
+def _numbered(settings: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Give the unlike rows, and which of them each row is."""
+    cells, which = np.unique(settings, axis=0, return_inverse=True)
+    return cells, which.ravel()
+
+
+class _Gap:
+    """Log of the SLO's figure of a measured latency over the one composed of means."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, int]] = {}
+
+    def observe(
+        self,
+        row: int,
+        work: Work,
+        latency_s: float,
+        context: PlanningContext,
+        placements: Placements,
+    ) -> None:
+        shares = shares_of(placements, placements.full_steps)
+        composed = compose(
+            context.graph, context.infrastructure, mean_work(work), placements.tiers, shares
+        )
+        least = float(composed.min())
+        if least > 0 and latency_s > 0:
+            self._seen[row] = (float(np.log(latency_s / least)), len(work.input_bytes))
+
+    @property
+    def value(self) -> float:
+        """The mean weighted by inputs, drawn towards 0 while there are few."""
+        if not self._seen:
+            return 0.0
+        gaps = np.array(list(self._seen.values()))
+        return float((gaps[:, 0] * gaps[:, 1]).sum() / (gaps[:, 1].sum() + 2.0))
+
+
+def _uniform(placements: Placements) -> TierArray:
+    """Give the placements that put all operators on one tier."""
+    same = (placements.tiers == placements.tiers[:, :1]).all(axis=1)
+    rows = np.flatnonzero(same)
+    return rows if len(rows) else np.array([0])

@@ -1,0 +1,287 @@
+"""Measures configurations on as few inputs as it takes to know.
+
+Inputs are added until the stopping rule decides on accuracy or the population ends.
+A configuration is left earlier when its latency is hopeless: at 10, 20, 40, ...
+inputs, if even the lower end of the 99.9 % interval exceeds the SLO at full shares
+on every placement. Ten, because a t-interval on fewer follows single outliers; few
+looks and a high confidence, because a looked-at-often interval errs more often than
+it says (over eight looks still below 1 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.latency import Work
+from circinus.pipelines.profile import (
+    Evaluator,
+    Failure,
+    FloatArray,
+    Profile,
+    StoppingRule,
+    Verdict,
+)
+from circinus.pipelines.slo import Estimate
+from circinus.planner.deployment.prediction import (
+    condensed,
+    effective_latencies,
+    effective_latency,
+    predict,
+)
+from circinus.planner.models.estimates import accuracy_estimate, latency_at_least
+from circinus.planner.strategy.protocol import Observation, Proposal, SearchSetting
+
+_ONE_BY_ONE, _STEP_PART = 500, 100
+"""Up to so many inputs every one is looked at, so that nothing is paid after a decision;
+beyond, every hundredth of what is measured, because every look reads all of it."""
+
+MustStop = Callable[[int], bool]
+"""Asked after every step, with the inputs met so far of what is being measured: whether a limit or
+a cancellation ends the search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyLooks:
+    """When a hopeless latency ends a measurement."""
+
+    first: int = 10  # inputs at the first look, each next at twice as many, `>= 2`
+    confidence: float = 0.999  # of the interval at each look, in (0, 1)
+    # Fewest inputs of an accepted configuration, unless there are fewer, `>= 1`. 20: accuracy may
+    # be decided sooner, but what is promised of latency rests on them too.
+    accepted: int = 20
+
+    def __post_init__(self) -> None:
+        checks.require(self.first >= 2, "latency_looks.first", "must be >= 2", self.first)
+        rule = "must be in (0, 1)"
+        checks.require(0 < self.confidence < 1, "latency_looks.confidence", rule, self.confidence)
+        least = "must be >= 1"
+        checks.require(self.accepted >= 1, "latency_looks.accepted", least, self.accepted)
+
+
+class Ending(StrEnum):
+    """Why measuring a configuration ended."""
+
+    ACCURATE = "accurate"
+    """The mean score is decided to be at least the SLO."""
+    INACCURATE = "inaccurate"
+    """It is decided to be below."""
+    SLOW = "slow"
+    """Latency is clearly violated on every placement; accuracy was not decided."""
+    PARTIAL = "partial"
+    """It met as many inputs as were asked for; accuracy is not decided."""
+    CUT_OFF = "cut off"
+    """A limit or a cancellation came first."""
+
+
+_VERDICTS = {Ending.ACCURATE: Verdict.ABOVE, Ending.INACCURATE: Verdict.BELOW}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """A configuration that gave a score on every input it met."""
+
+    number: int
+    configuration: Configuration
+    ending: Ending
+    scores: FloatArray  # (n,), n >= 1
+    work: Work  # on the same inputs
+    accuracy: Estimate
+    # Least latency over placements at full shares, waits for copies included; above the SLO when
+    # the machines do not hold the copies.
+    latency_s: float
+    profile: Profile  # all that is known of it
+
+    @property
+    def inputs(self) -> int:
+        """n, the number of inputs measured."""
+        return len(self.scores)
+
+    def observation(self, best_cost: float | None = None) -> Observation:
+        """Give what a strategy is told of it, and of the cheapest plan of the others."""
+        return Observation(
+            scores=self.scores,
+            work=self.work,
+            latency_s=self.latency_s,
+            verdict=_VERDICTS.get(self.ending, Verdict.UNDECIDED),
+            best_cost=best_cost,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedMeasurement:
+    """A configuration that failed on an input: it never enters a model or a front."""
+
+    number: int
+    failure: Failure  # the first one
+    inputs: int  # that it was measured on
+    profile: Profile  # all that is known of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Everything that measuring needs, the same for all configurations of a search."""
+
+    setting: SearchSetting
+    evaluator: Evaluator
+    rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
+    looks: LatencyLooks = field(default_factory=LatencyLooks)
+
+
+def measured(
+    bench: Bench, proposals: Sequence[Proposal], met: Callable[[int], int], must_stop: MustStop
+) -> tuple[Measured | FailedMeasurement, ...]:
+    """Give what proposals that are made together give, in their order.
+
+    A proposal without a number of inputs stands alone and ends when the rule decides; others end
+    with as many inputs as are wanted, decided or not. As many measurements are made at once as the
+    evaluator makes, and limits are looked at after each time: what is left is cut off.
+
+    Args:
+        bench: With what to measure.
+        proposals: Unlike configurations, at most as many as are measured at once, at least one.
+        met: How many inputs a configuration has met already, by number.
+        must_stop: Ends it.
+    """
+    if proposals[0].inputs is None:
+        return (_until_decided(bench, proposals[0].number, must_stop),)
+    space, population = bench.setting.space, bench.setting.population
+    wanted = {p.number: min(max(p.inputs or 1, 1), population) for p in proposals}
+    configurations = {number: space.configuration(number) for number in wanted}
+    profiles: dict[int, Profile] = {}
+    while goals := _goals(wanted, profiles, met, bench.evaluator.width):
+        asked = [(configurations[number], inputs) for number, inputs in goals.items()]
+        profiles.update(zip(goals, bench.evaluator.measure_each(asked), strict=True))
+        if must_stop(sum(len(profile.inputs) for profile in profiles.values())):
+            break
+    return tuple(_ended(bench, number, profiles[number], wanted[number]) for number in wanted)
+
+
+def _goals(
+    wanted: Mapping[int, int],
+    profiles: Mapping[int, Profile],
+    met: Callable[[int], int],
+    width: int,
+) -> dict[int, int]:
+    """Give on how many inputs to measure which next: one more of each, the rest of the first."""
+    goals: dict[int, int] = {}
+    for number, inputs in wanted.items():
+        profile = profiles.get(number)
+        before = met(number) if profile is None else len(profile.inputs)
+        if profile is None or (before < inputs and _failed(number, profile) is None):
+            goals[number] = min(before + 1, inputs)
+    idle = width - len(goals)
+    for number, goal in goals.items():
+        more = min(wanted[number] - goal, idle)
+        goals[number], idle = goal + more, idle - more
+    return goals
+
+
+def _ended(
+    bench: Bench, number: int, profile: Profile, wanted: int
+) -> Measured | FailedMeasurement:
+    if (failed := _failed(number, profile)) is not None:
+        return failed
+    ending = Ending.CUT_OFF
+    if len(profile.inputs) >= wanted:
+        ending = _judged(bench, profile) or Ending.PARTIAL
+    return _measured(bench, number, profile, ending)
+
+
+def _until_decided(bench: Bench, number: int, must_stop: MustStop) -> Measured | FailedMeasurement:
+    """Measure a configuration on as many inputs as the rule needs."""
+    configuration, population = bench.setting.space.configuration(number), bench.setting.population
+    inputs, look = 0, bench.looks.first
+    while True:
+        step = 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
+        goal = min(inputs + step, population)
+        while True:  # a failure or a limit ends a step early: limits are hard
+            profile = bench.evaluator.measure(configuration, inputs + 1)
+            inputs = len(profile.inputs)
+            stopped = must_stop(inputs)
+            if inputs >= goal or stopped or profile.failures:
+                break
+        if (failed := _failed(number, profile)) is not None:
+            return failed
+        ending = _judged(bench, profile)
+        if ending is None and inputs >= look:
+            look = 2 * inputs
+            ending = Ending.SLOW if _is_hopeless(bench, profile) else None
+        if ending is None and stopped:
+            ending = Ending.CUT_OFF
+        if ending is not None:
+            return _measured(bench, number, profile, ending)
+
+
+def _failed(number: int, profile: Profile) -> FailedMeasurement | None:
+    failure = profile.failures[0] if profile.failures else _not_finite(profile)
+    if failure is None:
+        return None
+    inputs = len(profile.inputs)
+    return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=profile)
+
+
+def _not_finite(profile: Profile) -> Failure | None:
+    columns = np.vstack(
+        [profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes]
+    )
+    bad = np.flatnonzero(~np.isfinite(columns).all(axis=0))
+    if not len(bad):
+        return None
+    cause = "the measurement is not finite"
+    return Failure(input=int(profile.inputs[bad[0]]), operator="score", cause=cause)
+
+
+def _judged(bench: Bench, profile: Profile) -> Ending | None:
+    bound, population = bench.setting.slo.accuracy, bench.setting.population
+    verdict = Verdict.UNDECIDED
+    if bench.rule is not None:
+        verdict = bench.rule.judge(profile.score, bound=bound, population=population)
+    if verdict is Verdict.UNDECIDED and len(profile.inputs) >= population:
+        verdict = Verdict.ABOVE if profile.score.mean() >= bound else Verdict.BELOW
+    if verdict is Verdict.BELOW:
+        return Ending.INACCURATE
+    few = len(profile.inputs) < min(bench.looks.accepted, population)
+    return None if few or verdict is Verdict.UNDECIDED else Ending.ACCURATE
+
+
+def _is_hopeless(bench: Bench, profile: Profile) -> bool:
+    context, placements = bench.setting.context, bench.setting.placements
+    least = partial(
+        latency_at_least,
+        statistic=context.statistic,
+        population=bench.setting.population,
+        confidence=bench.looks.confidence,
+    )
+    steps = placements.full_steps
+    lowest = predict(context, placements, Work.of(profile), steps, figure=least)
+    return bool(effective_latency(context, lowest).min() > context.slo.latency_s)
+
+
+def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:
+    work = Work.of(profile)
+    return Measured(
+        number=number,
+        configuration=profile.configuration,
+        ending=ending,
+        scores=profile.score,
+        work=work,
+        accuracy=accuracy_estimate(profile.score, population=bench.setting.population),
+        latency_s=_least_latency(bench.setting, work),
+        profile=profile,
+    )
+
+
+def _least_latency(setting: SearchSetting, work: Work) -> float:
+    """Give the least effective latency, exact to the last bit where it is attained."""
+    context, placements = setting.context, setting.placements
+    quick = condensed(context, work)
+    rough = effective_latencies(context, placements, quick, placements.full_steps)
+    best = placements.take(np.flatnonzero(rough == rough.min())[:1])
+    return float(effective_latencies(context, best, work, best.full_steps)[0])

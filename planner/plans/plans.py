@@ -1,0 +1,231 @@
+"""Turns what allocation found into plans: the Pareto set of one configuration, and of all.
+
+Plans are tightened as far as the interval of their latency allows: tightened to the estimate
+itself every other plan would be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from circinus.pipelines.fitting import PlanningContext
+from circinus.pipelines.latency import TierArray, Work, compose
+from circinus.pipelines.plan import Deployment, Plan, cost_usd_per_hour
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Estimate
+from circinus.planner.deployment.pareto import diverse, undominated
+from circinus.planner.deployment.placement import Placements
+from circinus.planner.deployment.prediction import (
+    condensed,
+    effective_latencies,
+    predict,
+    shares_of,
+)
+from circinus.planner.deployment.shares import tightened
+from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
+from circinus.planner.models.latency_tail import LatencyTail
+from circinus.planner.plans.measuring import Measured
+from circinus.planner.strategy.protocol import SearchSetting
+
+MARGIN_CONFIDENCE = 0.99
+"""Of the interval by default: of plans tightened to its upper end one in two hundred is late.
+They stand at the bound then, so whether the SLO is shown as met is decided here."""
+
+_LEAST_DOUBT = 0.5
+"""Where slow runs are as likely as this the figure says no more: it rests on half a slow run."""
+
+_ROUNDING = 1e-9
+"""Relative slack of searches on condensed work, whose sums round otherwise; plans are checked
+against the SLO without it."""
+
+
+def announced(
+    setting: SearchSetting,
+    measured: Measured,  # the configuration, accurate enough
+    tail: LatencyTail,  # of operators' seconds, over all configurations
+    *,
+    accuracy: Estimate | None,  # what is known of its accuracy; None: what its own scores say
+    most: int,  # plans
+    confidence: float | None,  # see `upper_ratio`
+) -> tuple[Plan, ...]:
+    """Give the Pareto set of a configuration's plans, tightened as far as its interval allows."""
+    ratio, slo = upper_ratio(setting, measured, tail, confidence), setting.slo
+    throughput = slo.throughput_per_s
+    stricter = replace(  # what seconds `ratio` times as long would still meet
+        slo,
+        latency_s=slo.latency_s / ratio,
+        throughput_per_s=None if throughput is None else throughput * ratio,
+    )
+    return tuple(
+        replace(
+            plan,
+            accuracy=accuracy or plan.accuracy,
+            latency_s=_interval(setting, plan, measured, tail),
+        )
+        for plan in feasible_plans(setting.with_slo(stricter), measured, most)
+    )
+
+
+def _interval(
+    setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail
+) -> Estimate:
+    """Give the latency with the interval that its own inputs and those of all others allow.
+
+    Of few inputs the own spread says little, and the luckiest of many configurations is
+    announced. Where runs that were not seen may be slow, the interval is one of less confidence.
+    Percentiles keep their order statistics.
+    """
+    own, context, population = plan.latency_s, setting.context, setting.population
+    if context.statistic.quantile is not None:
+        return own
+    placement = plan.deployment.placement
+    on = [context.infrastructure.position(placement[o.name]) for o in context.graph.operators]
+    low, high = tail.interval(context, np.array(on), measured.work, population, CONFIDENCE)
+    slow = tail.slow_chance(measured.work, population)
+    sure = slow <= (1 - CONFIDENCE) / 2
+    return replace(
+        own,
+        low=min(own.low, own.value * low),
+        high=max(own.high, own.value * high),
+        confidence=CONFIDENCE if sure else CONFIDENCE * (1 - min(slow, _LEAST_DOUBT)),
+    )
+
+
+def upper_ratio(
+    setting: SearchSetting, measured: Measured, tail: LatencyTail, confidence: float | None
+) -> float:
+    """Give the upper end of the least latency's interval over the latency, `>= 1`.
+
+    The interval has that confidence, in (0, 1); None: the latency itself counts, so it is 1.
+    """
+    if confidence is None:
+        return 1.0
+    context, placements = setting.context, setting.placements
+    quick = condensed(context, measured.work)
+    full = effective_latencies(context, placements, quick, placements.full_steps)
+    best = placements.take(np.array([int(np.argmin(full))]))
+    shares = shares_of(best, best.full_steps)
+    seconds = compose(context.graph, context.infrastructure, measured.work, best.tiers, shares)[0]
+    estimate = latency_estimate(
+        seconds,
+        statistic=context.statistic,
+        population=setting.population,
+        confidence=confidence,
+    )
+    if estimate.value <= 0:
+        return 1.0
+    z = float(ndtri((1 + confidence) / 2))
+    pooled = tail.upper_ratio(context, best.tiers[0], measured.work, setting.population, z)
+    return max(estimate.high / estimate.value, pooled, 1.0)
+
+
+def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tuple[Plan, ...]:
+    """Give at most `most` plans of one configuration that meet latency and cost SLO.
+
+    None dominates another in (cost, latency, demand per shared tier). Whether the configuration
+    is accurate enough is the caller's to know.
+    """
+    quick = condensed(setting.context, measured.work)
+    plans, rejected = _plans(setting, measured, quick, most)
+    if rejected and quick is not measured.work:  # at the bound: look at every input after all
+        plans, _ = _plans(setting, measured, measured.work, most)
+    return plans
+
+
+def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
+    """Give the Pareto set of plans in (cost, latency, accuracy, demand per shared tier).
+
+    At most `most`: the cheapest, the least demanding per tier, and then what is unlike them.
+    Cheapest first.
+    """
+    if not plans:
+        return ()
+    ordered = sorted(
+        plans,  # of equal plans the one with the fewest items counts
+        key=lambda plan: (plan.cost_usd_per_hour, plan.latency_s.value, len(plan.demand), plan.id),
+    )
+    kept = _kept(context, np.array([_objectives(context, plan) for plan in ordered]), most)
+    return tuple(ordered[i] for i in kept)
+
+
+def plan_of(
+    setting: SearchSetting, placement: Placements, steps: TierArray, measured: Measured
+) -> Plan:
+    """Give the plan of one deployment (the first row of each) with its estimates."""
+    context, work = setting.context, measured.work
+    graph, infrastructure = context.graph, context.infrastructure
+    shares = shares_of(placement, steps)
+    prediction = predict(context, placement, work, steps)
+    names, tiers = [operator.name for operator in graph.operators], placement.tiers[0]
+    on = [infrastructure.tiers[tier].name for tier in tiers]
+    deployment = Deployment(
+        placement=dict(zip(names, on, strict=True)),
+        allocation=dict(zip(names, shares[0].tolist(), strict=True)),
+        replicas=dict(zip(names, prediction.replicas[0, tiers].tolist(), strict=True)),
+    )
+    demand = deployment.demand(graph)
+    latency = latency_estimate(
+        compose(graph, infrastructure, work, placement.tiers, shares)[0],
+        statistic=context.statistic,
+        population=setting.population,
+    )
+    wait_s = float(prediction.wait_s[0])
+    return Plan(
+        pipeline=graph.name,
+        configuration=measured.configuration,
+        deployment=deployment,
+        demand=demand,
+        accuracy=measured.accuracy,
+        latency_s=replace(
+            latency,
+            value=latency.value + wait_s,
+            low=latency.low + wait_s,
+            high=latency.high + wait_s,
+        ),
+        cost_usd_per_hour=cost_usd_per_hour(demand, infrastructure),
+        tier_service_s={
+            tier: float(prediction.service_s[0, infrastructure.position(tier)])
+            for tier in deployment.tiers
+        },
+    )
+
+
+def _plans(
+    setting: SearchSetting, measured: Measured, work: Work, most: int
+) -> tuple[tuple[Plan, ...], bool]:
+    """Give plans found on `work`, and whether one of them misses the latency SLO exactly."""
+    context, slo = setting.context, setting.slo
+    loosened = setting.with_slo(replace(slo, latency_s=slo.latency_s * (1 + _ROUNDING))).context
+    found = tightened(context if work is measured.work else loosened, setting.placements, work)
+    cost = slo.cost_usd_per_hour
+    if cost is not None:
+        within = found.cost_usd_per_hour <= cost * (1 + _ROUNDING)
+        found = found.take(np.flatnonzero(within))
+    columns = [found.cost_usd_per_hour, *found.demand[:, _shared(context)].T, found.latency_s]
+    kept = _kept(context, np.stack(columns, axis=1), most)
+    rows = [kept[i : i + 1] for i in range(len(kept))]
+    plans = [plan_of(setting, found.placements.take(r), found.steps[r], measured) for r in rows]
+    in_time = [plan for plan in plans if plan.latency_s.value <= slo.latency_s]
+    good = [plan for plan in in_time if cost is None or plan.cost_usd_per_hour <= cost]
+    return merged(context, good, most), len(in_time) < len(plans)
+
+
+def _kept(context: PlanningContext, objectives: FloatArray, most: int) -> TierArray:
+    """Give the rows worth keeping of (m, k) objectives: cost first, then demands."""
+    front = undominated(objectives)
+    return front[diverse(objectives[front], most, extremes=1 + len(_shared(context)))]
+
+
+def _shared(context: PlanningContext) -> list[int]:
+    """Give the tiers whose machines a query competes for."""
+    return [i for i, tier in enumerate(context.infrastructure.tiers) if not tier.dedicated]
+
+
+def _objectives(context: PlanningContext, plan: Plan) -> FloatArray:  # (k,)
+    names = [context.infrastructure.tiers[i].name for i in _shared(context)]
+    demand = [sum(share for tier, share in plan.demand if tier == name) for name in names]
+    return np.array([plan.cost_usd_per_hour, *demand, plan.latency_s.value, -plan.accuracy.value])

@@ -1,0 +1,177 @@
+"""What profiling may cost, was expected to, did, and did not have to.
+
+A *run* is one operator on one input. Dollars are operator seconds at the price of the tier that
+profiling is billed as, see `reference_tier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import inf, log
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.query import PlanningLimits
+from circinus.planner.models.latency_tail import lineage_cells
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What some runs cost."""
+
+    runs: int = 0  # of operators, warm-ups not counted, `>= 0`
+    seconds: float = 0.0  # of operators on the reference machine, `>= 0`
+    usd: float = 0.0  # US dollars, `>= 0`
+
+    def __post_init__(self) -> None:
+        checks.require(self.runs >= 0, "cost.runs", "must be >= 0", self.runs)
+        checks.non_negative("cost.seconds", self.seconds)
+        checks.non_negative("cost.usd", self.usd)
+
+    @classmethod
+    def of(cls, runs: float, seconds: float, price_usd_per_hour: float) -> Cost:
+        """Give the cost of runs that take `seconds` in all."""
+        usd = seconds * price_usd_per_hour / _SECONDS_PER_HOUR
+        return cls(runs=round(runs), seconds=seconds, usd=usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a search is expected to cost, its limits considered."""
+
+    low: Cost  # lower end of the interval
+    expected: Cost  # in the middle
+    high: Cost  # upper end; no limit lets it cost more
+    confidence: float  # share of searches like this one that cost between `low` and `high`
+    source: str  # what it comes from, in words
+
+    def __post_init__(self) -> None:
+        checks.probability("forecast.confidence", self.confidence)
+        seconds = (self.low.seconds, self.expected.seconds, self.high.seconds)
+        rule = "must have low <= expected <= high"
+        checks.require(list(seconds) == sorted(seconds), "forecast.seconds", rule, seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What a search paid, and what it did not have to pay."""
+
+    # For runs, warm-ups and failures included in the seconds.
+    paid: Cost = field(default_factory=Cost)
+    # What earlier outputs saved of the inputs that were measured.
+    cache: Cost = field(default_factory=Cost)
+    # What ending early saved beside the cache: the runs that `against` would have made, each
+    # lineage of operators once per input, at its mean seconds so far.
+    early_stopping: Cost = field(default_factory=Cost)
+    against: str = ""  # what early stopping is compared with, in words
+    forecast: Forecast | None = None  # what was expected; None: nothing was
+
+
+class Tally:
+    """Adds up the bill of one search.
+
+    Args:
+        graph: The pipeline.
+        population: N, number of inputs.
+        price_usd_per_hour: Of the tier that profiling is billed as.
+    """
+
+    def __init__(self, graph: PipelineGraph, population: int, price_usd_per_hour: float) -> None:
+        self._graph = graph
+        self._population = population
+        self._price = price_usd_per_hour
+        self._counted: dict[Configuration, tuple[int, int, float]] = {}
+        # Of an operator and its lineage's knobs: inputs, and mean seconds of one run.
+        self._lineages: dict[tuple[int, Hashable], tuple[int, float]] = {}
+        self._runs = self._saved_runs = 0
+        self._saved_s = 0.0
+        self._not_run, self._not_run_s = 0, 0.0
+
+    def pay(self, profile: Profile) -> None:
+        """Take in all that is known of a configuration; the newest replaces what was."""
+        before = self._counted.get(profile.configuration, (0, 0, 0.0))
+        now = (profile.runs, profile.saved_runs, profile.saved_s)
+        self._counted[profile.configuration] = now
+        self._runs += now[0] - before[0]
+        self._saved_runs += now[1] - before[1]
+        self._saved_s += now[2] - before[2]
+
+    def end_early(self, configuration: Configuration, operator_s: FloatArray) -> None:
+        """Take in that a configuration was decided by n >= 1 inputs, shape (operators, n)."""
+        n, means = operator_s.shape[1], operator_s.mean(axis=1).tolist()
+        cells = enumerate(lineage_cells(self._graph, configuration))
+        for lineage, mean_s in zip(cells, means, strict=True):
+            inputs, seconds = self._lineages.get(lineage, (0, 0.0))
+            if inputs >= n:
+                continue
+            if inputs:
+                self._not_run -= self._population - inputs
+                self._not_run_s -= (self._population - inputs) * seconds
+            self._lineages[lineage] = n, mean_s
+            self._not_run += self._population - n
+            self._not_run_s += (self._population - n) * mean_s
+
+    def bill(self, spent_s: float, forecast: Forecast | None) -> Bill:
+        """Give the bill of so many operator seconds paid in all."""
+        return Bill(
+            paid=Cost.of(self._runs, spent_s, self._price),
+            cache=Cost.of(self._saved_runs, max(self._saved_s, 0.0), self._price),
+            early_stopping=Cost.of(self._not_run, max(self._not_run_s, 0.0), self._price),
+            against=f"every decided configuration on all {self._population} inputs",
+            forecast=forecast,
+        )
+
+
+def reference_tier(infrastructure: Infrastructure) -> Tier:
+    """Give the tier that profiling is billed as: operator seconds are seconds on its machines.
+
+    It is the one whose speed factor is nearest 1 (by ratio), of equally near ones the dearest.
+    """
+    return min(
+        infrastructure.tiers,
+        key=lambda tier: (abs(log(tier.speed_factor)), -tier.price_usd_per_hour),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The limits of one query on one infrastructure."""
+
+    limits: PlanningLimits
+    price_usd_per_hour: float
+
+    @classmethod
+    def of(cls, limits: PlanningLimits, infrastructure: Infrastructure) -> Budget:
+        """Give the budget, profiling billed at the reference tier's price."""
+        return cls(limits, reference_tier(infrastructure).price_usd_per_hour)
+
+    @property
+    def profiling_s(self) -> float:
+        """Operator seconds that both limits on profiling allow."""
+        usd = self.limits.profiling_usd
+        if usd is None or self.price_usd_per_hour == 0:
+            return self.limits.profiling_s
+        return min(self.limits.profiling_s, usd / self.price_usd_per_hour * _SECONDS_PER_HOUR)
+
+    def time_left_s(self, elapsed_s: float) -> float | None:
+        """Give wall-clock seconds left, `>= 0`; None when they are not limited."""
+        response = self.limits.response_s
+        return None if response is None else max(response - elapsed_s, 0.0)
+
+    def reached(self, *, spent_s: float, elapsed_s: float, configurations: int) -> str | None:
+        """Give which limit is reached, in words; None: none."""
+        if spent_s >= self.profiling_s:
+            by_price = self.profiling_s < self.limits.profiling_s
+            name = "profiling_usd" if by_price else "profiling_s"
+            return f"limit {name} reached"
+        if elapsed_s >= (self.limits.response_s or inf):
+            return "limit response_s reached"
+        if configurations >= (self.limits.configurations or inf):
+            return "limit configurations reached"
+        return None

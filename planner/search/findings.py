@@ -1,0 +1,112 @@
+"""What a search has found: the configurations measured, and the plans that follow from them."""
+
+from __future__ import annotations
+
+from math import inf
+
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.slo import Estimate
+from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
+from circinus.planner.plans.measuring import FailedMeasurement, Measured
+from circinus.planner.plans.plans import announced, merged
+from circinus.planner.strategy.protocol import Judgement, Observation, SearchSetting
+
+_RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
+
+
+class Findings:
+    """Grows with every measurement. Of a configuration the newest measurement counts.
+
+    Args:
+        setting: The query and where it runs.
+        most_plans: Size of the Pareto set, `>= 1`.
+        margin_confidence: See `planner.search.loop.SearchSettings`.
+    """
+
+    def __init__(
+        self, setting: SearchSetting, most_plans: int, margin_confidence: float | None
+    ) -> None:
+        self._setting = setting
+        self._most_plans = most_plans
+        self._confidence = margin_confidence
+        self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
+        self.tail = LatencyTail()  # of operators' seconds, over all configurations
+        self.measured: dict[int, Measured] = {}  # by number, without those that failed
+        self.failed: list[FailedMeasurement] = []
+        self.plans: tuple[Plan, ...] = ()  # the Pareto set, cheapest first
+        self.newest: tuple[Plan, ...] = ()  # that the latest measurements gave
+        self.fruitless = 0  # new configurations since the cheapest plan was found
+
+    @property
+    def count(self) -> int:
+        """How many configurations were measured, failed ones included."""
+        return len(self.measured) + len(self.failed)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs they met together."""
+        return sum(m.inputs for m in self.measured.values()) + sum(f.inputs for f in self.failed)
+
+    def inputs_of(self, number: int) -> int:
+        """Give how many inputs a configuration met, by number; 0 where it failed."""
+        return self.measured[number].inputs if number in self.measured else 0
+
+    def fail(self, failed: FailedMeasurement) -> None:
+        """Take in that measuring a configuration failed: what it gave before is withdrawn."""
+        self.failed.append(failed)
+        withdrawn = self.measured.pop(failed.number, None)
+        if withdrawn is not None:
+            self.plans = self._without(withdrawn)
+
+    def observed(self, measured: Measured) -> Observation:
+        """Take in a measurement, and give what the strategy is told of it."""
+        self.measured[measured.number] = measured
+        cells = lineage_cells(self._setting.context.graph, measured.configuration)
+        self.tail.add(cells, measured.work)
+        # What this configuration promised before is withdrawn until it is judged anew.
+        others = self._without(measured)
+        return measured.observation(others[0].cost_usd_per_hour if others else None)
+
+    def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> None:
+        """Announce the plans of a configuration that was observed, if it has any.
+
+        `is_new` says that this was its first measurement.
+        """
+        before = self._cheapest
+        in_time = measured.latency_s <= self._setting.slo.latency_s
+        promising = judgement.enough and in_time
+        found = self._feasible(measured, judgement.accuracy) if promising else ()
+        self.newest = (*self.newest, *found)
+        both = (*self._without(measured), *found)
+        self.plans = merged(self._setting.context, both, self._most_plans)
+        self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
+
+    @property
+    def _cheapest(self) -> float:
+        return self.plans[0].cost_usd_per_hour if self.plans else inf
+
+    def _without(self, measured: Measured) -> tuple[Plan, ...]:
+        """Give the plans of all others."""
+        mine = measured.configuration
+        return tuple(plan for plan in self.plans if plan.configuration != mine)
+
+    def _feasible(self, measured: Measured, accuracy: Estimate | None) -> tuple[Plan, ...]:
+        """Tighten a configuration's plans as far as the interval of its latency allows.
+
+        One that gave none is not tried again before it has met so many more inputs that it may.
+        """
+        inputs, number = measured.inputs, measured.number
+        all_met = inputs >= self._setting.population
+        if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
+            return ()
+        plans = announced(
+            self._setting,
+            measured,
+            self.tail,
+            accuracy=accuracy,
+            most=self._most_plans,
+            confidence=self._confidence,
+        )
+        if not plans:
+            self._unable[number] = inputs
+        return plans

@@ -1,0 +1,171 @@
+"""What a search will cost, before it starts: from a few probes, or from earlier bills.
+
+| symbol | meaning |
+| --- | --- |
+| M, n | configurations that a search measures; inputs of each, on average |
+| L_o | settings that the lineage of operator o has in all |
+| s_o | mean seconds of operator o |
+
+With the prefix cache an operator runs once per input and setting of its lineage. M
+configurations drawn at random meet `D_o = L_o (1 - (1 - 1 / L_o)^M)` settings of it, so a search
+makes `n sum_o D_o` runs that take `n sum_o D_o s_o`. The seconds come from the probes; M and n
+are those of the searches that `SPAN` was measured on, and the interval goes from the low ends of
+all three to the high ends. n grows with the root of the number of inputs there are, as the
+width of a confidence sequence asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp, log1p, prod, sqrt
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.profile import Evaluator, FloatArray, Profile
+from circinus.planner.search.bill import Budget, Cost, Forecast
+
+_LEAST_EARLIER = 4
+"""Fewer earlier bills say less than probes: their range holds the next in 3 of 5 cases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostSpan:
+    """How far searches go."""
+
+    # Low, middle and high number of configurations measured.
+    configurations: tuple[float, float, float]
+    # Low, middle and high mean number of inputs of each, over the root of how many there are.
+    inputs: tuple[float, float, float]
+    confidence: float  # share of searches whose cost these gave an interval for that held it
+
+
+SPAN = CostSpan(configurations=(18, 40, 65), inputs=(0.3, 0.65, 1.0), confidence=0.8)
+"""Of `multi_fidelity` with a patience of 25, on the reference trace: 14 queries took 18 to 64
+configurations (median 40), each on 4 to 12 of 160 inputs (median 8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """A few measurements to forecast from. They are kept, so a search pays for none twice."""
+
+    configurations: int = 4  # how many, drawn at random, `>= 1`. 4: on digits 2 % of a search.
+    inputs: int = 2  # of each, `>= 1`. 2: the first one may be unlike the others.
+    span: CostSpan = SPAN  # how far searches go
+
+    def __post_init__(self) -> None:
+        for name in ("configurations", "inputs"):
+            value = getattr(self, name)
+            checks.require(value >= 1, f"probes.{name}", "must be >= 1", value)
+
+    def numbers(self, space: ConfigurationSpace, rng: np.random.Generator) -> list[int]:
+        """Give the configurations to probe, all different."""
+        if space.size <= self.configurations:
+            return list(range(space.size))
+        drawn: set[int] = set()
+        while len(drawn) < self.configurations:
+            values = rng.integers(0, space.radices)
+            drawn.add(int(space.numbers(values[None, :])[0]))
+        return sorted(drawn)
+
+
+def probed(
+    probes: Probes,
+    space: ConfigurationSpace,
+    evaluator: Evaluator,
+    rng: np.random.Generator,
+    is_over: Callable[[], bool],
+) -> list[Profile]:
+    """Give the profiles of the probes, fewer when a limit comes first.
+
+    `is_over` is asked before every input: whether a limit or a cancellation ends it.
+    """
+    inputs = min(probes.inputs, evaluator.population)
+    profiles = []
+    for number in probes.numbers(space, rng):
+        configuration = space.configuration(number)
+        profile = None
+        for count in range(1, inputs + 1):
+            if is_over():
+                break
+            profile = evaluator.measure(configuration, count)
+        if profile is not None:
+            profiles.append(profile)
+    return profiles
+
+
+def from_probes(
+    profiles: Sequence[Profile],
+    space: ConfigurationSpace,
+    evaluator: Evaluator,
+    budget: Budget,
+    span: CostSpan = SPAN,
+) -> Forecast | None:
+    """Give what a search will cost, from profiles of the probes; None when no probe succeeded."""
+    means = [p.operator_s[:, p.succeeded].mean(axis=1) for p in profiles if p.succeeded.any()]
+    if not means:
+        return None
+    seconds = np.array(means)  # (probes, operators)
+    # A probe more or less shifts the mean by a standard error; the least and the most would go
+    # with searches that meet one kind of configuration only.
+    each = np.quantile(seconds, (0.25, 0.5, 0.75), axis=0)
+    each[1] = seconds.mean(axis=0)
+    each.sort(axis=0)
+    limit = budget.limits.configurations or space.size
+    costs = []
+    for m, n, s_o in zip(span.configurations, span.inputs, each, strict=True):
+        d_o = _settings_met(space, min(m, limit, space.size))
+        inputs = min(n * sqrt(evaluator.population), evaluator.population)
+        cost = (inputs * float(d_o.sum()), inputs * float(d_o @ s_o))
+        costs.append(_within(cost, evaluator.spent_s, budget))
+    inputs_probed = sum(len(profile.inputs) for profile in profiles)
+    return Forecast(
+        low=costs[0],
+        expected=costs[1],
+        high=costs[2],
+        confidence=span.confidence,
+        source=f"{inputs_probed} probes on {len(profiles)} configurations, "
+        "and how far searches go",
+    )
+
+
+def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
+    """Give what a search will cost, from what earlier ones of the pipeline paid; None: too few.
+
+    The next of n + 1 alike costs lies within the range of the n earlier ones with probability
+    (n - 1) / (n + 1), whatever their distribution.
+    """
+    n = len(bills)
+    if n < _LEAST_EARLIER:
+        return None
+    seconds = sorted(bill.seconds for bill in bills)
+    runs = sorted(bill.runs for bill in bills)
+    costs = [_within((runs[i], seconds[i]), 0.0, budget) for i in (0, n // 2, n - 1)]
+    return Forecast(
+        low=costs[0],
+        expected=costs[1],
+        high=costs[2],
+        confidence=(n - 1) / (n + 1),
+        source=f"the bills of {n} earlier queries of this pipeline",
+    )
+
+
+def _settings_met(space: ConfigurationSpace, configurations: float) -> FloatArray:  # (O,)
+    graph = space.graph
+    met = []
+    for lineage in graph.lineages:
+        knobs = (knob for position in lineage for knob in graph.operators[position].knobs)
+        settings = prod(len(knob.values) for knob in knobs)
+        missed = exp(configurations * log1p(-1 / settings)) if settings > 1 else 0.0
+        met.append(min(settings * (1 - missed), configurations))
+    return np.array(met)
+
+
+def _within(cost: tuple[float, float], spent_s: float, budget: Budget) -> Cost:
+    """Give the cost that the budget leaves of it, at least what is spent."""
+    runs, seconds = cost
+    capped = max(min(seconds, budget.profiling_s), spent_s)
+    part = min(capped / seconds, 1.0) if seconds > 0 else 1.0
+    return Cost.of(runs * part, capped, budget.price_usd_per_hour)

@@ -1,0 +1,365 @@
+"""The search for the plans of one query: ask, measure, tell, tighten, stop.
+
+Circinus 4.2, algorithm 1; its warm start is a matter of strategies. Configurations are searched,
+placements and allocations are computed from each measured profile. The paper's models
+know a plan with its placement; here a placement costs no measurement, so searching it
+would only spread observations thinner: the latency model predicts the least latency
+over all placements at full shares, and the probability is that of meeting the SLO there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.profile import Evaluator, StoppingRule
+from circinus.pipelines.query import Query
+from circinus.planner.deployment.placement import MOST_PLACEMENTS
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord
+from circinus.planner.plans.measuring import (
+    Bench,
+    Ending,
+    FailedMeasurement,
+    LatencyLooks,
+    Measured,
+    measured,
+)
+from circinus.planner.plans.plans import MARGIN_CONFIDENCE
+from circinus.planner.search.bill import Budget, Forecast, Tally
+from circinus.planner.search.findings import Findings
+from circinus.planner.search.forecasting import Probes, from_probes, probed
+from circinus.planner.search.result import (
+    Observer,
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+)
+from circinus.planner.search.shortfall import shortfall
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import Proposal, SearchSetting, Strategy, StrategyFactory
+
+_PROBE_STREAM = 1
+_REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """Settings of the search."""
+
+    strategy: StrategyFactory = field(default_factory=MultiFidelityFactory)
+    # New configurations without a cheaper feasible plan after which the search ends, once there is
+    # one, `>= 1`. 100: strategies that know what they may still save stop earlier by themselves.
+    patience: int = 100
+    # Configurations to measure before the models may call the query hopeless, `>= 1`. 30: with
+    # fewer they have not seen most knob values.
+    minimum: int = 30
+    # That is, when they give less than this chance that any other configuration meets the SLOs, in
+    # [0, 1). 0.1 %.
+    hopeless: float = 1e-3
+    most_plans: int = 24  # of the Pareto set, `>= 1`. 24: what the scheduler can weigh per query
+    most_placements: int = MOST_PLACEMENTS  # beyond, only those that never send data back down
+    looks: LatencyLooks = field(default_factory=LatencyLooks)
+    # Of the latency interval whose upper end must meet the SLO after tightening, in (0, 1); None:
+    # the estimate itself must. 99 %: tightened to the estimate every other plan would be late.
+    margin_confidence: float | None = MARGIN_CONFIDENCE
+    # What the search is expected to cost, or the probes to tell it from; None: nothing is.
+    forecast: Forecast | Probes | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("patience", "minimum", "most_plans", "most_placements"):
+            value = getattr(self, name)
+            checks.require(value >= 1, f"search.{name}", "must be >= 1", value)
+        within = 0 <= self.hopeless < 1
+        checks.require(within, "search.hopeless", "must be in [0, 1)", self.hopeless)
+        confidence, rule = self.margin_confidence, "must be in (0, 1)"
+        sane = confidence is None or 0 < confidence < 1
+        checks.require(sane, "search.margin_confidence", rule, confidence)
+
+
+def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; each has a default
+    query: Query,
+    infrastructure: Infrastructure,
+    evaluator: Evaluator,
+    rule: StoppingRule | None = None,
+    *,
+    settings: SearchSettings | None = None,
+    observer: Observer | None = None,
+    clock: Clock | None = None,
+    history: Sequence[QueryRecord] = (),
+) -> PlanningResult:
+    """Give the plans of a query, or why there are none.
+
+    Deterministic given the query's seed and what the evaluator measures, as long as no wall-clock
+    limit is reached.
+
+    Args:
+        query: What to plan; its limits hold: operator seconds are exceeded by one input at most
+            of each configuration that is measured at once.
+        infrastructure: Where it may run.
+        evaluator: Measures configurations of the query's pipeline.
+        rule: Decides from scores whether a configuration is accurate enough; None: the strategy
+            does, as the default one.
+        settings: How to search.
+        observer: Is told of progress and may cancel.
+        clock: Measures the response time.
+        history: What earlier queries on the same pipeline measured, the newest first.
+
+    Raises:
+        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
+            there are too many placements, or the restrictions do not fit pipeline and tiers or
+            leave nothing.
+    """
+    named = evaluator.graph.name
+    if named != query.pipeline:
+        raise InvalidInput.of(
+            "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
+        )
+    settings = settings or SearchSettings()
+    setting = SearchSetting.of(
+        query,
+        evaluator.graph,
+        infrastructure,
+        evaluator.population,
+        most_placements=settings.most_placements,
+        history=history,
+    )
+    bench = Bench(setting=setting, evaluator=evaluator, rule=rule, looks=settings.looks)
+    return _Search(bench, settings, _Watch(observer, clock or SystemClock())).run()
+
+
+class _Stop(NamedTuple):
+    """Why a search stops, and how planning ended unless there are plans."""
+
+    without_plans: PlanningOutcome  # infeasible: nothing unmeasured could change the answer
+    because: str
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(self, bench: Bench, settings: SearchSettings, watch: _Watch) -> None:
+        self._bench, self._settings, self._watch = bench, settings, watch
+        self._evaluator, setting = bench.evaluator, bench.setting
+        query = setting.context.query
+        self._budget = Budget.of(query.limits, setting.context.infrastructure)
+        # The seed is part of the query, so that every process plans it alike.
+        rng = np.random.Generator(np.random.PCG64(query.seed))
+        self._strategy = settings.strategy(setting, rng)
+        self._findings = Findings(setting, settings.most_plans, settings.margin_confidence)
+        price = self._budget.price_usd_per_hour
+        self._tally = Tally(setting.context.graph, setting.population, price)
+        asked = settings.forecast
+        self._forecast = asked if isinstance(asked, Forecast) else None
+        self._met = self._told = 0  # inputs met before by what is measured, and told of
+
+    def run(self) -> PlanningResult:
+        """Give the result of the whole search."""
+        self._probe()
+        stop = self._limit()
+        while stop is None:
+            proposals = self._proposed()
+            stop = self._settled(proposals[0] if proposals else None)
+            if proposals and stop is None:
+                self._take(proposals)
+                self._report()
+                stop = self._limit()
+        self._report(PlanningPhase.FINISHED)
+        return self._result(stop)
+
+    def _probe(self) -> None:
+        """Say what the search is expected to cost, within the limits."""
+        probes, setting = self._settings.forecast, self._bench.setting
+        if isinstance(probes, Probes):
+            # A stream of its own: probes change nothing about the search but what is known.
+            seed = [setting.context.query.seed, _PROBE_STREAM]
+            rng = np.random.Generator(np.random.PCG64(seed))
+            profiles = probed(probes, setting.space, self._evaluator, rng, self._is_over)
+            for profile in profiles:
+                self._tally.pay(profile)
+            self._forecast = from_probes(
+                profiles, setting.space, self._evaluator, self._budget, probes.span
+            )
+        if probes is not None:
+            self._report(PlanningPhase.PROBING)
+
+    def _proposed(self) -> list[Proposal]:
+        most = self._budget.limits.configurations or inf
+        width, new = self._evaluator.width, most - self._findings.count
+        return proposed(self._strategy, self._findings.inputs_of, width=width, new=new)
+
+    def _take(self, proposals: Sequence[Proposal]) -> None:
+        findings = self._findings
+        known = [findings.inputs_of(proposal.number) for proposal in proposals]
+        self._met = self._told = sum(known)
+        findings.newest = ()  # reports while it is measured tell of no plan twice
+        every = measured(self._bench, proposals, findings.inputs_of, self._must_stop)
+        for met, one in zip(known, every, strict=True):
+            self._learn(one, is_new=met == 0)
+
+    def _learn(self, one: Measured | FailedMeasurement, *, is_new: bool) -> None:
+        self._tally.pay(one.profile)
+        if isinstance(one, FailedMeasurement):
+            self._findings.fail(one)
+            self._strategy.observe(one.number, None)
+            return
+        if one.ending is not Ending.CUT_OFF:
+            self._tally.end_early(one.configuration, one.work.operator_s)
+        seen = self._findings.observed(one)
+        self._strategy.observe(one.number, seen)
+        judgement = self._strategy.judged(one.number, seen)
+        self._findings.judge(one, judgement, is_new=is_new)
+
+    def _limit(self) -> _Stop | None:
+        if self._watch.cancelled():
+            return _Stop(PlanningOutcome.CANCELLED, "cancelled")
+        findings, because = self._findings, self._reached(within=True)
+        if because is None and findings.plans and findings.fruitless >= self._settings.patience:
+            because = f"no cheaper plan in {findings.fruitless} more configurations"
+        failures = len(findings.failed)
+        if because is None and not findings.measured and failures >= self._settings.minimum:
+            first = findings.failed[0].failure
+            because = f"the first {failures} configurations all failed, {first}"
+        return None if because is None else _Stop(PlanningOutcome.EXHAUSTED, because)
+
+    def _settled(self, proposal: Proposal | None) -> _Stop | None:
+        count, size = self._findings.count, self._bench.setting.space.size
+        if proposal is None and count < size:
+            nothing = f"nothing more worth measuring after {count} of {size} configurations"
+            return _Stop(PlanningOutcome.EXHAUSTED, self._reached() or nothing)
+        if proposal is None:
+            failures = len(self._findings.failed)
+            failed = f", {failures} of them failed" if failures else ""
+            because = f"all {count} configurations measured{failed}"
+            return _Stop(PlanningOutcome.INFEASIBLE, because)
+        is_new = proposal.number not in self._findings.measured
+        # More inputs of a configuration that was met do not count against this limit.
+        if is_new and (reached := self._reached()) is not None:
+            return _Stop(PlanningOutcome.EXHAUSTED, reached)
+        chance, hopeless = proposal.chance, self._settings.hopeless
+        if count < self._settings.minimum or chance is None or not chance < hopeless:
+            return None
+        return _Stop(
+            PlanningOutcome.INFEASIBLE,
+            f"{count} configurations measured, and the models give less than a "
+            f"{hopeless:.2g} chance that any other one meets the SLOs",
+        )
+
+    def _is_over(self) -> bool:
+        return self._watch.cancelled() or self._reached(within=True) is not None
+
+    def _must_stop(self, inputs: int) -> bool:
+        if inputs // _REPORT_EVERY > self._told // _REPORT_EVERY:
+            self._told = inputs
+            self._report(extra_inputs=inputs - self._met)
+        return self._is_over()
+
+    def _reached(self, *, within: bool = False) -> str | None:
+        return self._budget.reached(
+            spent_s=self._evaluator.spent_s,
+            elapsed_s=self._watch.elapsed_s,
+            configurations=0 if within else self._findings.count,
+        )
+
+    def _report(self, phase: PlanningPhase | None = None, extra_inputs: int = 0) -> None:
+        spent, elapsed = self._evaluator.spent_s, self._watch.elapsed_s
+        findings = self._findings
+        by_plans = PlanningPhase.IMPROVING if findings.plans else PlanningPhase.SEARCHING
+        self._watch.tell(
+            PlanningProgress(
+                phase=phase or by_plans,
+                measured=findings.count,
+                failed=len(findings.failed),
+                inputs=findings.inputs + extra_inputs,
+                spent_s=spent,
+                profiling_left_s=max(self._budget.profiling_s - spent, 0.0),
+                elapsed_s=elapsed,
+                time_left_s=self._budget.time_left_s(elapsed),
+                best=findings.plans[0] if findings.plans else None,
+                plans=len(findings.plans),
+                found=findings.newest,
+                bill=self._tally.bill(spent, self._forecast),
+            )
+        )
+
+    def _result(self, stop: _Stop) -> PlanningResult:
+        findings, outcome, why = self._findings, stop.without_plans, None
+        if findings.plans and outcome is not PlanningOutcome.CANCELLED:
+            outcome = PlanningOutcome.FEASIBLE
+        every = tuple(findings.measured.values())
+        if outcome in (PlanningOutcome.INFEASIBLE, PlanningOutcome.EXHAUSTED):
+            confidence = self._settings.margin_confidence
+            why = shortfall(self._bench.setting, every, findings.tail, confidence, stop.because)
+        bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
+        return PlanningResult(
+            outcome=outcome,
+            plans=findings.plans,
+            measured=findings.count,
+            failed=len(findings.failed),
+            inputs=findings.inputs,
+            spent_s=self._evaluator.spent_s,
+            saved_s=bill.cache.seconds,
+            stopped_because=stop.because,
+            shortfall=why,
+            bill=bill,
+            configurations=tuple(
+                ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
+            ),
+        )
+
+
+def proposed(
+    strategy: Strategy, met: Callable[[int], int], *, width: int, new: float
+) -> list[Proposal]:
+    """Give proposals to measure at once, together enough to keep all busy; none: none are left.
+
+    What only a rule ends is measured alone: nobody knows how long it will take.
+
+    Args:
+        strategy: Proposes.
+        met: How many inputs a configuration has met, by number.
+        width: How many measurements are made at once, `>= 1`.
+        new: How many configurations that have met none limits allow; the first proposal may be
+            one in any case.
+    """
+    found: list[Proposal] = []
+    while width > 0 and (proposal := strategy.propose(tuple(found))) is not None:
+        before = met(proposal.number)
+        alone = proposal.inputs is None
+        if found and (alone or (before == 0 and new < 1)):
+            break
+        found.append(proposal)
+        new -= before == 0
+        width = 0 if proposal.inputs is None else width - (proposal.inputs - before)
+    return found
+
+
+class _Watch:
+    """The observer with the time since the start; a cancellation is final."""
+
+    def __init__(self, observer: Observer | None, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._start = clock.now()
+        self._cancelled = False
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock.now() - self._start
+
+    def tell(self, progress: PlanningProgress) -> None:
+        if self._observer is not None:
+            self._observer.progress(progress)
+
+    def cancelled(self) -> bool:
+        if self._observer is not None and not self._cancelled:
+            self._cancelled = self._observer.cancelled()
+        return self._cancelled

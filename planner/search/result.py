@@ -1,0 +1,108 @@
+"""What planning a query gives, on the way and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from circinus.pipelines.plan import Plan
+from circinus.planner.models.history import ConfigurationRecord
+from circinus.planner.search.bill import Bill
+
+
+class PlanningOutcome(StrEnum):
+    """How planning ended."""
+
+    FEASIBLE = "feasible"
+    """There is at least one plan."""
+    INFEASIBLE = "infeasible"
+    """No plan: everything was measured, or what is left has next to no chance."""
+    EXHAUSTED = "exhausted"
+    """A limit came before any plan was found."""
+    CANCELLED = "cancelled"
+    """The observer ended it; plans found by then are given."""
+
+
+class PlanningPhase(StrEnum):
+    """What planning is at."""
+
+    PROBING = "probing"
+    """A few measurements say what planning will cost."""
+    SEARCHING = "searching"
+    """No feasible plan yet."""
+    IMPROVING = "improving"
+    """A feasible plan is known; cheaper ones are looked for."""
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Why there is no plan, and what would have been enough."""
+
+    # The SLOs that bind, among accuracy, latency and cost; empty when nothing was measured.
+    binding: tuple[str, ...]
+    # The measured plan that misses the SLOs by least; None when nothing was measured.
+    closest: Plan | None
+    sentence: str  # all this in words
+    # SLO -> the value nearest to the one asked for that a measured plan would have met, the other
+    # SLOs kept. An SLO is missing when relaxing it alone helps none.
+    relaxations: Mapping[str, float]
+    evidence: str  # what it rests on, in words
+    # The same with the confidence of the estimates: a bound at the estimate itself may well be
+    # missed.
+    sure_relaxations: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningProgress:
+    """Where planning is."""
+
+    phase: PlanningPhase  # what it is at
+    measured: int  # configurations measured, failed ones included
+    failed: int  # how many of them failed
+    inputs: int  # measurements (configuration, input) used
+    spent_s: float  # operator seconds paid
+    profiling_left_s: float  # operator seconds that may still be paid, `>= 0`
+    elapsed_s: float  # wall-clock seconds since the start
+    time_left_s: float | None  # wall-clock seconds left, `>= 0`; None: not limited
+    best: Plan | None  # the cheapest feasible plan so far; None: none yet
+    plans: int  # how many plans the Pareto set holds
+    # Plans that the latest measurement gave, cheapest first, kept or not.
+    found: tuple[Plan, ...] = ()
+    bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
+
+
+class Observer(Protocol):
+    """Is told how planning goes, and may end it.
+
+    Called in the thread that plans, which waits: after every configuration, and every few inputs
+    within one. `progress` must not raise. `cancelled` is asked after every input.
+    """
+
+    def progress(self, progress: PlanningProgress) -> None:
+        """Take in where planning is."""
+
+    def cancelled(self) -> bool:
+        """Give whether planning shall end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningResult:
+    """What planning gave."""
+
+    outcome: PlanningOutcome  # how it ended
+    # The Pareto set in (cost, latency, accuracy, demand per tier), cheapest first.
+    plans: tuple[Plan, ...]
+    measured: int  # configurations measured, failed ones included
+    failed: int  # how many of them failed
+    inputs: int  # measurements (configuration, input) used
+    spent_s: float  # operator seconds paid
+    saved_s: float  # operator seconds that caches saved
+    stopped_because: str  # in words
+    # Why there is no plan; None when there is one, or planning was cancelled.
+    shortfall: Shortfall | None
+    bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
+    # What was measured, for later queries on the pipeline to learn from.
+    configurations: tuple[ConfigurationRecord, ...] = ()

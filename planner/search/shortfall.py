@@ -1,0 +1,263 @@
+"""Why no measured plan was enough: which SLO binds, the closest plan, what would do.
+
+Told with the nearest bound of each SLO that a measured plan would have met, the others as they
+are, and with the bound that would surely do: estimates have intervals, and a bound at the
+estimate itself would be missed half the time. SLOs are never relaxed here: relaxations are told,
+not taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from circinus.pipelines.latency import TierArray
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.slo import ANY_LATENCY_S, Slo
+from circinus.planner.deployment.placement import FULL_STEPS
+from circinus.planner.deployment.prediction import condensed, effective_latency, predict
+from circinus.planner.deployment.shares import MOST_ROWS, allocations
+from circinus.planner.models.estimates import CONFIDENCE
+from circinus.planner.models.latency_tail import LatencyTail
+from circinus.planner.plans.measuring import Ending, Measured
+from circinus.planner.plans.plans import feasible_plans, plan_of, upper_ratio
+from circinus.planner.search.result import Shortfall
+from circinus.planner.strategy.protocol import SearchSetting
+
+_SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Option:
+    """A measured configuration with the plan that it would have, and whether SLOs hold there."""
+
+    measured: Measured
+    plan: Plan  # its cheapest plan that meets the latency SLO, or its fastest one
+    latency_s: float  # what it takes there; above the SLO when machines do not hold it
+    cost: float  # of the plan, USD per hour
+    score: float  # mean
+    accurate: bool  # whether it counts as accurate enough
+    in_time: bool
+    in_cost: bool
+
+
+class Relaxation(NamedTuple):
+    """A bound that would have been met."""
+
+    value: float  # by the estimates
+    sure: float  # with `planner.models.estimates.CONFIDENCE` at least
+
+
+def shortfall(
+    setting: SearchSetting,
+    measured: Sequence[Measured],  # what was measured
+    tail: LatencyTail,  # of operators' seconds, over all configurations
+    confidence: float | None,  # of the interval that plans are tightened by; None: they are not
+    evidence: str,  # what this rests on, in words
+) -> Shortfall:
+    """Give why none of the measured configurations meets the SLOs.
+
+    Every configuration stands with its cheapest deployment that meets the latency SLO, or with
+    its fastest one when none does. Relaxations are as cautious as plans are tightened.
+    """
+    if not measured:
+        return Shortfall(
+            binding=(),
+            closest=None,
+            sentence=f"Nothing is known of the query: {evidence}.",
+            relaxations={},
+            evidence=evidence,
+        )
+    slo = setting.slo
+    options = [_option(setting, each) for each in measured]
+    plan = min(options, key=lambda option: _distance(slo, option)).plan
+    binding = _binding(slo, options)
+    relaxed = _relaxations(setting, options, tail, confidence)
+    return Shortfall(
+        binding=binding,
+        closest=plan,
+        sentence=_sentence(slo, binding, plan, relaxed, evidence),
+        relaxations={name: one.value for name, one in relaxed.items()},
+        sure_relaxations={name: one.sure for name, one in relaxed.items()},
+        evidence=evidence,
+    )
+
+
+def _option(setting: SearchSetting, measured: Measured) -> _Option:
+    slo, ending, score = setting.slo, measured.ending, measured.accuracy.value
+    plans: tuple[Plan, ...] = ()
+    if measured.latency_s <= slo.latency_s:
+        at_any_cost = setting.with_slo(replace(slo, cost_usd_per_hour=None))
+        plans = feasible_plans(at_any_cost, measured, most=1)
+    plan = plans[0] if plans else _fastest(setting, measured)
+    latency_s = plan.latency_s.value if plans else measured.latency_s
+    undecided = ending in (Ending.SLOW, Ending.PARTIAL) and score >= slo.accuracy
+    return _Option(
+        measured=measured,
+        plan=plan,
+        latency_s=latency_s,
+        cost=plan.cost_usd_per_hour,
+        score=score,
+        accurate=ending is Ending.ACCURATE or undecided,
+        in_time=latency_s <= slo.latency_s,
+        in_cost=plan.cost_usd_per_hour <= _cost_bound(slo),
+    )
+
+
+def _fastest(setting: SearchSetting, measured: Measured) -> Plan:
+    context, placements = setting.context, setting.placements
+    work = condensed(context, measured.work)
+    full = predict(context, placements, work, placements.full_steps)
+    fastest = placements.take(np.array([int(np.argmin(effective_latency(context, full)))]))
+    return plan_of(setting, fastest, fastest.full_steps, measured)
+
+
+def _cost_bound(slo: Slo) -> float:
+    return inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+
+
+def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
+    """Give the sum of relative misses, then the cost."""
+    cost, bound = option.cost, _cost_bound(slo)
+    missed = (
+        max(slo.accuracy - option.score, 0.0) / max(slo.accuracy, _SMALL)
+        + max(option.latency_s / slo.latency_s - 1, 0.0)
+        + max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
+    )
+    return missed, cost
+
+
+def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
+    """Give the SLOs that nothing meets; if each is met by something, those not met together.
+
+    Late configurations meet few inputs: beside a latency that nothing keeps, accuracy is told
+    only where none of them may have it.
+    """
+    # Of batch work that bounds no latency, what machines do not hold is told as latency.
+    speed = "throughput" if slo.latency_s >= ANY_LATENCY_S else "latency"
+    accurate, in_time = any(o.accurate for o in options), any(o.in_time for o in options)
+    if not in_time:
+        known = accurate or any(o.measured.accuracy.high >= slo.accuracy for o in options)
+        return (speed,) if known else ("accuracy", speed)
+    if not accurate:
+        return ("accuracy",)
+    both = any(o.accurate and o.in_time for o in options)
+    return ("cost",) if both and slo.cost_usd_per_hour is not None else ("accuracy", speed)
+
+
+def _sentence(
+    slo: Slo,
+    binding: tuple[str, ...],
+    closest: Plan,
+    relaxed: dict[str, Relaxation],
+    evidence: str,
+) -> str:
+    asked = {
+        "accuracy": f"accuracy >= {slo.accuracy:.4g}",
+        "latency": f"{slo.latency_statistic} latency <= {slo.latency_s:.4g} s",
+        "cost": f"cost <= {slo.cost_usd_per_hour} USD per hour",
+        "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
+    }
+    words = " with ".join(asked[name] for name in binding)
+    parts = [
+        f"No measured plan is confirmed to reach {words} ({evidence}).",
+        f"The closest one has accuracy {closest.accuracy.value:.4g}, "
+        f"{slo.latency_statistic} latency {closest.latency_s.value:.4g} s "
+        f"and costs {closest.cost_usd_per_hour:.4g} USD per hour "
+        f"({closest.accuracy.inputs} inputs measured).",
+    ]
+    if relaxed:
+        enough = " or ".join(
+            f"{name} {one.value:.4g} ({one.sure:.4g} with {CONFIDENCE:.0%} confidence)"
+            for name, one in relaxed.items()
+        )
+        parts.append(f"Enough would have been: {enough}.")
+    return " ".join(parts)
+
+
+def _relaxations(
+    setting: SearchSetting, options: Sequence[_Option], tail: LatencyTail, confidence: float | None
+) -> dict[str, Relaxation]:
+    """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
+    slo = setting.slo
+    # With how much slower they may be, as plans are judged: what is told as sure is announced.
+    enough = [
+        (o, upper_ratio(setting, o.measured, tail, confidence)) for o in options if o.accurate
+    ]
+    accuracies = [
+        Relaxation(o.score, o.measured.accuracy.low) for o in options if o.in_time and o.in_cost
+    ]
+    latencies = [
+        Relaxation(least, least * slower)
+        for o, slower in enough
+        if (least := _least_latency(setting, o)) < inf
+    ]
+    costs = [Relaxation(o.cost, o.cost * slower) for o, slower in enough if o.in_time]
+    throughputs = [
+        Relaxation(most := _most_throughput(setting, o), most / slower)
+        for o, slower in enough
+        if slo.throughput_per_s is not None
+    ]
+    found = {
+        "accuracy": max(accuracies, default=None),
+        "latency": min(latencies, default=None),
+        "cost": min(costs, default=None),
+        "throughput": max(throughputs, default=None),
+    }
+    beyond: dict[str, Callable[[float], bool]] = {
+        "accuracy": lambda value: value < slo.accuracy,
+        "latency": lambda value: value > slo.latency_s,
+        "cost": lambda value: value > _cost_bound(slo),
+        "throughput": lambda value: 0 < value < (slo.throughput_per_s or 0.0),
+    }
+    told = {name: _told(one, beyond[name]) for name, one in found.items() if one is not None}
+    return {name: one for name, one in told.items() if one is not None}
+
+
+def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | None:
+    """Give what is worth telling: where the bound holds, but is not sure to, the sure one."""
+    if beyond(found.value):
+        return found
+    return Relaxation(found.sure, found.sure) if beyond(found.sure) else None
+
+
+def _least_latency(setting: SearchSetting, option: _Option) -> float:
+    """Give the least latency within the cost SLO on the machines; inf: there is none.
+
+    Under a cost SLO over all shares of all tiers where they are few enough to try, otherwise over
+    equal shares on all tiers: a bound that unlike shares might still improve on.
+    """
+    least = inf
+    for rows, steps in _tried(setting):
+        spots = setting.placements.take(rows)
+        at = allocations(setting.context, spots, option.measured.work, steps)
+        holds = at.fits & (at.cost_usd_per_hour <= _cost_bound(setting.slo))
+        least = min(least, float(at.latency_s[holds].min(initial=inf)))
+    return least
+
+
+def _tried(setting: SearchSetting) -> list[tuple[TierArray, TierArray]]:
+    full, every = setting.placements.full_steps, np.arange(len(setting.placements))
+    if setting.slo.cost_usd_per_hour is None:
+        return [(every, full)]
+    tiers = full.shape[1]
+    if len(every) * FULL_STEPS**tiers > MOST_ROWS:
+        return [(every, np.minimum(full, k)) for k in range(1, FULL_STEPS + 1)]
+    vectors = np.array(list(itertools.product(range(1, FULL_STEPS + 1), repeat=tiers)))
+    rows = np.repeat(every, len(vectors))
+    return [(rows, np.minimum(full[rows], np.tile(vectors, (len(every), 1))))]
+
+
+def _most_throughput(setting: SearchSetting, option: _Option) -> float:
+    """Give the most requests per second that all machines finish, at whole machines."""
+    context, placements = setting.context, setting.placements
+    full = predict(context, placements, option.measured.work, placements.full_steps)
+    machines = np.array([tier.machines for tier in context.infrastructure.tiers])
+    with np.errstate(divide="ignore"):
+        each = np.where(full.service_s > 0, machines / full.service_s, inf).min(axis=1)
+    return float(each.max())

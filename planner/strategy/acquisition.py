@@ -1,0 +1,160 @@
+"""What measuring configurations is worth, per second that it takes.
+
+| symbol | meaning |
+| --- | --- |
+| A, L | SLOs of accuracy and latency |
+| mu, v | posterior mean and variance of a configuration's accuracy |
+| v' | the variance once n' inputs are measured: known before they are |
+| z | how many deviations above A announces |
+
+Measuring moves mu by a normal step of variance v - v', so
+Pr[announced at n'] = Phi((mu - A - z sqrt v') / sqrt(v - v')), and alike for log latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, log
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri
+
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Slo
+from circinus.planner.models.accuracy import Accuracies
+from circinus.planner.models.operator_seconds import Seconds
+from circinus.planner.models.score_noise import score_variance, worth
+from circinus.planner.strategy.settings import MultiFidelitySettings
+
+_LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
+_TINY = 1e-12
+_DECISION_S = 1e-6  # what measuring costs at least: nothing is free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Predictions:
+    """What the models say of candidates, C of them."""
+
+    met: IndexArray  # inputs, shape (C,)
+    accuracies: Accuracies  # means, and how well they are known
+    seconds: Seconds  # of profiling and of requests
+    spread2: float  # squared coefficient of variation of a request's seconds
+
+    def at(self, rows: IndexArray) -> Predictions:
+        """Give the same of some candidates."""
+        return replace(
+            self,
+            met=self.met[rows],
+            accuracies=self.accuracies.at(rows),
+            seconds=self.seconds.at(rows),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquisition:
+    """Looks ahead to what more inputs may show."""
+
+    slo: Slo  # a and L
+    population: int  # inputs there are
+    settings: MultiFidelitySettings  # of the strategy
+
+    @property
+    def z(self) -> float:
+        """Deviations that accuracy must be ahead by to be announced."""
+        return float(ndtri(self.settings.confidence))
+
+    @property
+    def z_latency(self) -> float:
+        """Deviations that log latency must be ahead by to be announced."""
+        return float(ndtri(self.settings.latency_confidence))
+
+    def valued(
+        self, predictions: Predictions, rows: IndexArray, log_weight: FloatArray
+    ) -> tuple[FloatArray, IndexArray]:
+        """Give log(weight x chance per second) and the number of inputs that makes it largest.
+
+        Args:
+            predictions: At all candidates.
+            rows: Which of them may be measured.
+            log_weight: What showing each is worth, shape (C,).
+
+        Returns:
+            Both of shape (C,), -inf and 0 elsewhere than at `rows`.
+        """
+        m = len(predictions.met)
+        best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)
+        ahead = targets(self.settings.minimum, self.population)
+        if not self.settings.fidelities:
+            ahead = ahead[:1]
+        value, n = self._value_at(ahead[:1], predictions.at(rows))
+        best[rows], inputs[rows] = value[0] + log_weight[rows], n[0]
+        rows = _promising(rows, best, predictions.met)
+        value, n = self._value_at(ahead[1:], predictions.at(rows))
+        value, n = np.vstack([best[rows], value + log_weight[rows]]), np.vstack([inputs[rows], n])
+        largest = value.argmax(axis=0)[None, :]
+        best[rows] = np.take_along_axis(value, largest, axis=0)[0]
+        inputs[rows] = np.take_along_axis(n, largest, axis=0)[0]
+        return best, inputs
+
+    def _value_at(
+        self, about: IndexArray, predictions: Predictions
+    ) -> tuple[FloatArray, IndexArray]:  # (targets, rows) each
+        """Give log(chance per second) of measuring on about so many inputs, and on how many."""
+        met, known, seconds = predictions.met, predictions.accuracies, predictions.seconds
+        n = np.minimum(np.maximum(about[:, None], met + self.settings.first), self.population)
+        accurate = log_shown(
+            known.mean - self.slo.accuracy,
+            known.variance,
+            self._then(known.variance, score_variance(known.mean, known.part), n, met),
+            self.z,
+        )
+        fast = log_shown(
+            log(self.slo.latency_s) - seconds.log_latency,
+            seconds.log_variance,
+            self._then(seconds.log_variance, np.array(0.5 * predictions.spread2), n, met),
+            self.z_latency,
+        )
+        return accurate + fast - np.log(self._cost(n, predictions) + _DECISION_S), n
+
+    def _then(
+        self, variance: FloatArray, noise: FloatArray, inputs: IndexArray, met: IndexArray
+    ) -> FloatArray:
+        """Give what a variance falls to, shape (targets, rows); `noise` is that of one input."""
+        after, before = (worth(x.astype(float), self.population) for x in (inputs, met))
+        return np.asarray(1 / (1 / (variance + _TINY) + (after - before) / (noise + _TINY)))
+
+    def _cost(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
+        """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
+        left, total = inputs - predictions.met, np.zeros(inputs.shape)
+        for hoped_s, paid in zip(
+            predictions.seconds.hoped_s.T, predictions.seconds.paid.T, strict=True
+        ):
+            unpaid = np.minimum(left, np.maximum(inputs - paid, 0))
+            total += hoped_s * (unpaid if self.settings.unpaid else left)
+        return total
+
+
+def targets(minimum: int, population: int) -> IndexArray:
+    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
+    found = [min(minimum, population)]
+    while found[-1] < population:
+        found.append(min(int(found[-1] * 1.6) + 1, population))
+    return np.array(found)
+
+
+def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
+    """Give log Pr[still z deviations ahead of the bound], variance falling from `now` to `then`.
+
+    The mean moves by a normal step of variance `now - then`, whatever the truth.
+    """
+    moves = np.sqrt(np.maximum(now - then, _TINY))
+    return np.asarray(log_ndtr((ahead - z * np.sqrt(then)) / moves))
+
+
+def _promising(rows: IndexArray, value: FloatArray, met: IndexArray) -> IndexArray:
+    """Give the rows worth a longer look ahead: the best so far, and all that were met."""
+    if len(rows) <= _LONGER_LOOKS:
+        return rows
+    best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]
+    return np.union1d(best, rows[met[rows] > 0])

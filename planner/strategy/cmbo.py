@@ -1,0 +1,217 @@
+"""CMBO as published: cost-aware multi-objective Bayesian optimisation (Circinus 4.2).
+
+Two Gaussian processes on one-hot knobs, accuracy and log latency; the next configuration has the
+largest utility U = Pr[f_a >= A] * Pr[f_l <= L] / C, in log space, because far from the SLOs the
+probabilities underflow and every candidate would look alike. With earlier queries theirs vote
+first (see `planner.strategy.warm_start`), in place of a space-filling design.
+
+| symbol | meaning |
+| --- | --- |
+| f_a | accuracy of a configuration |
+| f_l | log of the least latency that any placement gives it at full shares |
+| C | profiling cost: predicted operator seconds per input on the reference machine |
+
+Deviations: the paper models a plan with its placement; here f_l is the best over
+placements, because placement is computed and not searched. The paper derives C from
+f_l; it is predicted from the reference seconds instead, with the covariance that f_l
+learnt, because latency on another tier is not what profiling costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import Slo
+from circinus.planner.strategy.protocol import Observation, Proposal, Ruled, SearchSetting
+from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
+from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit
+from circinus.planner.strategy.warm_start import WarmStart, models_of_earlier
+
+_SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
+
+_REFIT_GROWTH = 1.25  # hyper-parameters are learnt anew at so many times as many observations
+
+_FEWEST_TO_FIT = 2  # one observation has no variance to learn from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CmboSettings:
+    """Settings of CMBO."""
+
+    # Size of the space-filling design before the models are asked, `>= 1`. 5: as few as give the
+    # models a slope in several knobs; each costs a full profile.
+    initial: int = 5
+    # Spaces up to this size are searched whole, of larger ones so many are drawn, `>= 1`.
+    candidates: int = WHOLE_SPACE
+    surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)  # how the models learn
+    # On how many inputs each configuration is measured; None: until the stopping rule decides.
+    inputs: int | None = None
+    # Most similar earlier queries that vote, `>= 0`; 0: none do. 10, as published.
+    similar: int = 10
+
+    def __post_init__(self) -> None:
+        checks.require(self.similar >= 0, "cmbo.similar", "must be >= 0", self.similar)
+        checks.require(self.initial >= 1, "cmbo.initial", "must be >= 1", self.initial)
+        checks.require(self.candidates >= 1, "cmbo.candidates", "must be >= 1", self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class CmboFactory:
+    """Makes `Cmbo` strategies with the same settings."""
+
+    settings: CmboSettings = field(default_factory=CmboSettings)
+
+    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> Cmbo:
+        """Give a strategy that has seen nothing."""
+        return Cmbo(setting, rng, self.settings)
+
+
+class Cmbo(Ruled):
+    """A `planner.strategy.protocol.Strategy`."""
+
+    def __init__(
+        self, setting: SearchSetting, rng: np.random.Generator, settings: CmboSettings
+    ) -> None:
+        space = self._space = setting.space
+        self._slo = setting.slo
+        self._settings = settings
+        self._pool = candidates(space, rng, limit=settings.candidates)
+        self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
+        self._position = {number: i for i, number in enumerate(self._pool.numbers)}
+        # What is proposed while there is too little to fit: the design, then anything.
+        self._design = spread(self._pool, settings.initial, rng)
+        self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
+        self._warm = self._warm_start(setting) if settings.similar and setting.history else None
+        self._expected: dict[int, tuple[float, float]] = {}  # by the query's own models
+        self._done: set[int] = set()
+        self._numbers: list[int] = []
+        self._seen: list[Observation] = []
+        self._models: tuple[Surrogate, Surrogate] | None = None
+        self._refit_at = 0
+
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """Give the initial design, then the candidate with the largest utility."""
+        if under_way or not self._open.any():
+            return None
+        if self._warm is not None and not all(self._warm.mature):
+            return self._voted(self._warm)
+        for position in self._design if self._warm is None else ():
+            if self._open[position]:
+                return self._proposal(position)
+        if len(self._seen) < _FEWEST_TO_FIT:
+            position = next(p for p in self._fallback if self._open[p])
+            return self._proposal(position)
+        return self._most_useful()
+
+    def observe(self, number: int, seen: Observation | None) -> None:
+        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        self._done.add(number)
+        if number in self._position:
+            self._open[self._position[number]] = False
+        if seen is not None:
+            self._numbers.append(number)
+            self._seen.append(seen)
+            if self._warm is not None and number in self._position:
+                measured = (seen.accuracy, float(np.log(max(seen.latency_s, _SHORTEST_S))))
+                own = self._expected.pop(number, None)
+                self._warm.learn(self._position[number], measured, own)
+
+    def _warm_start(self, setting: SearchSetting) -> WarmStart | None:
+        models = models_of_earlier(setting, self._pool.encoded, self._settings.surrogate)
+        return None if models is None else WarmStart(models, self._settings.similar)
+
+    def _voted(self, warm: WarmStart) -> Proposal:
+        """Give what earlier queries vote for; note what the query's own models expect of it."""
+        left = np.flatnonzero(self._open)
+        if len(self._seen) < _FEWEST_TO_FIT:
+            return self._proposal(warm.voted(left, self._slo))
+        accuracy, latency = (m.predict(self._pool.encoded[left]).target(0) for m in self._fit())
+        accurate, fast = warm.mature
+        own = (
+            np.exp(accuracy.log_at_least(self._slo.accuracy)) if accurate else None,
+            np.exp(latency.log_at_most(np.log(self._slo.latency_s))) if fast else None,
+        )
+        position = warm.voted(left, self._slo, own)
+        at = int(np.searchsorted(left, position))
+        expected = (float(accuracy.mean[at]), float(latency.mean[at]))
+        self._expected[self._pool.numbers[position]] = expected
+        return self._proposal(position)
+
+    def _most_useful(self) -> Proposal:
+        accuracy_model, latency_model = self._fit()
+        numbers, encoded = self._candidates()
+        accuracy = accuracy_model.predict(encoded)
+        latency = latency_model.predict(encoded)
+        chance = log_chance(accuracy.target(0), latency.target(0), self._slo)
+        best = int(np.argmax(chance - latency.mean[:, 1]))
+        return Proposal(
+            number=numbers(best),
+            inputs=self._settings.inputs,
+            chance=self._chance(accuracy, latency),
+        )
+
+    def _proposal(self, position: int) -> Proposal:
+        return Proposal(number=self._pool.numbers[position], inputs=self._settings.inputs)
+
+    def _chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
+        """Give a bound on Pr[any other meets the SLOs]; None before every knob value was met.
+
+        By Boole's inequality, deviations doubled: the models have been wrong where they had seen
+        little, and an infeasible query is worth a second look.
+        """
+        if not (encode(self._space, self._numbers).any(axis=0)).all():
+            return None
+        chance = log_chance(accuracy.target(0, 2.0), latency.target(0, 2.0), self._slo)
+        return min(float(np.exp(chance).sum()), 1.0)
+
+    def _fit(self) -> tuple[Surrogate, Surrogate]:
+        x = encode(self._space, self._numbers)
+        accuracy = np.array([[seen.accuracy] for seen in self._seen])
+        seconds = np.array([[seen.latency_s, seen.reference_s] for seen in self._seen])
+        log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
+        warm = self._models or (None, None)
+        settings = self._settings.surrogate
+        if len(self._seen) < self._refit_at:
+            settings = replace(settings, warm_steps=0)
+        else:
+            self._refit_at = int(_REFIT_GROWTH * len(self._seen)) + 1
+        self._models = (
+            fit(x, accuracy, warm=warm[0], settings=settings),
+            fit(x, log_seconds, warm=warm[1], settings=settings),
+        )
+        return self._models
+
+    def _candidates(self) -> tuple[Callable[[int], int], FloatArray]:
+        positions = np.flatnonzero(self._open)
+        encoded = self._pool.encoded[positions]
+        extra = [] if self._pool.whole else self._neighbours()
+        if extra:
+            encoded = np.concatenate([encoded, encode(self._space, extra)])
+
+        def number(row: int) -> int:
+            if row < len(positions):
+                return self._pool.numbers[int(positions[row])]
+            return extra[row - len(positions)]
+
+        return number, encoded
+
+    def _neighbours(self) -> Sequence[int]:
+        """Give the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
+        best = min(range(len(self._seen)), key=lambda i: self._distance(self._seen[i]))
+        near = neighbours(self._space, self._numbers[best])
+        return [n for n in near if n not in self._done and n not in self._position]
+
+    def _distance(self, seen: Observation) -> tuple[float, float]:
+        short = max(self._slo.accuracy - seen.accuracy, 0.0)
+        late = max(seen.latency_s / self._slo.latency_s - 1, 0.0)
+        return short + late, seen.reference_s
+
+
+def log_chance(accuracy: Posterior, log_latency: Posterior, slo: Slo) -> FloatArray:  # (m,)
+    """Give the log of the joint probability of meeting both, the two taken as independent."""
+    return accuracy.log_at_least(slo.accuracy) + log_latency.log_at_most(np.log(slo.latency_s))

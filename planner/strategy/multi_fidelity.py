@@ -1,0 +1,286 @@
+"""The product's own strategy: chooses a configuration and on how many inputs to measure it.
+
+Every proposal is the one with the largest chance per second: the chance that the configuration
+will have been shown to meet the SLOs once it has met n' inputs, over the seconds that this takes
+beyond what a prefix cache holds, n' chosen with it (`planner.strategy.acquisition`). So a bad
+region is left after a few inputs, and only what is about to be announced is measured on many.
+After the first plan the chance is weighted by what a cheaper plan would save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, log
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.profile import FloatArray
+from circinus.planner.models.accuracy import Accuracies, AccuracyModel
+from circinus.planner.models.history import Recalled, recalled
+from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
+from circinus.planner.models.operator_seconds import SecondsModel
+from circinus.planner.strategy.acquisition import Acquisition, Predictions
+from circinus.planner.strategy.protocol import Judgement, Observation, Proposal, SearchSetting
+from circinus.planner.strategy.settings import MultiFidelitySettings
+from circinus.planner.strategy.space import candidates, indices_of
+
+_STEP_PART = 8  # of the inputs met: what is known well takes more to move
+_HARDLY = 0.01  # chance at which the last configurations that may be measured are left
+_COST_DEVIATION = 0.4  # of the log of costs: shares come in steps, and caution raises them
+_TINY = 1e-12
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MultiFidelityFactory:
+    """Makes `MultiFidelity` strategies with the same settings."""
+
+    settings: MultiFidelitySettings = field(default_factory=MultiFidelitySettings)
+
+    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> MultiFidelity:
+        """Give a strategy that has seen nothing."""
+        return MultiFidelity(setting, rng, self.settings)
+
+
+class MultiFidelity:
+    """A `planner.strategy.protocol.Strategy`."""
+
+    def __init__(
+        self, setting: SearchSetting, rng: np.random.Generator, settings: MultiFidelitySettings
+    ) -> None:
+        self._setting = setting
+        self._settings = settings
+        earlier = recalled(setting.history, setting.space) if settings.history else ()
+        self._pool = _Pool(setting, rng, settings.candidates, earlier)
+        self._accuracy = AccuracyModel(
+            setting.space,
+            setting.population,
+            self._pool.knobs,
+            ordered=settings.ordered,
+            paired=settings.paired,
+        )
+        self._seconds = SecondsModel(
+            setting.context,
+            setting.placements,
+            self._pool.knobs,
+            setting.population,
+            structured=settings.structured,
+        )
+        self._tail = LatencyTail()
+        self._acquisition = Acquisition(
+            slo=setting.slo, population=setting.population, settings=settings
+        )
+        if earlier:
+            rows = self._pool.recalled.tolist()
+            self._accuracy.recall(rows, earlier)
+            self._seconds.recall(rows, earlier)
+        self._refit_at = 2
+        self._predictions: Predictions | None = None
+        self._best_cost: float | None = None
+
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """Give the configuration and the inputs with the largest value per second.
+
+        What is under way is left out, and what it pays for is paid.
+        """
+        pool = self._pool
+        left = self._open(under_way)
+        if not left.any():
+            return None
+        if not self._accuracy.observations and not len(pool.recalled):
+            return Proposal(number=pool.numbers[pool.first(left)], inputs=1)
+        predictions = self._predicted(under_way)
+        weight = self._log_affordable(predictions) + self._log_saving(predictions)
+        utility, inputs = self._acquisition.valued(predictions, np.flatnonzero(left), weight)
+        if self._best_cost is not None:
+            utility = np.where(utility > self._log_price, utility, -inf)
+        best = int(np.argmax(utility))
+        if utility[best] == -inf or self._is_over(predictions):
+            return None
+        goal = self._next_inputs(best, int(inputs[best]))
+        return Proposal(number=pool.numbers[best], inputs=goal, chance=self._chance(predictions))
+
+    def observe(self, number: int, seen: Observation | None) -> None:
+        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        pool, context = self._pool, self._setting.context
+        row = pool.position[number]
+        is_new = not pool.met[row]
+        pool.observe(row, None if seen is None else seen.inputs)
+        if seen is None:
+            return
+        self._predictions = None
+        self._best_cost = seen.best_cost
+        configuration = self._setting.space.configuration(number)
+        self._tail.add(lineage_cells(context.graph, configuration), seen.work)
+        if is_new:  # more inputs seldom change where a configuration is best
+            self._seconds.consider(seen.work)
+        self._seconds.observe(row, seen.work, seen.latency_s)
+        self._accuracy.observe(row, seen.scores)
+        if self._accuracy.observations >= self._refit_at:
+            self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
+            self._accuracy.refit()
+            self._seconds.refit()
+
+    def judged(self, number: int, seen: Observation) -> Judgement:
+        """Give what the models say, and whether a configuration's own scores say so too."""
+        row = self._pool.position[number]
+        known = self._predicted().accuracies
+        return Judgement(
+            enough=self._enough(row, seen, known),
+            accuracy=known.estimate(row, seen.scores, self._setting.population),
+        )
+
+    def _enough(self, row: int, seen: Observation, known: Accuracies) -> bool:
+        settings, slo, population = self._settings, self._setting.slo, self._setting.population
+        if seen.inputs < min(settings.minimum, population) or seen.latency_s > slo.latency_s:
+            return False
+        sure = known.sure_of(row, seen.scores, population, self._acquisition.z)
+        # Where all inputs are met the mean is known.
+        if (seen.accuracy if seen.inputs >= population else sure) < slo.accuracy:
+            return False
+        context, z = self._setting.context, self._acquisition.z_latency
+        anywhere = np.zeros(len(context.graph.operators), dtype=np.int64)
+        ratio = self._tail.upper_ratio(context, anywhere, seen.work, population, z)
+        return seen.latency_s * ratio <= slo.latency_s
+
+    @property
+    def _limited(self) -> bool:
+        """Whether no further configuration may be measured."""
+        most = self._setting.context.query.limits.configurations
+        return most is not None and int(self._pool.tried.sum()) >= most
+
+    def _open(self, under_way: Sequence[Proposal] = ()) -> npt.NDArray[np.bool_]:  # (C,)
+        """Give where there is something left to learn that limits let one measure."""
+        pool = self._pool
+        left = pool.unknown & pool.tried if self._limited else pool.unknown.copy()
+        left[[pool.position[proposal.number] for proposal in under_way]] = False
+        return left
+
+    def _predicted(self, under_way: Sequence[Proposal] = ()) -> Predictions:
+        if self._predictions is None:
+            self._predictions = Predictions(
+                met=self._pool.met,
+                accuracies=self._accuracy.predict(),
+                seconds=self._seconds.predict(),
+                spread2=self._seconds.spread2(),
+            )
+        if not under_way:
+            return self._predictions
+        paid = self._predictions.seconds.paid
+        for proposal in under_way:
+            inputs = proposal.inputs or self._setting.population
+            paid = self._seconds.paid_once(paid, self._pool.position[proposal.number], inputs)
+        return replace(self._predictions, seconds=replace(self._predictions.seconds, paid=paid))
+
+    def _log_saving(self, predictions: Predictions) -> FloatArray:  # (C,)
+        """Give the log of the US dollars that a cheaper plan is expected to save; 0: none yet."""
+        if self._best_cost is None:
+            return np.zeros(len(predictions.met))
+        saved = predictions.seconds.expected_saving(self._best_cost)
+        duration = self._setting.context.query.duration_s or self._settings.horizon_s
+        with np.errstate(divide="ignore"):
+            return np.log(saved * duration / _SECONDS_PER_HOUR)
+
+    @property
+    def _log_price(self) -> float:
+        """Log of US dollars per second of profiling: the dearest tier's, of 1 an hour if free."""
+        tiers = self._setting.context.infrastructure.tiers
+        price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
+        return log(price / _SECONDS_PER_HOUR)
+
+    def _next_inputs(self, row: int, wanted: int) -> int:
+        settings, met = self._settings, int(self._pool.met[row])
+        if not settings.fidelities:
+            return max(wanted, met + 1)
+        step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
+        return max(min(wanted, met + step), met + 1)
+
+    def _is_over(self, predictions: Predictions) -> bool:
+        """Give whether the last configurations that may be measured are hardly worth it."""
+        return self._limited and self._chance_of(self._open(), predictions, widened=1.0) < _HARDLY
+
+    def _chance(self, predictions: Predictions) -> float | None:
+        """Give a bound on the chance of any other; None before every knob value was met.
+
+        By Boole's inequality, deviations doubled: an infeasible query is worth a second look.
+        """
+        if not self._pool.whole or not self._pool.all_values_met:
+            return None
+        return self._chance_of(self._pool.unknown, predictions, widened=2.0)
+
+    def _chance_of(
+        self, rows: npt.NDArray[np.bool_], predictions: Predictions, *, widened: float
+    ) -> float:
+        known, slo = predictions.accuracies, self._setting.slo
+        above = known.mean - slo.accuracy
+        accurate = log_ndtr(above / (widened * np.sqrt(known.variance)))
+        ahead = log(slo.latency_s) - predictions.seconds.log_latency
+        fast = log_ndtr(ahead / (widened * np.sqrt(predictions.seconds.log_variance + _TINY)))
+        cheap = self._log_affordable(predictions, widened=widened)
+        return min(float(np.exp((accurate + fast + cheap)[rows]).sum()), 1.0)
+
+    def _log_affordable(
+        self, predictions: Predictions, *, widened: float = 1.0
+    ) -> FloatArray:  # (C,)
+        """Give the log of the chance that the cheapest deployment meets the cost SLO."""
+        bound = self._setting.slo.cost_usd_per_hour
+        cost = predictions.seconds.share_cost
+        priced = any(t.price_usd_per_hour > 0 for t in self._setting.context.infrastructure.tiers)
+        if bound is None or not priced:
+            return np.zeros(len(cost))
+        # Where latency is likely missed there is no cost: the latency SLO says so already.
+        finite = np.isfinite(cost)
+        deviation = np.sqrt(predictions.seconds.log_variance + _COST_DEVIATION**2)
+        with np.errstate(divide="ignore"):
+            ahead = np.log(bound) - np.log(np.where(finite, np.maximum(cost, _TINY), 1.0))
+        return np.where(finite, log_ndtr(ahead / (widened * deviation)), 0.0)
+
+
+class _Pool:
+    """The configurations that are chosen from, C of them, and what they have met."""
+
+    def __init__(
+        self,
+        setting: SearchSetting,
+        rng: np.random.Generator,
+        limit: int,
+        earlier: Sequence[Recalled],
+    ) -> None:
+        drawn = candidates(setting.space, rng, limit=limit)
+        there = set(drawn.numbers)
+        asked = dict.fromkeys((*(one.number for one in earlier), *setting.numbers))
+        self.numbers = (*drawn.numbers, *(number for number in asked if number not in there))
+        self.whole = drawn.whole  # all that there are, but for what was added to a drawn part
+        self.position = {number: i for i, number in enumerate(self.numbers)}  # row of each
+        self.knobs = indices_of(setting.space, self.numbers)  # value indices, (C, knobs)
+        # Rows that earlier queries measured.
+        self.recalled = np.array([self.position[one.number] for one in earlier], dtype=np.int64)
+        size = len(self.numbers)
+        self.met: IndexArray = np.zeros(size, dtype=np.int64)  # inputs
+        self.unknown = np.ones(size, dtype=np.bool_)  # neither failed nor measured on all inputs
+        self.tried = np.zeros(size, dtype=np.bool_)  # measured at all
+        self._order = rng.permutation(size)
+        self._population = setting.population
+        self._values_met = [np.zeros(radix, dtype=np.bool_) for radix in setting.space.radices]
+
+    def first(self, left: npt.NDArray[np.bool_]) -> int:
+        """Give the first row in a random order among those left, shape (C,), at least one."""
+        return next(int(row) for row in self._order if left[row])
+
+    def observe(self, row: int, inputs: int | None) -> None:
+        """Take in how many inputs a row has met in all; None: it failed."""
+        self.tried[row] = True
+        self.unknown[row] = inputs is not None and inputs < self._population
+        if inputs is not None:
+            self.met[row] = inputs
+            for met, value in zip(self._values_met, self.knobs[row], strict=True):
+                met[value] = True
+
+    @property
+    def all_values_met(self) -> bool:
+        """Whether every value of every knob was met."""
+        return all(met.all() for met in self._values_met)

@@ -1,0 +1,182 @@
+"""What a search strategy is: it proposes configurations and is told what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import Protocol
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.fitting import PlanningContext, fitted
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.latency import Work
+from circinus.pipelines.profile import FloatArray, Verdict
+from circinus.pipelines.query import Query
+from circinus.pipelines.slo import Estimate, Slo
+from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements
+from circinus.planner.models.history import QueryRecord, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSetting:
+    """What is known before anything is measured: all that a strategy and plans start from."""
+
+    space: ConfigurationSpace
+    context: PlanningContext
+    placements: Placements  # all that there are
+    population: int  # number of inputs, `>= 1`
+    # What earlier queries on the same pipeline measured, the newest first.
+    history: tuple[QueryRecord, ...] = ()
+    # Of configurations that are candidates in any case, however few others are drawn.
+    numbers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        query: Query,
+        graph: PipelineGraph,
+        infrastructure: Infrastructure,
+        population: int,
+        *,
+        most_placements: int = MOST_PLACEMENTS,
+        history: Sequence[QueryRecord] = (),
+    ) -> SearchSetting:
+        """Give the setting of a query; of its history what the query allows.
+
+        Raises:
+            InvalidInput: As `fitted` and `placements` do.
+        """
+        context = fitted(query, graph, infrastructure)
+        space, own = ConfigurationSpace(context.graph), context.infrastructure
+        spots = placements(
+            context.graph, own, most=most_placements, restrictions=query.restrictions
+        )
+        return cls(
+            space=space,
+            context=context,
+            placements=spots,
+            population=population,
+            history=within(history, space),
+        )
+
+    @property
+    def slo(self) -> Slo:
+        """The query's objectives."""
+        return self.context.slo
+
+    def with_slo(self, slo: Slo) -> SearchSetting:
+        """Give the same with other objectives."""
+        query = replace(self.context.query, slo=slo)
+        return replace(self, context=replace(self.context, query=query))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observation:
+    """What measuring a configuration gave, all inputs that it ever met."""
+
+    scores: FloatArray  # finite, in the evaluator's order of inputs, shape (n,), n >= 1
+    work: Work  # on the same inputs
+    # Least latency that any placement gives at full shares, in the SLO's statistic, `>= 0`.
+    latency_s: float
+    verdict: Verdict = Verdict.UNDECIDED  # what the search's stopping rule says of the scores
+    # US dollars per hour of the cheapest plan announced so far of the other configurations; None:
+    # there is none.
+    best_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.probability("observation.accuracy", self.accuracy)
+        checks.non_negative("observation.latency_s", self.latency_s)
+        checks.non_negative("observation.reference_s", self.reference_s)
+
+    @property
+    def inputs(self) -> int:
+        """n, on how many inputs it rests."""
+        return len(self.scores)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean score."""
+        if not len(self.scores):
+            return -1.0
+        # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
+        return min(max(fsum(self.scores.tolist()) / len(self.scores), 0.0), 1.0)
+
+    @property
+    def reference_s(self) -> float:
+        """Mean operator seconds that one input takes on the reference machine."""
+        return float(self.work.operator_s.sum(axis=0).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The configuration to measure next."""
+
+    number: int  # of the configuration
+    # On how many inputs in all, those it met before included, `>= 1`; None: as many as the
+    # search's stopping rule needs to decide.
+    inputs: int | None = None
+    # What the strategy takes the probability to be that any configuration not announced yet meets
+    # the SLOs, at most; None when it cannot say.
+    chance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is thought of a configuration that was measured."""
+
+    enough: bool  # whether it is accurate enough for its plans to be announced
+    accuracy: Estimate | None = None  # what its accuracy is; None: what its own scores say
+
+
+class Strategy(Protocol):
+    """Decides which configuration is measured next. Keeps the state of one search.
+
+    Every proposal is observed, in the order of the proposals. A number is proposed again only with
+    more inputs than it has met. Equal settings, generators and calls give equal proposals.
+    """
+
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """Give the next configuration.
+
+        Args:
+            under_way: What was proposed and is not observed yet: several are measured at once.
+
+        Returns:
+            None of those under way; None when there is nothing left worth measuring, or nothing
+            before what is under way is observed.
+        """
+
+    def observe(self, number: int, seen: Observation | None) -> None:
+        """Take in what a configuration gave; None: measuring failed, it gave nothing."""
+
+    def judged(self, number: int, seen: Observation) -> Judgement:
+        """Give whether a configuration is accurate enough, by all that was observed.
+
+        It is the one word on that: a strategy that does not decide itself gives what the search's
+        stopping rule said.
+
+        Args:
+            number: Of a configuration that was observed and did not fail.
+            seen: The latest observation of it.
+        """
+
+
+class Ruled:
+    """For strategies that leave the decision to the search's stopping rule."""
+
+    def judged(self, number: int, seen: Observation) -> Judgement:
+        """See `Strategy.judged`."""
+        _ = number
+        return Judgement(enough=seen.verdict is Verdict.ABOVE)
+
+
+class StrategyFactory(Protocol):
+    """Makes the strategy of one search."""
+
+    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> Strategy:
+        """Give a strategy that has seen nothing."""

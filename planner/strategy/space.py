@@ -1,0 +1,120 @@
+"""The configurations a strategy chooses from, as the numbers that models can work on.
+
+A small space is taken whole. A huge one is never enumerated: a sample drawn once
+stands for it, to which a strategy adds the neighbours of what it likes best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
+from circinus.pipelines.profile import FloatArray
+
+WHOLE_SPACE = 20_000
+"""Spaces up to this size are taken whole; of larger ones this many are drawn."""
+
+_INT64_SAFE = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """Configurations with their encoding."""
+
+    # Of the configurations, all different, M of them. Exact in spaces of any size.
+    numbers: tuple[int, ...]
+    encoded: FloatArray  # one-hot knob values, shape (M, D)
+    whole: bool  # whether these are all configurations of the space
+
+
+def candidates(
+    space: ConfigurationSpace, rng: np.random.Generator, *, limit: int = WHOLE_SPACE
+) -> Candidates:
+    """Give the whole space in order of number, or at most `limit` configurations drawn from it."""
+    if space.size <= limit:
+        indices = space.indices(np.arange(space.size, dtype=np.int64))
+    else:
+        indices = np.unique(rng.integers(0, space.radices, (limit, len(space.radices))), axis=0)
+    return Candidates(
+        numbers=tuple(numbers_of(space, indices)),
+        encoded=one_hot(space, indices),
+        whole=space.size <= limit,
+    )
+
+
+def neighbours(space: ConfigurationSpace, number: int) -> list[int]:
+    """Give the configurations that differ from one in a single knob, ascending by knob, value."""
+    here = indices_of(space, [number])[0]
+    rows = []
+    for knob, radix in enumerate(space.radices):
+        for value in range(radix):
+            if value != here[knob]:
+                row = here.copy()
+                row[knob] = value
+                rows.append(row)
+    return numbers_of(space, np.array(rows, dtype=np.int64)) if rows else []
+
+
+def encode(space: ConfigurationSpace, numbers: Sequence[int]) -> FloatArray:  # (n, D)
+    """Give the one-hot encoding of configuration numbers."""
+    return one_hot(space, indices_of(space, numbers))
+
+
+def one_hot(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n, knobs) -> (n, D)
+    """Give a column per value of every knob that has a choice: 1 where it is the value, else 0."""
+    blocks = [
+        (indices[:, knob, None] == np.arange(radix)).astype(np.float64)
+        for knob, radix in enumerate(space.radices)
+        if radix > 1
+    ]
+    return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(indices), 0))
+
+
+def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> list[int]:
+    """Give a space-filling set: each next one shares the fewest knob values with those before.
+
+    The first one and ties are random. Nothing is known yet about which are cheap, so cost plays
+    no part.
+
+    Returns:
+        Positions in `chosen_from`, min(count, M) of them, all different.
+    """
+    order = rng.permutation(len(chosen_from.numbers))
+    encoded = chosen_from.encoded[order]
+    # alike = the most knob values shared with any one chosen so far; a chosen one is never again.
+    alike = np.full(len(order), -1.0)
+    picks: list[int] = []
+    for _ in range(min(count, len(order))):
+        pick = int(np.argmin(alike))
+        picks.append(int(order[pick]))
+        alike = np.maximum(alike, encoded @ encoded[pick])
+        alike[pick] = np.inf
+    return picks
+
+
+def numbers_of(space: ConfigurationSpace, indices: IndexArray) -> list[int]:
+    """Give configuration numbers as exact integers, also where int64 would overflow."""
+    if space.size < _INT64_SAFE:
+        return [int(number) for number in space.numbers(indices)]
+    total = [0] * len(indices)
+    for knob, radix in enumerate(space.radices):
+        column = indices[:, knob].tolist()
+        total = [t * radix + c for t, c in zip(total, column, strict=True)]
+    return total
+
+
+def indices_of(space: ConfigurationSpace, numbers: Sequence[int]) -> IndexArray:  # (n, knobs)
+    """Give the knob value indices of configuration numbers of any size."""
+    if space.size < _INT64_SAFE:
+        return space.indices(list(numbers))
+    rows = []
+    for number in numbers:
+        digits = []
+        for radix in reversed(space.radices):
+            number, digit = divmod(number, radix)
+            digits.append(digit)
+        rows.append(digits[::-1])
+    return np.array(rows, dtype=np.int64).reshape(len(numbers), len(space.radices))

@@ -1,0 +1,217 @@
+"""Gaussian processes over encoded configurations; the only home of gpytorch.
+
+| symbol | meaning | shape |
+| --- | --- | --- |
+| n, m, D, q | observations, candidates, encoded columns, targets | |
+| X, Xc | observed, candidate encodings | (n, D), (m, D) |
+| Y | targets, each column standardised | (n, q) |
+| K | Matern 5/2 covariance of X, plus noise on the diagonal | (n, n) |
+| L | lower Cholesky factor of K | (n, n) |
+| V | L^-1 k(X, Xc) | (n, m) |
+| W | L^-1 (Y - c), c the constant mean | (n, q) |
+
+Marginal posterior: mean = c + V' W, variance = s - sum of V's squared columns, with s
+the prior variance. The covariance between candidates is never formed: asking
+gpytorch's own posterior for 7,000 candidates would build a 7,000 x 7,000 matrix.
+
+The hyper-parameters maximise the marginal likelihood of the first target; further
+targets share them. All in float64 on one thread.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import log_ndtr
+
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray
+
+with warnings.catch_warnings():
+    # linear_operator still compiles with torch.jit.script: nobody here can act on that.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import gpytorch
+
+CHOLESKY_JITTER = 1e-8
+"""Added to the diagonal of K: enough for float64 when two rows are nearly equal, and far below
+the smallest noise."""
+
+SMALLEST_NOISE = 1e-4
+"""Of the variance of standardised targets: keeps K well conditioned without observable effect."""
+
+_SMALLEST_VARIANCE = 1e-12  # rounding can push a variance at an observed point below zero
+_SMALLEST_DEVIATION = 1e-9
+_CONSTANT = 1e-12  # a target that varies less than this has no scale of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurrogateSettings:
+    """How hyper-parameters are learnt."""
+
+    # Adam steps of a fit from scratch, `>= 0`. 60: the likelihood hardly rises any more.
+    first_steps: int = 60
+    # Adam steps when starting from an earlier fit, `>= 0`. 8: one observation more moves them
+    # little, and this is most of a proposal's time.
+    warm_steps: int = 8
+    learning_rate: float = 0.1  # of Adam, `> 0`
+
+    def __post_init__(self) -> None:
+        checks.non_negative("surrogate.first_steps", self.first_steps)
+        checks.non_negative("surrogate.warm_steps", self.warm_steps)
+        checks.positive("surrogate.learning_rate", self.learning_rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Posterior:
+    """Marginal normal predictions of noise-free functions, in the units of the targets."""
+
+    mean: FloatArray  # (m, q) of a `Surrogate`; or any other shape, and so what follows from it
+    deviation: FloatArray  # standard deviation, `> 0`, the same shape
+
+    def target(self, which: int, widened: float = 1.0) -> Posterior:
+        """Give one of q targets, shape (m,), with deviations so many times as large."""
+        deviation = widened * np.maximum(self.deviation[:, which], _SMALLEST_DEVIATION)
+        return Posterior(mean=self.mean[:, which], deviation=deviation)
+
+    def log_at_least(self, bound: float) -> FloatArray:
+        """Give log Pr[value >= bound]."""
+        return np.asarray(log_ndtr((self.mean - bound) / self.deviation))
+
+    def log_at_most(self, bound: float) -> FloatArray:
+        """Give log Pr[value <= bound]."""
+        return np.asarray(log_ndtr((bound - self.mean) / self.deviation))
+
+
+class _Model(gpytorch.models.ExactGP):
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        noise = gpytorch.constraints.GreaterThan(SMALLEST_NOISE)
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood(noise_constraint=noise))
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(
+            gpytorch.kernels.MaternKernel(
+                nu=2.5,
+                ard_num_dims=x.shape[1],
+                # Few observations cannot tell every column's length: the prior keeps the unseen
+                # ones near the distance between unlike one-hot rows (sqrt 2 per knob).
+                lengthscale_prior=gpytorch.priors.LogNormalPrior(np.log(2.0), 0.75),
+            ),
+            outputscale_prior=gpytorch.priors.GammaPrior(2.0, 1.0),
+        )
+        self.to(torch.float64)
+        self.likelihood.noise = 0.01
+        self.covar_module.base_kernel.lengthscale = 2.0
+        self.covar_module.outputscale = 1.0
+
+    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Surrogate:
+    """A fitted Gaussian process. Made by `fit`."""
+
+    model: _Model  # with its hyper-parameters; not to be changed
+    cholesky: torch.Tensor  # L, shape (n, n)
+    whitened: torch.Tensor  # W, shape (n, q)
+    offset: FloatArray  # mean of each target, shape (q,)
+    scale: FloatArray  # standard deviation of each target, shape (q,)
+
+    def predict(self, candidates: FloatArray) -> Posterior:  # (m, D)
+        """Give marginal mean and deviation of every target at every candidate."""
+        with torch.no_grad(), _one_thread():
+            kernel = self.model.covar_module
+            x = self.model.train_inputs[0]
+            cross = kernel(x, torch.from_numpy(candidates)).to_dense()  # (n, m)
+            v = torch.linalg.solve_triangular(self.cholesky, cross, upper=False)
+            mean = self.model.mean_module.constant + v.T @ self.whitened  # (m, q)
+            variance = kernel.outputscale - v.square().sum(dim=0)  # (m,)
+            deviation = variance.clamp_min(_SMALLEST_VARIANCE).sqrt()
+        return Posterior(
+            mean=self.offset + self.scale * mean.numpy(),
+            deviation=self.scale * deviation.numpy()[:, None],
+        )
+
+
+def fit(
+    x: FloatArray,  # (n, D)
+    targets: FloatArray,  # (n, q)
+    *,
+    warm: Surrogate | None = None,
+    settings: SurrogateSettings | None = None,
+) -> Surrogate:
+    """Give the process fitted to observations.
+
+    Args:
+        x: Encoded configurations, n >= 1, D >= 1.
+        targets: Finite; the first column decides the hyper-parameters.
+        warm: An earlier fit on equally many columns D to start from; not changed.
+        settings: How to learn.
+
+    Raises:
+        InvalidInput: If shapes disagree or a value is not finite.
+    """
+    _check(x, targets)
+    settings = settings or SurrogateSettings()
+    offset = targets.mean(axis=0)
+    deviation = targets.std(axis=0)
+    scale = np.where(deviation > _CONSTANT, deviation, 1.0)
+    y = torch.from_numpy((targets - offset) / scale)
+    with _one_thread():
+        model = _Model(torch.from_numpy(np.ascontiguousarray(x)), y[:, 0])
+        if warm is not None:
+            model.load_state_dict(warm.model.state_dict())
+        _learn(model, settings.first_steps if warm is None else settings.warm_steps, settings)
+        with torch.no_grad():
+            lower = _factor(model)
+            centred = y - model.mean_module.constant
+            whitened = torch.linalg.solve_triangular(lower, centred, upper=False)
+    return Surrogate(model=model, cholesky=lower, whitened=whitened, offset=offset, scale=scale)
+
+
+def _check(x: FloatArray, targets: FloatArray) -> None:
+    checks.require(len(x) >= 1, "surrogate", "must have at least one observation", len(x))
+    same = targets.ndim == 2 and len(x) == len(targets)
+    checks.require(same, "surrogate.targets", f"must have {len(x)} rows", targets.shape)
+    finite = bool(np.isfinite(x).all() and np.isfinite(targets).all())
+    checks.require(finite, "surrogate", "must get finite values only", "NaN or infinity")
+
+
+def _learn(model: _Model, steps: int, settings: SurrogateSettings) -> None:
+    model.train()
+    likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    adam = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    exact = gpytorch.settings.fast_computations(
+        covar_root_decomposition=False, log_prob=False, solves=False
+    )
+    with exact, gpytorch.settings.cholesky_jitter(double_value=CHOLESKY_JITTER):
+        for _ in range(steps):
+            adam.zero_grad()
+            loss = -likelihood(model(*model.train_inputs), model.train_targets)
+            loss.backward()
+            adam.step()
+    model.eval()
+
+
+def _factor(model: _Model) -> torch.Tensor:
+    x = model.train_inputs[0]
+    diagonal = model.likelihood.noise + CHOLESKY_JITTER
+    covariance = model.covar_module(x).to_dense() + diagonal * torch.eye(len(x), dtype=x.dtype)
+    factor: torch.Tensor = torch.linalg.cholesky(covariance)
+    return factor
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    # Matrices this small lose more to thread hand-over than they gain, and measurements
+    # that run beside the planner must not be disturbed.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,1 +1,0 @@
-"""Policies that others are measured against. Each looks at one plan per query: its cheapest."""

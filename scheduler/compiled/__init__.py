@@ -1,0 +1,1 @@
+"""A scheduling problem as arrays, and whether plans fit machines; imports `problem`."""

@@ -1,0 +1,219 @@
+"""Between a scheduling problem, which has names, and its arrays, which have indices.
+
+The one rule: equal problems give equal arrays, in whatever order queries and plans came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.scheduler.compiled.placement import Items, Placed, Placement, Room, empty, fit
+from circinus.scheduler.compiled.waiting import reasons
+from circinus.scheduler.problem import (
+    PARTS,
+    Assignment,
+    Candidate,
+    PlanOption,
+    Problem,
+    Schedule,
+    Slice,
+    covers,
+    parts_of,
+    quota_parts,
+    utilisation,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceablePlan:
+    """A plan that can be placed."""
+
+    plan: PlanOption
+    # positions in its demand of the items on shared tiers, the largest first
+    shared: tuple[int, ...]
+    items: Items  # the same as tiers and parts
+    own: Mapping[int, Slice]  # slices of the query's own machines, by position in the demand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compiled:
+    """A problem by indices."""
+
+    problem: Problem
+    tiers: tuple[Tier, ...]  # the shared ones
+    queries: tuple[Candidate, ...]  # the candidates that have a plan that can be placed, by id
+    entries: tuple[PlaceablePlan, ...]  # their plans, query after query
+    arrays: PlanArrays  # the same as numbers
+
+    @classmethod
+    def of(cls, problem: Problem) -> Compiled:
+        """Give a problem by indices."""
+        tiers = tuple(tier for tier in problem.tiers if not tier.dedicated)
+        own = empty(tier for tier in problem.tiers if tier.dedicated)
+        worth = benefits(problem.candidates)
+        rows = [
+            (c, worth[c.query_id], found)
+            for c in sorted(problem.candidates, key=lambda c: c.query_id)
+            if (found := entries_of(c, tiers, own))
+        ]
+        entries = tuple(entry for _, _, found in rows for entry in found)
+        items = [item for entry in entries for item in entry.items]
+        arrays = PlanArrays(
+            benefit=np.array([benefit for _, benefit, _ in rows], dtype=np.float64),
+            first=_ends(len(found) for _, _, found in rows),
+            cost_usd_per_hour=np.array([e.plan.cost_usd_per_hour for e in entries], np.float64),
+            item_first=_ends(len(e.items) for e in entries),
+            item_tier=np.array([tier for tier, _ in items], np.int64),
+            item_parts=np.array([parts for _, parts in items], np.int64),
+            machines=np.array([tier.machines for tier in tiers], np.int64),
+        )
+        return cls(
+            problem=problem,
+            tiers=tiers,
+            queries=tuple(c for c, _, _ in rows),
+            entries=entries,
+            arrays=arrays,
+        )
+
+    def placement(self) -> Placement[int]:
+        """Give empty machines with the tenants' quotas."""
+        quotas = quotas_of(self.problem, self.tiers)
+        quota_of = {q: quotas[c.tenant] for q, c in enumerate(self.queries) if c.tenant in quotas}
+        return Placement([tier.machines for tier in self.tiers], quota_of)
+
+    def running(self) -> dict[int, Placed]:
+        """Give where queries run that could go on there, if the machines have the room."""
+        found = {}
+        first = self.arrays.first.tolist()
+        for q, candidate in enumerate(self.queries):
+            before = self.problem.running.get(candidate.query_id)
+            if before is None:
+                continue
+            for p in range(first[q], first[q + 1]):
+                entry = self.entries[p]
+                if entry.plan.plan_id == before.plan_id and covers(before, entry.plan):
+                    found[q] = placed_as(before, p, self.tiers)
+        return found
+
+    def runs_with(self, query: int, plan: int) -> bool:
+        """Give whether a query runs with a plan now, whatever machines it has."""
+        before = self.problem.running.get(self.queries[query].query_id)
+        return before is not None and before.plan_id == self.entries[plan].plan.plan_id
+
+    def schedule(self, placement: Placement[int]) -> Schedule:
+        """Give the schedule that a placement means, with the reasons of those who wait."""
+        problem = self.problem
+        by_id = {self.queries[q].query_id: self._assignment(q, p) for q, p in placement.at.items()}
+        ordered = tuple(by_id[c.query_id] for c in problem.candidates if c.query_id in by_id)
+        return Schedule(
+            assignments=ordered,
+            waiting=reasons(problem, ordered, placement.room(problem.tiers)),
+            utilisation=utilisation(problem, ordered),
+        )
+
+    def _assignment(self, query: int, placed: Placed) -> Assignment:
+        candidate, entry = self.queries[query], self.entries[placed.plan]
+        before = self.problem.running.get(candidate.query_id)
+        return assignment_of(candidate.query_id, entry, placed, before)
+
+
+def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
+    """Give what each tenant with a quota may hold of each tier, in parts."""
+    return {
+        tenant: [quota_parts(problem, tenant, tier) for tier in shared]
+        for tenant in problem.quotas
+    }
+
+
+def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:
+    """Give an assignment as a place of a plan that has its items."""
+    index = {tier.name: t for t, tier in enumerate(shared)}
+    slices = [s for s in before.machines if s.tier in index]
+    slices.sort(key=lambda s: -parts_of(s.share))
+    items = tuple((index[s.tier], parts_of(s.share)) for s in slices)
+    return Placed(plan, items, tuple(s.machine for s in slices))
+
+
+def assignment_of(
+    query_id: str,
+    entry: PlaceablePlan,
+    placed: Placed,
+    before: Assignment | None,
+) -> Assignment:
+    """Give a placed query with names; `before` itself if it is the same plan and machines."""
+    slices = dict(entry.own)
+    free: dict[tuple[int, int], list[int]] = {}
+    for item, machine in zip(placed.items, placed.machines, strict=True):
+        free.setdefault(item, []).append(machine)
+    for position, item in zip(entry.shared, entry.items, strict=True):
+        tier, share = entry.plan.demand[position]
+        slices[position] = Slice(tier, free[item].pop(0), share)
+    assignment = Assignment(
+        query_id=query_id,
+        plan_id=entry.plan.plan_id,
+        machines=tuple(slices[i] for i in range(len(slices))),
+    )
+    return before if before and same_place(before, assignment) else assignment
+
+
+def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
+    """Give what serving each query is worth: its weight, scaled so that priorities come first.
+
+    The least benefit of a priority exceeds the sum of all benefits of lower priorities.
+    """
+    by_level: dict[int, list[Candidate]] = {}
+    for candidate in candidates:
+        by_level.setdefault(candidate.priority, []).append(candidate)
+    worth: dict[str, float] = {}
+    below, factor = 0.0, 1.0
+    for level in sorted(by_level):
+        least = min(c.weight for c in by_level[level])
+        factor = max(factor, 1.01 * below / least)
+        for c in by_level[level]:
+            worth[c.query_id] = c.weight * factor
+        below += sum(c.weight * factor for c in by_level[level])
+    return worth
+
+
+def entries_of(
+    candidate: Candidate, shared: Sequence[Tier], own: Room
+) -> tuple[PlaceablePlan, ...]:
+    """Give a query's plans that machines could ever hold, the cheapest first."""
+    plans = sorted(candidate.plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
+    return tuple(e for plan in plans if (e := _entry(plan, shared, own)) is not None)
+
+
+def _entry(plan: PlanOption, shared: Sequence[Tier], own: Room) -> PlaceablePlan | None:
+    """Give a plan as it would be placed; None if no machines could ever hold it."""
+    demand = plan.demand
+    index = {tier.name: t for t, tier in enumerate(shared)}
+    mine = [i for i, item in enumerate(demand) if item.tier not in index]
+    slices, missing = fit([demand[i] for i in mine], own)
+    positions = [i for i, item in enumerate(demand) if item.tier in index]
+    positions.sort(key=lambda i: -parts_of(demand[i].share))
+    items = tuple((index[demand[i].tier], parts_of(demand[i].share)) for i in positions)
+    if missing or any(parts > PARTS or not shared[t].machines for t, parts in items):
+        return None
+    by_position = {i: slices[k] for k, i in enumerate(mine)}
+    return PlaceablePlan(plan, tuple(positions), items, by_position)
+
+
+def same_place(one: Assignment, other: Assignment) -> bool:
+    """Give whether two assignments are of the same plan, on the same machines."""
+    if one.machines is other.machines:
+        return one.plan_id == other.plan_id
+
+    def keys(a: Assignment) -> list[tuple[str, int, int]]:
+        return sorted((tier, machine, parts_of(share)) for tier, machine, share in a.machines)
+
+    return one.plan_id == other.plan_id and keys(one) == keys(other)
+
+
+def _ends(counts: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([0, *accumulate(counts)], np.int64)

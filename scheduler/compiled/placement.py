@@ -1,0 +1,198 @@
+"""How full machines are, and who sits on them while a policy tries things out.
+
+The one rule: nothing is ever above capacity or quota, so that a search may stop anywhere.
+
+Best fit: an item goes to the fullest machine that still holds it, the first of equals. The items
+of a plan are placed the largest first; as all items that a plan has on one tier are alike
+(replicas), this finds room whenever there is any.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.problem import PARTS, Slice, parts_of
+
+Items = tuple[tuple[int, int], ...]
+"""(tier, parts) of the items of a plan, the largest first."""
+Q = TypeVar("Q", int, str)
+"""What queries are told apart by: indices in a search, ids in a schedule that lives on."""
+
+
+class FreeShares:
+    """What is left of the machines of one tier, in parts. Changes as items are placed."""
+
+    def __init__(self, machines: int) -> None:
+        self._left = [PARTS] * machines
+        self._by_room = [(PARTS, machine) for machine in range(machines)]  # ascending
+
+    @property
+    def largest(self) -> int:
+        """Parts left on the emptiest machine; 0 without machines."""
+        return self._by_room[-1][0] if self._by_room else 0
+
+    def on(self, machine: int) -> int:
+        """Give the parts left on a machine; 0 when there is no such machine."""
+        return self._left[machine] if 0 <= machine < len(self._left) else 0
+
+    def best(self, parts: int) -> int | None:
+        """Give the fullest machine with at least `parts` left; None when there is none."""
+        at = bisect_left(self._by_room, (parts, -1))
+        return self._by_room[at][1] if at < len(self._by_room) else None
+
+    def take(self, machine: int, parts: int) -> None:
+        """Take `parts` of a machine; negative ones are given back."""
+        left = self._left[machine]
+        del self._by_room[bisect_left(self._by_room, (left, machine))]
+        self._left[machine] = left - parts
+        insort(self._by_room, (left - parts, machine))
+
+
+Room = Mapping[str, FreeShares]
+"""What a query finds on each tier by name; the machines of a dedicated one, its own, are empty."""
+_NOWHERE = FreeShares(0)
+
+
+class Fit(NamedTuple):
+    """Where the items of a plan would go."""
+
+    slices: dict[int, Slice]  # of the items that find room, by position in the demand
+    # the others, the largest first, with the parts left on the emptiest machine
+    missing: list[tuple[DemandItem, int]]
+
+
+def empty(tiers: Iterable[Tier]) -> Room:
+    """Give the room that there is when nobody is served."""
+    return {tier.name: FreeShares(tier.machines) for tier in tiers}
+
+
+def fit(demand: Sequence[DemandItem], room: Room) -> Fit:
+    """Tell where the items of a plan would go; `room` is as before afterwards."""
+    slices: dict[int, Slice] = {}
+    missing = []
+    for i in sorted(range(len(demand)), key=lambda i: -demand[i].share):
+        tier, share = demand[i]
+        free = room.get(tier, _NOWHERE)
+        machine = free.best(parts_of(share))
+        if machine is None:
+            missing.append((demand[i], free.largest))
+            continue
+        free.take(machine, parts_of(share))
+        slices[i] = Slice(tier, machine, share)
+    for tier, machine, share in slices.values():
+        room[tier].take(machine, -parts_of(share))
+    return Fit(slices, missing)
+
+
+class Placed(NamedTuple):
+    """A query's plan, its items, and a machine for each item."""
+
+    plan: int
+    items: Items
+    machines: tuple[int, ...]
+
+
+class Placement(Generic[Q]):
+    """The queries that are placed, and what is left of the machines and quotas."""
+
+    def __init__(self, machines: Sequence[int], quota_of: dict[Q, list[int]]) -> None:
+        """Start with empty machines of each shared tier.
+
+        `quota_of` says what a query's tenant may still hold of each tier, in parts. Queries of
+        one tenant share one list; those without a quota are absent.
+        """
+        self.free = [FreeShares(count) for count in machines]  # of each shared tier
+        self.at: dict[Q, Placed] = {}  # where each query is
+        # tier -> machine -> queries there
+        self.on: list[list[set[Q]]] = [[set() for _ in range(count)] for count in machines]
+        self._quota_of: dict[Q, list[int]] = quota_of
+
+    def room(self, tiers: Iterable[Tier]) -> Room:
+        """Give the room that is left, of all tiers of a problem."""
+        shared = iter(self.free)
+        return {t.name: FreeShares(t.machines) if t.dedicated else next(shared) for t in tiers}
+
+    def place(self, query: Q, plan: int, items: Items) -> bool:
+        """Place a query whole on the fullest machines that hold its items, or not at all."""
+        if query in self._quota_of and not self._take_quota(query, items):
+            return False
+        machines: list[int] = []
+        for tier, parts in items:
+            machine = self.free[tier].best(parts)
+            if machine is None:
+                self._free(items, machines)
+                self._give_quota(query, items)
+                return False
+            self.free[tier].take(machine, parts)
+            machines.append(machine)
+        self._enter(query, Placed(plan, items, tuple(machines)))
+        return True
+
+    def occupy(self, query: Q, placed: Placed) -> bool:
+        """Place a query on exactly these machines, if they have the room."""
+        if query in self._quota_of and not self._take_quota(query, placed.items):
+            return False
+        taken: list[int] = []
+        for (tier, parts), machine in zip(placed.items, placed.machines, strict=True):
+            if self.free[tier].on(machine) < parts:
+                self._free(placed.items, taken)
+                self._give_quota(query, placed.items)
+                return False
+            self.free[tier].take(machine, parts)
+            taken.append(machine)
+        self._enter(query, placed)
+        return True
+
+    def lift(self, query: Q) -> Placed:
+        """Take a query off its machines; give where it was."""
+        placed = self.at.pop(query)
+        for (tier, parts), machine in zip(placed.items, placed.machines, strict=True):
+            self.free[tier].take(machine, -parts)
+            self.on[tier][machine].discard(query)
+        self._give_quota(query, placed.items)
+        return placed
+
+    def put_back(self, before: Mapping[Q, Placed | None]) -> None:
+        """Undo a step: each query goes where it was, None meaning nowhere."""
+        for query in before:
+            if query in self.at:
+                self.lift(query)
+        for query, placed in before.items():
+            if placed is not None:
+                self.occupy(query, placed)
+
+    def restore(self, at: Mapping[Q, Placed]) -> None:
+        """Go back to an earlier `at`."""
+        for query in [q for q, placed in self.at.items() if at.get(q) != placed]:
+            self.lift(query)
+        for query, placed in at.items():
+            if query not in self.at:
+                self.occupy(query, placed)
+
+    def _enter(self, query: Q, placed: Placed) -> None:
+        self.at[query] = placed
+        for (tier, _), machine in zip(placed.items, placed.machines, strict=True):
+            self.on[tier][machine].add(query)
+
+    def _free(self, items: Items, machines: Sequence[int]) -> None:
+        for (tier, parts), machine in zip(items, machines, strict=False):
+            self.free[tier].take(machine, -parts)
+
+    def _take_quota(self, query: Q, items: Items) -> bool:
+        left = self._quota_of[query]
+        for tier, parts in items:
+            left[tier] -= parts
+        if all(left[tier] >= 0 for tier, _ in items):
+            return True
+        self._give_quota(query, items)
+        return False
+
+    def _give_quota(self, query: Q, items: Items) -> None:
+        left = self._quota_of.get(query)
+        if left is not None:
+            for tier, parts in items:
+                left[tier] += parts

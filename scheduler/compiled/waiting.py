@@ -1,0 +1,145 @@
+"""Why a query waits and what would let it in, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.plan import DemandItem
+from circinus.scheduler.compiled.placement import Placement, Room, fit
+from circinus.scheduler.problem import (
+    PARTS,
+    Assignment,
+    Candidate,
+    PlanOption,
+    Problem,
+    aggregate_parts,
+    parts_of,
+    quota_parts,
+)
+
+
+def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> dict[str, str]:
+    """Give why queries without one of these valid assignments wait; `room` is what is left."""
+    held: Counter[tuple[str, str]] = Counter()
+    tenants = {c.query_id: c.tenant for c in problem.candidates}
+    for assignment in assignments:
+        for tier, _, share in assignment.machines:
+            held[tenants[assignment.query_id], tier] += parts_of(share)
+    served = {assignment.query_id for assignment in assignments}
+    found = {}
+    for candidate in problem.candidates:
+        if candidate.query_id not in served:
+            before = problem.running.get(candidate.query_id)
+            lost = f"Its plan {before.plan_id} lost its machines. " if before else ""
+            found[candidate.query_id] = lost + _why(problem, candidate, room, held)
+    return found
+
+
+def _why(
+    problem: Problem, candidate: Candidate, room: Room, held: Mapping[tuple[str, str], int]
+) -> str:
+    """Tell of the quota where only that is in the way, of machines else; of both if both are."""
+    beyond = [_beyond_quota(problem, candidate.tenant, plan, held) for plan in candidate.plans]
+    for plan, words in zip(candidate.plans, beyond, strict=True):
+        if words is not None and not fit(plan.demand, room).missing:
+            return words
+    why = why_waiting(candidate, room, problem.tiers)
+    return f"{why} Besides: {beyond[0]}" if all(beyond) else why
+
+
+def _beyond_quota(
+    problem: Problem, tenant: str, plan: PlanOption, held: Mapping[tuple[str, str], int]
+) -> str | None:
+    """Give what of a plan is above its tenant's quota, in words; None when nothing is."""
+    if tenant not in problem.quotas:
+        return None
+    for tier in problem.tiers:
+        needs = aggregate_parts(plan.demand, (tier.name,))
+        most = quota_parts(problem, tenant, tier)
+        over = held.get((tenant, tier.name), 0) + needs - most
+        if needs and over > 0 and not tier.dedicated:
+            back = f"another query of {tenant} giving back {over / PARTS:g}"
+            way = "more machines" if needs > most else back
+            return (
+                f"Its plan {plan.plan_id} needs {needs / PARTS:g} machines of {tier.name}, "
+                f"but tenant {tenant} may hold {most / PARTS:g} and would hold "
+                f"{over / PARTS:g} more. What would let it in: {way} "
+                f"of {tier.name}, or a larger quota."
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What a plan lacks on one tier."""
+
+    tier: Tier
+    items: tuple[float, ...]  # shares that find no room, the largest first, at least one
+    left: int  # parts left on the emptiest machine when the first of them was tried
+
+    @property
+    def machines(self) -> int | None:
+        """How many more machines would hold the items; None when no number would."""
+        parts = [parts_of(share) for share in self.items]
+        if self.tier.dedicated or parts[0] > PARTS:
+            return None
+        fresh = Placement[int]([len(parts)], {})
+        fresh.place(0, 0, tuple((0, size) for size in parts))
+        return len(set(fresh.at[0].machines))
+
+    @property
+    def fact(self) -> str:
+        """What is needed and what there is, as part of a sentence."""
+        many = f"{len(self.items)} times " if len(self.items) > 1 else ""
+        needs = f"{many}{self.items[0]:g} of one machine of {self.tier.name}"
+        if self.tier.machines == 0:
+            return f"{needs}, which has no machines"
+        where = "of the query's own" if self.tier.dedicated else "there"
+        free = f"the most free on one {where} is {self.left / PARTS:g}"
+        return f"{needs}, but {free}: {self._gap:g} is missing"
+
+    @property
+    def remedy(self) -> str:
+        """What would end it, as part of a sentence."""
+        name = self.tier.name
+        if self.machines is None:
+            return f"a plan that fits one machine of {name}"
+        more = f"{self.machines} more machine{'s' if self.machines > 1 else ''} of {name}"
+        if len(self.items) > 1 or self.tier.machines == 0:
+            return more
+        return f"{self._gap:g} coming free on the emptiest machine of {name} (or {more})"
+
+    @property
+    def _gap(self) -> float:
+        return (parts_of(self.items[0]) - self.left) / PARTS
+
+
+def shortages(plan: PlanOption, room: Room, tiers: Mapping[str, Tier]) -> tuple[Shortage, ...]:
+    """Give what a plan lacks, one shortage per tier; empty when it fits."""
+    lacking: dict[str, list[tuple[DemandItem, int]]] = {}
+    for item, left in fit(plan.demand, room).missing:
+        lacking.setdefault(item.tier, []).append((item, left))
+    return tuple(
+        Shortage(tier=tiers[name], items=tuple(i.share for i, _ in found), left=found[0][1])
+        for name, found in lacking.items()
+    )
+
+
+def why_waiting(candidate: Candidate, room: Room, tiers: Sequence[Tier]) -> str:
+    """Give why none of a query's plans fits, told by its least demanding plan that ever could."""
+    by_name = {tier.name: tier for tier in tiers}
+    shared = frozenset(tier.name for tier in tiers if not tier.dedicated)
+    plans = sorted(
+        candidate.plans,
+        key=lambda p: (aggregate_parts(p.demand, shared), p.cost_usd_per_hour, p.plan_id),
+    )
+    told = ((plan, shortages(plan, room, by_name)) for plan in plans)
+    never = (plans[0], shortages(plans[0], room, by_name))
+    plan, lacks = next((t for t in told if all(lack.machines is not None for lack in t[1])), never)
+    facts = " and ".join(lack.fact for lack in lacks)
+    remedies = " and ".join(lack.remedy for lack in lacks)
+    which = "Its least demanding plan" if len(plans) > 1 else "Its only plan"
+    return f"{which} {plan.plan_id} needs {facts}. What would let it in: {remedies}."

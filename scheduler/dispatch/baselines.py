@@ -1,0 +1,187 @@
+"""What Kairos compares itself with (section 7): the dispatchers of Ribbon, DeepRecSys, Clockwork.
+
+First come, first served and Clockwork come in two forms: as published, and rejecting what cannot
+be served in time. With that overload is survived, so it is the harder one to beat; and Clockwork
+itself does it, which the CLKWRK of the Kairos paper does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.kernel import (
+    PLANNED,
+    REJECT,
+    Kernel,
+    RuleInput,
+    compiled,
+    compiled_part,
+    decided_by_rule,
+    settings_of,
+)
+from circinus.scheduler.dispatch.policy import FloatArray, IntArray
+
+
+@compiled
+def fcfs_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
+    """Start each request, oldest first, on the first idle instance that can serve it."""
+    rejects = settings[0] > 0
+    free = seen.idle.copy()
+    left = free.sum()
+    for i in range(len(seen.waited_s)):
+        if rejects:
+            least = inf  # of what any instance, idle or not, would take
+            for j in range(len(free)):
+                least = min(least, seen.predicted_s[i, j])
+            if seen.waited_s[i] + least > seen.qos_s[i]:
+                answer[i] = REJECT
+                continue
+        if left == 0:
+            if rejects:
+                continue
+            return
+        for j in range(len(free)):
+            if free[j] and seen.predicted_s[i, j] < inf:
+                answer[i] = j
+                free[j] = False
+                left -= 1
+                break
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FcfsDispatch:
+    """A `DispatchPolicy`: whoever has waited longest takes the first idle instance of the list.
+
+    The list begins with the base type, as with Ribbon. Only a request that the idle instances
+    cannot serve at all lets others pass.
+    """
+
+    # whether a request that no instance could serve in time, were it idle, is turned away; else
+    # deadlines are not looked at
+    rejects: bool = False
+    rule: ClassVar[Kernel] = staticmethod(fcfs_rule)
+    level: ClassVar[float | None] = None
+    plans_ahead: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> FloatArray:
+        """Give 1 if requests are rejected, else 0."""
+        return settings_of(float(self.rejects))
+
+    decide = decided_by_rule
+
+
+@compiled_part
+def _served_on(row: FloatArray, kind: IntArray, on_base: bool) -> bool:
+    """Give whether a side has an instance that can serve the request."""
+    for j in range(len(kind)):  # noqa: SIM110 - generators do not compile
+        if (kind[j] == 0) == on_base and row[j] < inf:
+            return True
+    return False
+
+
+@compiled
+def threshold_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
+    """Start each request, oldest first, on the first idle instance of its side."""
+    largest_small = settings[0]
+    free = seen.idle.copy()
+    left = free.sum()
+    for i in range(len(seen.waited_s)):
+        if left == 0:
+            return
+        on_base = seen.size[i] > largest_small
+        if not _served_on(seen.predicted_s[i], seen.kind, on_base):
+            on_base = not on_base
+        for j in range(len(free)):
+            if free[j] and (seen.kind[j] == 0) == on_base and seen.predicted_s[i, j] < inf:
+                answer[i] = j
+                free[j] = False
+                left -= 1
+                break
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeThreshold:
+    """A `DispatchPolicy`: DeepRecSys' large requests to the base type, small ones to the others.
+
+    First come, first served on either side. Deviation: where one side has no instances that can
+    serve a request, it goes to the other, since it would never be served.
+    """
+
+    # requests up to this size go to the auxiliary types, `>= 0`. The study finds the best by a
+    # sweep
+    largest_small: float
+    rule: ClassVar[Kernel] = staticmethod(threshold_rule)
+    level: ClassVar[float | None] = None
+    plans_ahead: ClassVar[bool] = False
+    rejects: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        checks.non_negative("largest_small", self.largest_small)
+
+    @property
+    def settings(self) -> FloatArray:
+        """Give the threshold."""
+        return settings_of(self.largest_small)
+
+    decide = decided_by_rule
+
+
+@compiled_part
+def _first_done(free_s: FloatArray, row: FloatArray) -> int:
+    """Give the instance where a request would be done first."""
+    best = 0
+    for j in range(1, len(row)):
+        if free_s[j] + row[j] < free_s[best] + row[best]:
+            best = j
+    return best
+
+
+@compiled
+def clockwork_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
+    """Put each request without a queue into one; start the heads of queues."""
+    xi = settings[0]
+    free_s = seen.busy_s.copy()
+    free = seen.idle.copy()
+    for i in range(len(seen.waited_s)):
+        j = seen.planned[i]
+        if j < 0 or j >= len(free) or seen.predicted_s[i, j] == inf:
+            j = _first_done(free_s, seen.predicted_s[i])
+            done = seen.waited_s[i] + free_s[j] + seen.predicted_s[i, j]
+            if done == inf:
+                continue
+            if xi > 0 and done > xi * seen.qos_s[i]:
+                answer[i] = REJECT
+                continue
+        answer[i] = j if free[j] else PLANNED - j
+        free[j] = False
+        free_s[j] += seen.predicted_s[i, j]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clockwork:
+    """A `DispatchPolicy`: a queue per instance; each request joins the one where it is done first.
+
+    It is put into a queue once, when it arrives, and stays there: `Decision.planned` carries the
+    queues from one decision to the next.
+    """
+
+    # whether a request that would be late everywhere is turned away on arrival
+    rejects: bool = False
+    xi: float = 1.0  # part of a deadline that may be planned with when rejecting, in (0, 1]
+    rule: ClassVar[Kernel] = staticmethod(clockwork_rule)
+    level: ClassVar[float | None] = None
+    plans_ahead: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.share("xi", self.xi)
+
+    @property
+    def settings(self) -> FloatArray:
+        """Give xi, or 0 if nothing is rejected."""
+        return settings_of(self.xi if self.rejects else 0.0)
+
+    decide = decided_by_rule

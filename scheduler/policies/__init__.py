@@ -1,0 +1,1 @@
+"""Everything that turns a problem into a schedule, by name; imports `compiled` and `ilp`."""

@@ -1,0 +1,1 @@
+"""A schedule that lives on as queries come and go; imports `policies` and all below."""

@@ -1,0 +1,253 @@
+"""The schedule of live queries, kept up to date as one after the other changes.
+
+Solving the whole problem again for one arrival would be a waste: prices hardly change. Here one
+change costs about as much as one query. What it decides is what `Priced` without migration
+decides when everybody else runs already; a full reschedule from time to time finds what only
+moving others would.
+
+Measured, as `Priced` might do it all, 10 plans per query, processor time: an arrival among 1,000
+(10,000) live queries takes 0.13 (0.25) ms here, and 290 (3,000) ms by asking `Priced` without
+improvement; a step of `RollingSchedule`, which also tells why others wait, 27 (610) ms.
+
+The one rule: nothing is above capacity or quota after a change, and every live query is
+either served or waits; nobody is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.scheduler.compiled.arrays import FloatArray
+from circinus.scheduler.compiled.feasibility import (
+    Compiled,
+    PlaceablePlan,
+    assignment_of,
+    entries_of,
+    placed_as,
+    quotas_of,
+)
+from circinus.scheduler.compiled.placement import Placement, empty
+from circinus.scheduler.compiled.waiting import reasons
+from circinus.scheduler.policies.prices import dual_prices
+from circinus.scheduler.problem import PARTS, Assignment, Candidate, Problem, Schedule, utilisation
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A live query as it would be placed: its plans, the least charged first."""
+
+    candidate: Candidate
+    entries: tuple[PlaceablePlan, ...]
+    rate: float
+
+
+class LiveSchedule:
+    """Live queries, where they run, and who waits."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        growth: Callable[[str], float] = lambda query_id: 1.0,
+    ) -> None:
+        """Start from a problem and a valid schedule of it; prices are worked out once.
+
+        `growth` says what a waiting query's weight is multiplied by when room comes free.
+        """
+        self._growth = growth
+        self._problem = replace(problem, candidates=(), running={})
+        self._shared = [t for t in problem.tiers if not t.dedicated]
+        self._own = empty(t for t in problem.tiers if t.dedicated)
+        self._price = _price(Compiled.of(problem))
+        self._ready: dict[str, _Ready] = {}
+        self._served: dict[str, Assignment] = {}
+        self._waiting: dict[str, None] = {}
+        self._clear()
+        for candidate in problem.candidates:
+            self._enter(candidate)
+        for query_id, assignment in schedule.by_query.items():
+            self._resume(query_id, assignment)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The live queries that are not served, in the order in which they came."""
+        return tuple(self._waiting)
+
+    @property
+    def served(self) -> dict[str, Assignment]:
+        """The queries that run."""
+        return dict(self._served)
+
+    def arrive(self, candidate: Candidate) -> None:
+        """Take in a query, or a live one with other plans or weight; serve it if it fits.
+
+        A live query whose plan is still offered with the same demand stays where it is.
+        """
+        query_id = candidate.query_id
+        before = self._served.get(query_id)
+        self._drop(query_id)
+        self._enter(candidate)
+        if before is None or not self._resume(query_id, before):
+            self._admit(query_id)
+            self._fill_after(before)
+
+    def leave(self, query_id: str) -> None:
+        """Let a query go; serve whoever fits into its place.
+
+        Raises:
+            InvalidInput: If it is not live.
+        """
+        known = query_id in self._ready
+        checks.require(known, "query_id", "must be a live query", query_id)
+        before = self._served.get(query_id)
+        self._drop(query_id)
+        self._fill_after(before)
+
+    def resize(self, tier: str, machines: int) -> None:
+        """Change how many machines a shared tier has; the last ones go first.
+
+        Raises:
+            InvalidInput: If there is no such shared tier, or the number is negative.
+        """
+        names = [t.name for t in self._shared]
+        checks.among("tier", tier, names)
+        tiers = tuple(
+            replace(t, machines=machines) if t.name == tier else t for t in self._problem.tiers
+        )
+        self._problem = replace(self._problem, tiers=tiers)
+        self._shared = [t for t in tiers if not t.dedicated]
+        before, ready = self._served, self._ready
+        self._served, self._ready, self._waiting = {}, {}, {}
+        self._clear()
+        for each in ready.values():
+            self._enter(each.candidate)
+        by_rate = sorted(before, key=lambda q: (-ready[q].rate, q))
+        for query_id in [q for q in by_rate if not self._resume(q, before[q])]:
+            self._admit(query_id)
+        self._fill(set(names))
+
+    @property
+    def least_priority_served(self) -> int | None:
+        """The lowest priority of those that run on shared machines; None: nobody does."""
+        shared = {tier.name for tier in self._shared}
+        return min(
+            (
+                self.priority(q)
+                for q, assignment in self._served.items()
+                if any(s.tier in shared for s in assignment.machines)
+            ),
+            default=None,
+        )
+
+    def priority(self, query_id: str) -> int:
+        """Give the priority of a live query."""
+        return self._ready[query_id].candidate.priority
+
+    def problem(self) -> Problem:
+        """Give the problem as it stands: what a full reschedule is asked."""
+        return replace(
+            self._problem,
+            candidates=tuple(each.candidate for each in self._ready.values()),
+            running=dict(self._served),
+        )
+
+    def schedule(self) -> Schedule:
+        """Give the schedule with reasons and utilisation; takes as long as there are queries."""
+        problem = replace(self.problem(), running={})
+        assignments = tuple(self._served[q] for q in self._ready if q in self._served)
+        return Schedule(
+            assignments=assignments,
+            waiting=reasons(problem, assignments, self._placement.room(problem.tiers)),
+            utilisation=utilisation(problem, assignments),
+        )
+
+    def _clear(self) -> None:
+        self._quotas = quotas_of(self._problem, self._shared)
+        self._quota_of: dict[str, list[int]] = {}
+        self._placement = Placement([t.machines for t in self._shared], self._quota_of)
+
+    def _enter(self, candidate: Candidate) -> None:
+        query_id = candidate.query_id
+        if candidate.tenant in self._quotas:
+            self._quota_of[query_id] = self._quotas[candidate.tenant]
+        self._ready[query_id] = self._prepare(candidate)
+        self._waiting[query_id] = None
+
+    def _prepare(self, candidate: Candidate) -> _Ready:
+        def charge(entry: PlaceablePlan) -> float:
+            return sum(self._price[t] * parts / PARTS for t, parts in entry.items)
+
+        entries = sorted(entries_of(candidate, self._shared, self._own), key=charge)
+        least = charge(entries[0]) if entries else 0.0
+        return _Ready(candidate, tuple(entries), candidate.weight / max(least, 1e-12))
+
+    def _admit(self, query_id: str) -> None:
+        for plan, entry in enumerate(self._ready[query_id].entries):
+            if self._placement.place(query_id, plan, entry.items):
+                self._note(query_id, None)
+                return
+
+    def _resume(self, query_id: str, before: Assignment) -> bool:
+        """Put a query back exactly where it was, if that is offered and free."""
+        ready = self._ready[query_id]
+        for plan, entry in enumerate(ready.entries):
+            placed = placed_as(before, plan, self._shared)
+            same = sorted(placed.items) == sorted(entry.items)
+            if entry.plan.plan_id != before.plan_id or not same:
+                continue
+            if self._placement.occupy(query_id, placed):
+                self._note(query_id, before)
+                return True
+        return False
+
+    def _note(self, query_id: str, before: Assignment | None) -> None:
+        placed = self._placement.at[query_id]
+        entry = self._ready[query_id].entries[placed.plan]
+        self._served[query_id] = assignment_of(query_id, entry, placed, before)
+        self._waiting.pop(query_id, None)
+
+    def _drop(self, query_id: str) -> None:
+        if self._served.pop(query_id, None) is not None:
+            self._placement.lift(query_id)
+        for kept in (self._ready, self._waiting, self._quota_of):
+            kept.pop(query_id, None)
+
+    def _fill_after(self, before: Assignment | None) -> None:
+        if before is not None:
+            self._fill({s.tier for s in before.machines})
+
+    def _fill(self, tiers: set[str]) -> None:
+        """Serve whoever fits now that there is more room on some tiers (or under a quota)."""
+        freed = {t for t, tier in enumerate(self._shared) if tier.name in tiers}
+        for query_id in self._hopeful(freed):
+            self._admit(query_id)
+
+    def _hopeful(self, freed: set[int]) -> Sequence[str]:
+        """Give the waiting queries with a plan whose items fit one by one, the best first."""
+        room = [free.largest for free in self._placement.free]
+        found = [
+            q
+            for q in self._waiting
+            if any(
+                all(parts <= room[t] for t, parts in entry.items)
+                and any(t in freed for t, _ in entry.items)
+                for entry in self._ready[q].entries
+            )
+        ]
+
+        def rank(query: str) -> tuple[int, float, str]:
+            ready = self._ready[query]
+            return -ready.candidate.priority, -ready.rate * self._growth(query), query
+
+        return sorted(found, key=rank)
+
+
+def _price(compiled: Compiled) -> list[float]:
+    price: FloatArray = dual_prices(compiled.arrays).per_machine
+    top = float(price.max(initial=0.0)) or 1.0
+    prices: list[float] = np.maximum(price, 1e-3 * top).tolist()
+    return prices

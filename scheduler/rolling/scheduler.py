@@ -1,0 +1,205 @@
+"""The schedule in force, kept up as queries, machines and waiting times change.
+
+One change is a small step (`scheduler.rolling.live`): it costs about as much as one query and
+moves nobody who runs. The whole policy is asked where small steps do not reach:
+
+- at the start, and when a tenth of the live queries have come or gone since: prices of
+  machines have changed by then;
+- when somebody has a claim to what others hold (`scheduler.rolling.ageing`): it is overdue, or of
+  higher priority than one that runs; then at once, and every `every_s` while claims stand,
+  as turns end meanwhile.
+
+So the bound of `scheduler.rolling.ageing` on waiting holds with r = `every_s`: what small steps
+hand out between two whole schedules is no turn, and makes way for whoever is first in line.
+
+The one rule: what is asked and what is answered are kept apart from the time at which it
+happens, so a course of events gives the same schedules whenever it is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from circinus.pipelines import checks
+from circinus.pipelines.errors import CircinusError
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Problem,
+    Schedule,
+    SchedulingPolicy,
+    validate,
+)
+from circinus.scheduler.rolling.ageing import Ageing, Standing, aged, overdue
+from circinus.scheduler.rolling.live import LiveSchedule
+from circinus.scheduler.rolling.preemption import Preemption, preemptions
+
+_STALE = 0.1
+"""Changes per live query after which the prices of machines are worked out anew."""
+
+
+class WrongSchedule(CircinusError):
+    """A policy gave a schedule that breaks rules; the one in force stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """How a schedule is kept up."""
+
+    policy: SchedulingPolicy  # asked for whole schedules
+    ageing: Ageing = field(default_factory=Ageing)  # how waiting counts
+    every_s: float = 60.0  # seconds between whole schedules while claims stand, `> 0`
+
+    def __post_init__(self) -> None:
+        checks.positive("every_s", self.every_s)
+
+    def whole(self, problem: Problem, standings: Mapping[str, Standing]) -> Schedule:
+        """Give the policy's schedule of a problem, claims of the waiting met first.
+
+        Raises:
+            WrongSchedule: If the policy gave one that breaks rules.
+        """
+        asked = aged(problem, standings, self.ageing)
+        schedule = self.policy.schedule(asked)
+        wrong = validate(asked, schedule)
+        if wrong:
+            raise WrongSchedule(" ".join(wrong))
+        return schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Since when queries are as they are."""
+
+    # query -> when it was served or put out last, or came; any clock
+    since: Mapping[str, float] = field(default_factory=dict)
+    overdue: frozenset[str] = frozenset()  # queries served because they were overdue
+
+    def standings(self, queries: Iterable[str], now: float) -> dict[str, Standing]:
+        """Give how long queries have been as they are; one that is not known has just come."""
+        return {
+            q: Standing(
+                since_s=max(0.0, now - self.since.get(q, now)), overdue_entry=q in self.overdue
+            )
+            for q in queries
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """What changed since the last look."""
+
+    arriving: tuple[Candidate, ...] = ()  # queries that came, oldest first
+    leaving: tuple[str, ...] = ()  # live queries that are gone
+    # shared tier -> machines that there are now; tiers left out are as they were
+    machines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a change led to."""
+
+    schedule: Schedule  # in force from now on
+    displaced: tuple[Preemption, ...]  # who ran before and was stopped or moved, and for whom
+    whole: bool  # whether the whole policy was asked
+
+
+class RollingSchedule:
+    """Live queries, where they run, who waits, and since when."""
+
+    def __init__(self, problem: Problem, times: Times, upkeep: Upkeep, now: float) -> None:
+        """Start with a whole schedule; `last` tells what it changed.
+
+        Raises:
+            WrongSchedule: If the policy gave a schedule that breaks rules.
+        """
+        self._upkeep = upkeep
+        self._now = now
+        self._since = {c.query_id: times.since.get(c.query_id, now) for c in problem.candidates}
+        self._overdue = {q for q in times.overdue if q in problem.running}
+        self._claims: frozenset[str] = frozenset()
+        self._asked_at = now
+        self._changes = 0
+        self._before: dict[str, Assignment] = dict(problem.running)
+        self.last = self._whole(problem)
+
+    @property
+    def times(self) -> Times:
+        """Since when live queries are as they are."""
+        return Times(since=dict(self._since), overdue=frozenset(self._overdue))
+
+    def problem(self) -> Problem:
+        """Give the problem as it stands."""
+        return self._live.problem()
+
+    def due(self, now: float) -> bool:
+        """Give whether claims ask for a whole schedule though nothing else changed. Cheap."""
+        self._now = now
+        claims = self._claimants()
+        return bool(claims) and (
+            claims != self._claims or now - self._asked_at >= self._upkeep.every_s
+        )
+
+    def change(self, events: Events, now: float) -> Step:
+        """Take in what changed; give the schedule from now on.
+
+        Raises:
+            InvalidInput: If a leaving query is not live, or a tier is not shared.
+            WrongSchedule: If the policy gave a schedule that breaks rules.
+        """
+        self._now = now
+        for query_id in events.leaving:
+            self._live.leave(query_id)
+            self._since.pop(query_id, None)
+            self._before.pop(query_id, None)
+        for tier, machines in events.machines.items():
+            self._live.resize(tier, machines)
+        for candidate in events.arriving:
+            self._since.setdefault(candidate.query_id, now)
+            self._live.arrive(candidate)
+        self._changes += len(events.leaving) + len(events.arriving) + len(events.machines)
+        if self._claimants() or self._changes > _STALE * len(self._since):
+            self.last = self._whole(self._live.problem())
+        else:
+            self._claims = frozenset()
+            self.last = self._step(self._live.schedule(), whole=False)
+        return self.last
+
+    def _whole(self, problem: Problem) -> Step:
+        standings = self.times.standings(self._since, self._now)
+        late = set(overdue(problem, standings, self._upkeep.ageing))
+        schedule = self._upkeep.whole(problem, standings)
+        self._live = LiveSchedule(problem, schedule, self._growth)
+        self._overdue |= late & schedule.by_query.keys()
+        step = self._step(schedule, whole=True)
+        self._claims, self._asked_at, self._changes = self._claimants(), self._now, 0
+        return step
+
+    def _step(self, schedule: Schedule, *, whole: bool) -> Step:
+        served = schedule.by_query
+        problem = replace(self._live.problem(), running=self._before)
+        for query_id in self._since:
+            if (query_id in self._before) != (query_id in served):
+                self._since[query_id] = self._now
+        self._overdue &= served.keys()
+        self._before = served
+        return Step(schedule=schedule, displaced=preemptions(problem, schedule), whole=whole)
+
+    def _claimants(self) -> frozenset[str]:
+        """Give who waits and is overdue, or of higher priority than somebody who runs."""
+        waiting = self._live.waiting
+        if not waiting:
+            return frozenset()
+        limit = self._upkeep.ageing.limit_s
+        least = self._live.least_priority_served
+        return frozenset(
+            q
+            for q in waiting
+            if self._now - self._since[q] >= limit
+            or (least is not None and self._live.priority(q) > least)
+        )
+
+    def _growth(self, query_id: str) -> float:
+        waited_s = max(0.0, self._now - self._since.get(query_id, self._now))
+        return self._upkeep.ageing.growth(waited_s)

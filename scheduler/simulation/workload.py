@@ -1,0 +1,134 @@
+"""When requests arrive and how large they are: random, as published, or recorded.
+
+Arrivals are gaps in units of their mean, to be divided by a rate. The same gaps at every rate: a
+search over rates compares like with like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.scheduler.dispatch.policy import FloatArray, IntArray
+
+BatchMix = Callable[[int, np.random.Generator], IntArray]
+"""(count, rng) -> batch sizes, `>= 1`, shape (count,)."""
+
+_MU, _SIGMA = 5.1, 0.2  # of the log-normal part of batch sizes, in both papers' artefacts
+
+
+def poisson_gaps(count: int, rng: np.random.Generator) -> FloatArray:  # (count,)
+    """Give the gaps of a Poisson process: exponential, mean 1."""
+    return rng.exponential(1.0, count)
+
+
+def bursty_gaps(
+    count: int, rng: np.random.Generator, *, burstiness: float = 4.0, mean_run: float = 50.0
+) -> FloatArray:  # (count,)
+    """Give gaps that are short for a while, then long for a while (interrupted Poisson).
+
+    Two phases with rates `burstiness` to 1, `>= 1`, take turns, with `mean_run` arrivals each on
+    average, `> 1`; the mean gap of the whole is 1.
+
+    Raises:
+        InvalidInput: If a number is out of its range.
+    """
+    checks.require(burstiness >= 1, "burstiness", "must be >= 1", burstiness)
+    checks.require(mean_run > 1, "mean_run", "must be > 1", mean_run)
+    phase = np.cumsum(rng.random(count) < 1.0 / mean_run) % 2
+    # Mean gaps a and b with a / b = burstiness and (a + b) / 2 = 1.
+    calm = 2.0 * burstiness / (1.0 + burstiness)
+    return rng.exponential(1.0, count) * np.where(phase == 0, calm, 2.0 - calm)
+
+
+def recorded_gaps(gaps_s: FloatArray, count: int) -> FloatArray:  # (count,)
+    """Give recorded gaps in their order, from the start again when they end, mean 1.
+
+    Raises:
+        InvalidInput: If there are none, one is negative or not finite, or all are 0.
+    """
+    good = len(gaps_s) > 0 and bool(((gaps_s >= 0) & np.isfinite(gaps_s)).all())
+    checks.require(good, "gaps_s", "must be finite and >= 0, and at least one", gaps_s)
+    taken = np.resize(gaps_s, count).astype(np.float64)
+    checks.positive("mean gap", float(taken.mean()))
+    return np.asarray(taken / taken.mean())
+
+
+def arrival_times(gaps: FloatArray, rate_per_s: float) -> FloatArray:  # (N,)
+    """Give the times at which requests arrive when the gaps are made to fit a rate.
+
+    Raises:
+        InvalidInput: If the rate is not `> 0`.
+    """
+    checks.positive("rate_per_s", rate_per_s)
+    return np.asarray(np.cumsum(gaps) / rate_per_s)
+
+
+def kairos_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
+    """Give batch sizes as the Kairos artefact draws them, 1 to 999.
+
+    Of r uniform on 1..99: r <= 8 uniform on 1..99; 9..30 on 200..599; 31..35 on 600..999; else
+    log-normal s where 100 <= s <= 200, uniform on 190..199 where it is not.
+    """
+    r = rng.integers(1, 100, count)
+    s = rng.lognormal(_MU, _SIGMA, count)
+    body = np.where((s >= 100) & (s <= 200), s.astype(np.int64), rng.integers(190, 200, count))
+    return np.select(
+        [r <= 8, r <= 30, r <= 35],
+        [
+            rng.integers(1, 100, count),
+            rng.integers(200, 600, count),
+            rng.integers(600, 1000, count),
+        ],
+        body,
+    )
+
+
+def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
+    """Give batch sizes as the Ribbon artefact draws them, 1 to 500.
+
+    Of r uniform on 1..99: r <= 2 uniform on 1..99; 3..12 on 250..499; else log-normal s, or
+    uniform on 400..499 where s > 500.
+    """
+    r = rng.integers(1, 100, count)
+    s = rng.lognormal(_MU, _SIGMA, count)
+    body = np.where(s <= 500, np.maximum(s.astype(np.int64), 1), rng.integers(400, 500, count))
+    return np.select(
+        [r <= 2, r <= 12], [rng.integers(1, 100, count), rng.integers(250, 500, count)], body
+    )
+
+
+def gaussian_batches(
+    count: int, rng: np.random.Generator, *, mean: float = 300.0, std: float = 100.0
+) -> IntArray:  # (count,)
+    """Give normally distributed batch sizes, cut to 1..1000 (Kairos, section 8.4).
+
+    The paper names neither mean nor deviation; the defaults are ours.
+    """
+    drawn = np.rint(rng.normal(mean, std, count)).astype(np.int64)
+    return np.clip(drawn, 1, 1000)
+
+
+def recorded_batches(batches: Sequence[int]) -> BatchMix:
+    """Give a mix that draws from recorded sizes with replacement.
+
+    Raises:
+        InvalidInput: If there are none, or one is `< 1`.
+    """
+    checks.require(len(batches) > 0, "batches", "must not be empty", batches)
+    checks.require(min(batches) >= 1, "batches", "must be >= 1", min(batches))
+    pool = np.array(batches, dtype=np.int64)
+    return lambda count, rng: rng.choice(pool, count)
+
+
+def changing(before: BatchMix, after: BatchMix, *, at: float = 0.5) -> BatchMix:
+    """Give a mix that changes after a share `at` of the requests, in [0, 1]."""
+    checks.probability("at", at)
+
+    def draw(count: int, rng: np.random.Generator) -> IntArray:
+        first = round(at * count)
+        return np.concatenate([before(first, rng), after(count - first, rng)])
+
+    return draw

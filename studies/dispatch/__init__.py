@@ -1,0 +1,1 @@
+"""How dispatch policies compare, simulated and live; imports `scheduler` and `deploy`."""

@@ -1,0 +1,266 @@
+"""Which dispatch policy serves the highest rate in time, and how late are the late?
+
+For every policy and seed: the allowable rate, the largest Poisson rate with at least 99 % of the
+requests within the QoS (Kairos, section 7); the lateness of the late at the allowable rate of
+the first policy; and what a decision takes. Common random numbers throughout.
+
+Sampled service draws a log-normal of the measured mean and deviation for each request. Policies
+plan with what the service tells them: `plan_ahead` with the 90th percentile, the published ones
+with means, as published (`DispatchPolicy.level`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+
+from circinus.deploy.methods import DEFAULT, PUBLISHED, method_where
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.scheduler.dispatch.baselines import SizeThreshold
+from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.simulation.engine import SimulationRun, simulate
+from circinus.scheduler.simulation.measurements import LatencyTable
+from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
+from circinus.studies.dispatch.draws import Load, LoadDraws, Pool, allowable_rate, draw, load_of
+from circinus.studies.report import pages
+from circinus.studies.report.charts import COLOURS, Bar, bars
+from circinus.studies.report.tables import grouped, written
+
+ORACLE = "oracle"
+_METHODS = (PUBLISHED.dispatch, DEFAULT.dispatch)
+POLICIES = (*_METHODS, "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
+"""In the order in which they run, those of the methods first; also `fcfs_reject`."""
+_KNOWN = (*DISPATCH_POLICIES, ORACLE)
+
+_THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
+_SWEEP_REQUESTS = 4000
+SEARCH_SEED = 9000  # of sweeps and pool searches: none of the study's own
+_DECISIONS = 200  # timed per run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchRow:
+    """A line of `dispatch.csv`."""
+
+    model: str  # name of the model
+    service: str  # `mean` or `sampled`
+    mix: str  # of batch sizes, and the arrivals unless they are Poisson
+    policy: str  # its name
+    method: str | None  # whose dispatch policy it is; empty: of none
+    pool: str  # counts of each type, joined by spaces
+    seed: int  # of all draws
+    allowable_rps: float  # largest rate with 99 % in time
+    # Mean lateness of the late at the allowable rate of the first policy; those that were
+    # rejected have none
+    late_mean_s: float
+    late_max_s: float  # the worst of it
+    decision_us_p50: float  # median of a decision, from Python, in microseconds of the clock given
+    decision_us_p99: float  # its 99th percentile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchStudy:
+    """What to compare."""
+
+    table: LatencyTable  # latencies of the model
+    qos_s: float  # requests should be answered within, `> 0`
+    policies: tuple[str, ...]  # names, the first one sets the rate at which lateness is compared
+    pools: Mapping[str, Pool]  # pool of each policy
+    seeds: int = 5  # how many, `>= 1`
+    first_seed: int = 0  # the others follow, `>= 0`
+    requests: int = 20_000  # per run, `>= 100`
+    service: str = "mean"  # `mean` or `sampled`
+    load: Load = field(default_factory=load_of)  # sizes and arrivals
+
+    def __post_init__(self) -> None:
+        checks.positive("qos_s", self.qos_s)
+        checks.require(self.seeds >= 1, "seeds", "must be >= 1", self.seeds)
+        checks.require(self.requests >= 100, "requests", "must be >= 100", self.requests)
+        rule = "must be mean or sampled"
+        checks.require(self.service in ("mean", "sampled"), "service", rule, self.service)
+        last = SEARCH_SEED - self.seeds
+        rule = f"must be in [0, {last}]"
+        checks.require(0 <= self.first_seed <= last, "first_seed", rule, self.first_seed)
+        checks.require(len(self.policies) > 0, "policies", "must not be empty", self.policies)
+        checks.unique("policies", self.policies)
+        kinds = len(self.table.kinds)
+        rule = f"must be {kinds} counts >= 0, not all 0 ({', '.join(self.table.kinds)})"
+        for name in self.policies:
+            checks.among("policies", name, _KNOWN)
+            pool = self.pools.get(name, ())
+            good = len(pool) == kinds and min(pool) >= 0 and sum(pool) > 0
+            checks.require(good, f"pool of {name}", rule, pool)
+
+
+def run(study: DispatchStudy, out: Path, clock: Clock) -> list[DispatchRow]:
+    """Give all rows, written to `out/dispatch.csv` one by one; `clock` times decisions."""
+    return written(results(study, clock), DispatchRow, out / "dispatch.csv")
+
+
+def results(study: DispatchStudy, clock: Clock) -> Iterator[DispatchRow]:
+    """Give the rows of a study as runs end."""
+    sweep = draws_of(study, SEARCH_SEED, _SWEEP_REQUESTS)
+    policies = {
+        name: None if name == ORACLE else policy_for(name, sweep, study.pools[name])
+        for name in study.policies
+    }
+    for seed in range(study.first_seed, study.first_seed + study.seeds):
+        draws = draws_of(study, seed, study.requests)
+        common_rps: float | None = None
+        for name in study.policies:
+            row = _row(study, name, policies[name], draws, common_rps, clock)
+            common_rps = common_rps or row.allowable_rps
+            yield row
+
+
+def policy_for(name: str, sweep: LoadDraws, pool: Pool) -> CompiledPolicy:
+    """Give a policy by name, DRS with its best threshold for the pool."""
+    return _best_threshold(sweep, pool) if name == "drs" else dispatch_policy(name)
+
+
+def level_for(name: str) -> float | None:
+    """Give the quantile of the latencies that a policy plans with; None: means."""
+    return None if name == ORACLE else dispatch_policy(name).level
+
+
+def draws_of(study: DispatchStudy, seed: int, requests: int) -> LoadDraws:
+    """Give the requests of a seed."""
+    sampled = study.service == "sampled"
+    return draw(study.table, study.qos_s, study.load, requests, seed, sampled=sampled)
+
+
+def oracle(draws: LoadDraws, pool: Pool) -> float:
+    """Give the rate at which an oracle serves a pool."""
+    kind = np.repeat(np.arange(len(pool)), pool)
+    return oracle_rate(draws.rows, draws.service_s[:, kind], kind, draws.qos_s)
+
+
+def _row(
+    study: DispatchStudy,
+    name: str,
+    policy: CompiledPolicy | None,
+    draws: LoadDraws,
+    common_rps: float | None,
+    clock: Clock,
+) -> DispatchRow:
+    pool = study.pools[name]
+    rate, late_mean, late_max, times = 0.0, np.nan, np.nan, np.array([np.nan])
+    if policy is None:
+        rate = oracle(draws, pool)
+    else:
+        scenarios = draws.scenarios(pool, level_for(name))
+        rate, own = allowable_rate(policy, scenarios, 1.02 * draws.bound_rps(pool))
+        if rate > 0 or common_rps:
+            late_mean, late_max = lateness_s(simulate(scenarios(common_rps or rate), policy))
+        if own is not None:
+            times = _decision_us(policy, own, clock)
+    return DispatchRow(
+        model=study.table.model,
+        service=study.service,
+        mix=study.load.name,
+        policy=name,
+        method=method_where(lambda method: method.dispatch == name),
+        pool=" ".join(map(str, pool)),
+        seed=draws.seed,
+        allowable_rps=rate,
+        late_mean_s=float(late_mean),
+        late_max_s=float(late_max),
+        decision_us_p50=float(np.quantile(times, 0.5)),
+        decision_us_p99=float(np.quantile(times, 0.99)),
+    )
+
+
+def _best_threshold(draws: LoadDraws, pool: Pool) -> SizeThreshold:
+    scenarios = draws.scenarios(pool, None)
+    bound = draws.bound_rps(pool)
+
+    def rate_of(policy: SizeThreshold) -> float:
+        return allowable_rate(policy, scenarios, bound, tolerance=0.01)[0]
+
+    largest = float(draws.table.batches[-1])
+    tried = [SizeThreshold(largest_small=t) for t in _THRESHOLDS if t <= largest]
+    return max(tried, key=rate_of)
+
+
+def _decision_us(policy: CompiledPolicy, run: SimulationRun, clock: Clock) -> np.ndarray:
+    """Give what single decisions took, on states that an arrival of the run met."""
+    count = len(run.scenario.arrived_s)
+    chosen = np.linspace(count // 10, count - 1, min(_DECISIONS, count)).astype(int)
+    taken = []
+    for request in chosen.tolist():
+        state = state_at(run, request)
+        began = clock.now()
+        policy.decide(state)
+        taken.append((clock.now() - began) * 1e6)
+    return np.array(taken)
+
+
+def summary(rows: Sequence[DispatchRow]) -> dict[str, list[DispatchRow]]:
+    """Give the rows of each policy, in their order."""
+    return {policy: group for (policy,), group in grouped(rows, "policy").items()}
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Give mean and standard deviation; 0 for a single value."""
+    return mean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def picture(rows: Sequence[DispatchRow]) -> str:
+    """Give an SVG of a model: a bar per policy, a whisker of one deviation to either side."""
+    found = []
+    for name, group in summary(rows).items():
+        rate, deviation = spread([row.allowable_rps for row in group])
+        colour = COLOURS[0] if name == DEFAULT.dispatch else COLOURS[-1]
+        note = f"{rate:.1f}"
+        found.append(Bar(name=name, value=rate, error=deviation, note=note, colour=colour))
+    return bars(f"{_title(rows)}: allowable rate, requests/s", found)
+
+
+def page(rows: Sequence[DispatchRow], requests: int) -> str:
+    """Give the report as one HTML document with its pictures inside."""
+    seeds = len({row.seed for row in rows})
+    about = (
+        f"{seeds} seeds of {requests} requests. Allowable rate: the largest Poisson rate with "
+        "at least 99 % of the requests within the QoS, mean and standard deviation over seeds. "
+        "Lateness of the late: at the allowable rate of the first policy; rejected requests "
+        "have none."
+    )
+    sections = [
+        pages.heading(_title(group)) + picture(group) + _table(group)
+        for group in grouped(rows, "model", "service").values()
+    ]
+    return pages.page("Dispatch policies", pages.paragraph(about), *sections)
+
+
+def _title(rows: Sequence[DispatchRow]) -> str:
+    return f"{rows[0].model}, {rows[0].service} service times"
+
+
+def _table(rows: Sequence[DispatchRow]) -> str:
+    groups = summary(rows)
+    first = spread([row.allowable_rps for row in groups[rows[0].policy]])[0]
+    head = (
+        *("policy", "pool", "rate, 1/s", "sd, %", "relative", "late mean, ms", "late worst, ms"),
+        *("decision p50, us", "p99, us"),
+    )
+    lines = []
+    for name, group in groups.items():
+        rate, deviation = spread([row.allowable_rps for row in group])
+        figures = (
+            f"{rate:.1f}",
+            f"{100 * deviation / rate:.1f}" if rate else "",
+            f"{rate / first:.3f}" if first else "",
+            f"{mean(row.late_mean_s for row in group) * 1e3:.1f}",
+            f"{max(row.late_max_s for row in group) * 1e3:.1f}",
+            f"{mean(row.decision_us_p50 for row in group):.0f}",
+            f"{mean(row.decision_us_p99 for row in group):.0f}",
+        )
+        lines.append((name, group[0].pool, *(cell.replace("nan", "-") for cell in figures)))
+    return pages.grid(head, lines)

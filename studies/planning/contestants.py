@@ -1,0 +1,152 @@
+"""Who takes part in the planning study, by name.
+
+`default` and `published` are the product's methods, taken as users get them. Competitors come
+twice: as published (a fixed number of inputs, the P99 count of the t-test as in Circinus A.4; no
+cache) and `_tuned` (few inputs, our cache, the order of strata); `vulcan_tuned@30` is the tuned
+one with 30 inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from circinus.deploy.methods import METHODS
+from circinus.deploy.planning import (
+    PATIENCE,
+    PUBLISHED_MARGIN_CONFIDENCE,
+    Planner,
+    planner_of,
+)
+from circinus.pipelines import checks
+from circinus.pipelines.needs import package, require
+from circinus.pipelines.profile import FloatArray, Verdict
+from circinus.pipelines.trace import Trace
+from circinus.planner.plans.measuring import LatencyLooks
+from circinus.planner.search.loop import SearchSettings
+from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
+from circinus.planner.strategy.in_order import ExhaustiveFactory, RandomFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.protocol import StrategyFactory
+from circinus.planner.strategy.settings import MultiFidelitySettings
+from circinus.profiler.drawing import random_drawing, stratified_drawing
+from circinus.profiler.stopping import TTest
+from circinus.studies.planning.competitors import VideoStorm, Vulcan
+
+TUNED_INPUTS = 20
+
+ADAPTERS = {"optuna_tpe": "optuna", "optuna_gp": "optuna", "botorch": "botorch"}
+"""Names, and the package of the extra `studies` that each needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedSamples:
+    """A stopping rule: the sign of the sample mean at a fixed number of inputs."""
+
+    count: int
+
+    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
+        """Give the side the mean is on once there are enough scores."""
+        if len(scores) < min(self.count, population):
+            return Verdict.UNDECIDED
+        return Verdict.ABOVE if scores.mean() >= bound else Verdict.BELOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A way to plan."""
+
+    name: str  # as it was asked for
+    planner: Planner  # of the product's parts, but for what only studies have
+    cached: bool = True  # whether operators' outputs are reused between configurations
+
+
+def names() -> tuple[str, ...]:
+    """Give the names of all contestants that need no extra."""
+    peers = (f"{name}{end}" for name in _PEERS for end in ("", "_tuned"))
+    return (*METHODS, *_OURS, *(name for name in peers if name != "cmbo"))  # that is `published`
+
+
+def contestant(name: str, *, published_inputs: int) -> Contestant:
+    """Give the contestant of that name, of `names` or `ADAPTERS`.
+
+    A tuned one and an adapter may end with `@N`: N inputs instead of 20. Competitors as published
+    measure on `published_inputs`.
+
+    Raises:
+        InvalidInput: If there is none, it takes no such number, or the extra is not installed.
+    """
+    named, (name, at, count) = name, name.partition("@")
+    known = (*names(), *ADAPTERS)
+    checks.require(name in known, "method", f"must be among {', '.join(known)}", named)
+    tuned = name.endswith("_tuned") or name in ADAPTERS
+    fits = not at or (tuned and count.isdecimal() and int(count) >= 2)
+    rule = "may end with @ and a number of inputs, >= 2, where it is tuned or an adapter"
+    checks.require(fits, "method", rule, named)
+    inputs = int(count) if at else TUNED_INPUTS
+    if name in METHODS:
+        return Contestant(name=named, planner=planner_of(METHODS[name].planning))
+    if name in _OURS:
+        ours = planner_of(METHODS["default"].planning)
+        settings = replace(ours.settings, strategy=MultiFidelityFactory(_OURS[name]))
+        return Contestant(name=named, planner=replace(ours, settings=settings))
+    base = name.removesuffix("_tuned")
+    samples = inputs if tuned else published_inputs
+    made = _PEERS[base](samples) if base in _PEERS else _adapter(base, samples)
+    fixed = Planner(
+        settings=SearchSettings(
+            strategy=made,
+            patience=PATIENCE,
+            margin_confidence=PUBLISHED_MARGIN_CONFIDENCE,
+            looks=LatencyLooks(accepted=1),  # on how few inputs to announce is their own choice
+        ),
+        stopping=lambda drawing: FixedSamples(count=samples),
+        sampling=stratified_drawing if tuned else random_drawing,
+    )
+    return Contestant(name=named, planner=fixed, cached=tuned)
+
+
+def published_count(trace: Trace, accuracy_slo: float) -> int:
+    """Give the P99 over configurations of the inputs that the t-test takes (appendix A.4)."""
+    rule, population, rng = TTest(), len(trace.input_bytes), np.random.default_rng(0)
+    order = rng.permutation(population)
+    counts = []
+    for row in rng.permutation(len(trace.score))[:100]:
+        scores = trace.score[row, order].astype(float)
+        if np.isnan(scores).any():
+            continue
+        ends = (
+            n
+            for n in range(rule.minimum, population + 1, 5)
+            if rule.judge(scores[:n], bound=accuracy_slo, population=population)
+            is not Verdict.UNDECIDED
+        )
+        counts.append(next(ends, population))
+    return int(np.quantile(counts, 0.99)) if counts else population
+
+
+def _adapter(name: str, count: int) -> StrategyFactory:
+    from circinus.studies.planning.adapters import adapter
+
+    require("method", name, [package(ADAPTERS[name], extra="studies")])
+    return adapter(name, count)
+
+
+_OURS: Mapping[str, MultiFidelitySettings] = {
+    "without_fidelities": MultiFidelitySettings(fidelities=False),
+    "without_structure": MultiFidelitySettings(structured=False),
+    "without_unpaid": MultiFidelitySettings(unpaid=False),
+    "without_order": MultiFidelitySettings(ordered=False),
+    "without_pairing": MultiFidelitySettings(paired=False),
+}
+
+_PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
+    "cmbo": lambda count: CmboFactory(CmboSettings(inputs=count)),
+    "vulcan": lambda count: partial(Vulcan, inputs=count),
+    "videostorm": lambda count: partial(VideoStorm, inputs=count),
+    "random": lambda count: RandomFactory(inputs=count),
+    "exhaustive": lambda count: ExhaustiveFactory(inputs=count),
+}

@@ -1,0 +1,331 @@
+"""How many seconds of profiling a new plan takes after the world drifted (Circinus 4.3, 6.4).
+
+A query is planned in one world, its cheapest plan is deployed, and the world becomes another.
+Where that plan breaks and a plan that truly satisfies exists, the query is planned cold, and again
+with what is known (`planner.answers.known`). How worlds drift, and how that deviates from the
+paper: `studies.planning.worlds`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from circinus.deploy.methods import DEFAULT
+from circinus.deploy.planning import planner_of
+from circinus.pipelines import checks
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.replay import TraceEvaluator
+from circinus.pipelines.slo import Slo
+from circinus.pipelines.trace import Trace, load_trace
+from circinus.planner.answers.known import Known
+from circinus.planner.models.history import QueryRecord
+from circinus.planner.search.result import PlanningResult
+from circinus.studies.planning.announced import Recorder
+from circinus.studies.planning.history import earlier_queries, record_of, replayed
+from circinus.studies.planning.study import FOR_GOOD
+from circinus.studies.planning.truth import Truth, check_level
+from circinus.studies.planning.worlds import (
+    Worlds,
+    with_harder_inputs,
+    with_other_inputs,
+    with_thinner_link,
+)
+from circinus.studies.report.tables import error, grouped, mean, written
+
+_OURS = planner_of(DEFAULT.planning)
+_FOR_GOOD = replace(_OURS, settings=replace(_OURS.settings, **FOR_GOOD))
+
+
+class DriftKind(StrEnum):
+    """What drifts."""
+
+    LATENCY = "latency"
+    ACCURACY = "accuracy"
+
+
+class DriftOutcome(StrEnum):
+    """What a drift did to a query."""
+
+    COUNTED = "counted"
+    """The plan in force breaks, and another one would do."""
+    HOLDS = "holds"
+    """The plan in force still satisfies: nothing to do."""
+    IMPOSSIBLE = "impossible"
+    """No plan satisfies any more."""
+    UNPLANNED = "unplanned"
+    """No plan was found before the drift, or one that was not true then either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftStudy:
+    """What to run."""
+
+    traces: tuple[Path, ...]  # folders
+    kind: DriftKind  # what drifts
+    # of SLOs: easy, medium, hard; SLOs are of the world before
+    levels: tuple[str, ...] = ("medium",)
+    seeds: int = 3  # per SLO, `>= 1`
+    first_seed: int = 0  # the first of them, `>= 0`
+    # where plans may run; None: `WEAK_DEVICE` for latency, else one tier
+    infrastructure: Infrastructure | None = None
+    # the tiers whose link drifts; None: the infrastructure's first
+    link: tuple[str, str] | None = None
+    left: float = 0.5  # part of its bandwidth that is left, in (0, 1). A half: as in section 6.4
+    budget_s: float = 60.0  # profiling seconds of a run after the drift, `> 0`
+    before_s: float = 1.0  # most profiling seconds of planning before it, `> 0`
+    history: int = 0  # earlier queries in the world before that replanning is told of, too, `>= 0`
+    # folder of a trace in the world after a drift of accuracy; None: inputs drift within a trace
+    after: Path | None = None
+
+    def __post_init__(self) -> None:
+        checks.require(0 < self.left < 1, "drift.left", "must be in (0, 1)", self.left)
+        checks.positive("drift.budget_s", self.budget_s)
+        checks.positive("drift.before_s", self.before_s)
+        checks.require(self.history >= 0, "drift.history", "must be >= 0", self.history)
+        fits = self.after is None or (self.kind is DriftKind.ACCURACY and len(self.traces) == 1)
+        rule = "must go with one trace and a drift of accuracy"
+        checks.require(fits, "drift.after", rule, f"{self.after} ({self.kind.value})")
+        for level in self.levels:
+            check_level(level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftRow:
+    """A query that met a drift; fields are the columns of `drift.csv`.
+
+    Seconds after the drift are there where the outcome is counted. A run that finds no true plan
+    counts with its whole budget.
+    """
+
+    trace: str  # name of the pipeline
+    drift: str  # what drifted
+    change: str  # how, in words
+    slo: str  # its level
+    seed: int  # of the order of inputs and of the search
+    accuracy_slo: float  # at least
+    latency_slo_s: float  # at most
+    outcome: str  # what the drift did
+    known: int  # configurations measured before it
+    before_seconds: float  # of profiling before it, until the search ended by itself
+    # 20 inputs of the cheapest truly feasible configuration, after it
+    oracle_seconds: float | None = None
+    cold_seconds: float | None = None  # until the first true plan, planned from nothing
+    cold_found: bool | None = None  # whether there was one
+    replanned_seconds: float | None = None  # the same with what is known
+    replanned_found: bool | None = None  # whether there was one
+    at_once: bool | None = None  # whether replanning answered from measurements alone
+    # whether the first plan that replanning announced was true
+    first_answer_true: bool | None = None
+
+
+def run(study: DriftStudy, out: Path) -> list[DriftRow]:
+    """Give all rows, written to `out/drift.csv` one by one; InvalidInput if a part is missing."""
+    return written(results(study), DriftRow, out / "drift.csv")
+
+
+def results(study: DriftStudy) -> Iterator[DriftRow]:
+    """Give the rows of a study as runs end."""
+    seeds = range(study.first_seed, study.first_seed + study.seeds)
+    for trace in [load_trace(folder) for folder in study.traces]:
+        worlds = _worlds(study, trace)
+        before, count = worlds.before, study.history
+        earlier = {
+            seed: earlier_queries(before.trace, before.infrastructure, count=count, seed=seed)
+            for seed in seeds
+        }
+        for level in study.levels:
+            slos = worlds.before.slos(level)
+            for seed, slo in itertools.product(seeds, slos):
+                past = _Past.of(worlds.before, slo, seed, study.before_s, earlier[seed])
+                yield _row(study, worlds, level, past)
+
+
+def _worlds(study: DriftStudy, trace: Trace) -> Worlds:
+    if study.kind is DriftKind.LATENCY:
+        return with_thinner_link(trace, study.infrastructure, study.link, study.left)
+    if study.after is not None:
+        return with_other_inputs(trace, load_trace(study.after), study.infrastructure)
+    return with_harder_inputs(trace, study.infrastructure)
+
+
+def _row(study: DriftStudy, worlds: Worlds, level: str, past: _Past) -> DriftRow:
+    slo, outcome = past.query.slo, _outcome(worlds, past, study.kind)
+    row = DriftRow(
+        trace=worlds.before.trace.graph.name,
+        drift=study.kind.value,
+        change=worlds.change,
+        slo=level,
+        seed=past.query.seed,
+        accuracy_slo=slo.accuracy,
+        latency_slo_s=slo.latency_s,
+        outcome=outcome.value,
+        known=len(past.result.configurations),
+        before_seconds=past.result.spent_s,
+    )
+    if outcome is not DriftOutcome.COUNTED:
+        return row
+    cold = _cold(worlds.after, past.query, study.budget_s)
+    again, at_once = _replanned(worlds.after, past, study)
+    return replace(
+        row,
+        oracle_seconds=worlds.after.oracle_s(slo),
+        cold_seconds=study.budget_s if cold.seconds is None else cold.seconds,
+        cold_found=cold.seconds is not None,
+        replanned_seconds=study.budget_s if again.seconds is None else again.seconds,
+        replanned_found=again.seconds is not None,
+        at_once=at_once,
+        first_answer_true=again.first_answer_true,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Past:
+    """A query as it was planned before the drift; `earlier` ones are known besides its own."""
+
+    query: Query
+    evaluator: TraceEvaluator
+    result: PlanningResult
+    earlier: tuple[QueryRecord, ...]
+
+    @classmethod
+    def of(
+        cls,
+        truth: Truth,
+        slo: Slo,
+        seed: int,
+        budget_s: float,
+        earlier: tuple[QueryRecord, ...],
+    ) -> _Past:
+        """Plan it as the product does, until the search ends by itself."""
+        query = _within(Query(pipeline=truth.trace.graph.name, slo=slo, seed=seed), budget_s)
+        drawing, evaluator = replayed(_OURS, truth.trace, seed)
+        result = _OURS.search(query, truth.infrastructure, evaluator, drawing)
+        return cls(query=query, evaluator=evaluator, result=result, earlier=earlier)
+
+    def known(self, *, holds: bool) -> Known:
+        """Give what it measured as far as that holds after the drift."""
+        measured = self.result.configurations if holds else ()
+        return Known(
+            graph=self.evaluator.graph,
+            # One input was met by each of them: all that is known of it comes, nothing is paid.
+            profiles=[self.evaluator.measure(one.configuration, 1) for one in measured],
+            population=self.evaluator.population,
+            trusted={plan.configuration: self.query.slo.accuracy for plan in self.result.plans},
+        )
+
+
+def _outcome(worlds: Worlds, past: _Past, kind: DriftKind) -> DriftOutcome:
+    slo, plan = past.query.slo, next(iter(past.result.plans), None)  # in force: the cheapest
+    if plan is None or not worlds.before.satisfies(plan, slo):
+        return DriftOutcome.UNPLANNED
+    # Seconds that differ between halves of the inputs are no drift of accuracy.
+    accuracy = kind is DriftKind.ACCURACY
+    good = worlds.after.accurate(plan, slo) if accuracy else worlds.after.satisfies(plan, slo)
+    if good:
+        return DriftOutcome.HOLDS
+    impossible = worlds.after.oracle_s(slo) is None
+    return DriftOutcome.IMPOSSIBLE if impossible else DriftOutcome.COUNTED
+
+
+def _cold(truth: Truth, query: Query, budget_s: float) -> Recorder:
+    recorder = Recorder(truth=truth, slo=query.slo, first_only=True)
+    drawing, evaluator = replayed(_OURS, truth.trace, query.seed)
+    query = _within(query, budget_s)
+    _FOR_GOOD.search(query, truth.infrastructure, evaluator, drawing, observer=recorder)
+    return recorder
+
+
+def _replanned(truth: Truth, past: _Past, study: DriftStudy) -> tuple[Recorder, bool]:
+    """Plan again as the product does, on where its first answer is untrue; give if it had one."""
+    same_inputs = study.kind is DriftKind.LATENCY
+    drawing, evaluator = replayed(_OURS, truth.trace, past.query.seed)
+    evaluator = past.evaluator if same_inputs else evaluator
+    before_s = evaluator.spent_s
+    recorder = Recorder(truth=truth, slo=past.query.slo, first_only=True, before_s=before_s)
+    query = _within(past.query, before_s + study.budget_s)
+    known = past.known(holds=same_inputs)
+    plans = _OURS.answer(query, truth.infrastructure, known, drawing).plans
+    if not plans or not recorder.judge(plans[0], before_s):
+        _FOR_GOOD.search(
+            query,
+            truth.infrastructure,
+            evaluator,
+            drawing,
+            observer=recorder,
+            history=(record_of("before", past.query, past.result), *past.earlier),
+        )
+    return recorder, bool(plans)
+
+
+def _within(query: Query, profiling_s: float) -> Query:
+    return replace(query, limits=PlanningLimits(profiling_s=profiling_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftCell:
+    """The queries of a level of SLOs of a trace that met a drift."""
+
+    trace: str  # name of the pipeline
+    drift: str  # what drifted
+    change: str  # how
+    slo: str  # the level
+    runs: int  # queries
+    unplanned: int  # that had no true plan before
+    holds: int  # whose plan still satisfies
+    impossible: int  # that no plan satisfies any more
+    counted: int  # the others; all below are of these, means unless it says otherwise
+    oracle_s: float | None  # profiling seconds of the oracle
+    cold_s: float | None  # of planning from nothing, to the first true plan
+    replanned_s: float | None  # of planning with what is known
+    # what replanning takes above the oracle, over what cold planning takes above it; below 0
+    # where replanning takes less than the oracle; None: there is none
+    ratio: float | None
+    error: float | None  # standard error of `replanned_s`
+    at_once: float | None  # part that measurements alone answered
+    first_true: float | None  # part of replanning's first answers that were true
+    cold_found: float | None  # part of cold runs that found a true plan
+    replanned_found: float | None  # the same of replanned ones
+
+
+def summary(rows: Iterable[DriftRow]) -> list[DriftCell]:
+    """Give a cell per trace, drift and level, in order of first appearance."""
+    return [_cell(group) for group in grouped(rows, "trace", "drift", "change", "slo").values()]
+
+
+def _cell(group: Sequence[DriftRow]) -> DriftCell:
+    first, outcomes = group[0], [row.outcome for row in group]
+    counted = [row for row in group if row.outcome == DriftOutcome.COUNTED]
+    oracle_s = mean(row.oracle_seconds for row in counted)
+    cold_s = mean(row.cold_seconds for row in counted)
+    again = [row.replanned_seconds for row in counted]
+    return DriftCell(
+        trace=first.trace,
+        drift=first.drift,
+        change=first.change,
+        slo=first.slo,
+        runs=len(group),
+        unplanned=outcomes.count(DriftOutcome.UNPLANNED),
+        holds=outcomes.count(DriftOutcome.HOLDS),
+        impossible=outcomes.count(DriftOutcome.IMPOSSIBLE),
+        counted=len(counted),
+        oracle_s=oracle_s,
+        cold_s=cold_s,
+        replanned_s=mean(again),
+        ratio=_ratio(mean(again), cold_s, oracle_s),
+        error=error(again),
+        at_once=mean(row.at_once for row in counted),
+        first_true=mean(row.first_answer_true for row in counted),
+        cold_found=mean(row.cold_found for row in counted),
+        replanned_found=mean(row.replanned_found for row in counted),
+    )
+
+
+def _ratio(again_s: float | None, cold_s: float | None, oracle_s: float | None) -> float | None:
+    if again_s is None or cold_s is None or oracle_s is None or cold_s <= oracle_s:
+        return None
+    return (again_s - oracle_s) / (cold_s - oracle_s)

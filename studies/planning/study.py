@@ -1,0 +1,269 @@
+"""How many seconds of profiling a strategy takes to the first plan that truly satisfies.
+
+Replays traces: a run is one strategy on one SLO with one seed, through the product's own
+`planner.search.loop`. Truth is the mean over the whole trace, of the plan as it would be
+deployed, its shares included. Rows are written as runs end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from circinus.deploy.planning import Planner
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.trace import load_trace
+from circinus.planner.models.history import QueryRecord
+from circinus.planner.strategy.protocol import Judgement, Observation, Proposal, Strategy
+from circinus.studies.planning.announced import Recorder
+from circinus.studies.planning.contestants import Contestant, contestant, published_count
+from circinus.studies.planning.history import earlier_queries, halves, replayed
+from circinus.studies.planning.truth import Goal, Truth, check_level
+from circinus.studies.report.tables import written
+
+ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
+"""The tier a trace was measured on; the price only scales costs."""
+
+FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "hopeless": 0.0}
+"""What is asked is how long it takes to a true plan: a run that announced a false one goes on."""
+_MARKS_S = (5.0, 20.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningRow:
+    """One run; fields are the columns of `planning.csv`, see `docs/studies/planning.md`.
+
+    `response_seconds` are until the same plan as `profiling_seconds`, `workers` measurements being
+    made at once, without the time that proposals take. The last seven count plans, see
+    `studies.planning.announced.Shown`.
+    """
+
+    trace: str
+    method: str
+    slo: str
+    seed: int
+    accuracy_slo: float
+    latency_slo_s: float
+    history: int
+    profiling_seconds: float
+    found: bool
+    first_answer_true: bool | None
+    steps: int
+    oracle_seconds: float
+    cost_ratio_5s: float | None
+    cost_ratio_20s: float | None
+    cost_ratio_60s: float | None
+    proposal_seconds_p50: float
+    proposal_seconds_p95: float
+    workers: int
+    response_seconds: float
+    shown: int
+    met: int
+    met_wrongly: int
+    accuracy_covered: int
+    latency_covered: int
+    latency_sure: int
+    latency_sure_covered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningStudy:
+    """What to run; InvalidInput for an unknown method or level now, not hours later."""
+
+    traces: tuple[Path, ...]  # folders
+    methods: tuple[str, ...]  # names, see `studies.planning.contestants`
+    levels: tuple[str, ...] = ("easy", "medium", "hard")  # of SLOs: easy, medium, hard
+    seeds: int = 20  # per Pareto point
+    first_seed: int = 0  # the first of them, `>= 0`
+    infrastructure: Infrastructure = ONE_TIER  # where plans may run
+    budget_s: float = 60.0  # profiling seconds of a run, `> 0`
+    # whether a run ends with its first true plan, whatever was announced before (cost ratios
+    # stay empty); False: when the search does, as users' do
+    first_only: bool = False
+    statistic: LatencyStatistic = LatencyStatistic.MEAN  # of latency
+    # earlier queries on one half of the inputs; then all runs are on the other half, each
+    # without and with them. 0: none, and all inputs
+    history: int = 0
+    workers: int = 1  # measurements made at once, `>= 1`
+    # most Pareto points per level, spread evenly from the fastest to the most accurate one, `>=
+    # 2`; None: all
+    points: int | None = None
+    # most that a run may measure, `>= 1`; None: any number. For competitors whose proposals take
+    # seconds; a run that ends so without a plan counts its budget
+    configurations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.points is not None:
+            checks.require(self.points >= 2, "points", "must be >= 2", self.points)
+        for name in self.methods:
+            contestant(name, published_inputs=1)
+        for level in self.levels:
+            check_level(level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyProgress:
+    """A run that ended, and how many of its strategy's on these SLOs did so far."""
+
+    row: PlanningRow
+    done: int
+    runs: int
+
+
+Observer = Callable[[StudyProgress], None]
+
+
+def run(study: PlanningStudy, out: Path, observer: Observer | None = None) -> list[PlanningRow]:
+    """Give all rows, written to `out/planning.csv` one by one; the observer is told of each."""
+
+    def told() -> Iterator[PlanningRow]:
+        for progress in results(study):
+            if observer is not None:
+                observer(progress)
+            yield progress.row
+
+    return written(told(), PlanningRow, out / "planning.csv")
+
+
+def results(study: PlanningStudy) -> Iterator[StudyProgress]:
+    """Give each run of a study as it ends."""
+    where = study.infrastructure
+    seeds = range(study.first_seed, study.first_seed + study.seeds)
+    for trace in [load_trace(folder) for folder in study.traces]:
+        if not study.history:
+            yield from _runs(study, Truth(trace, where, study.statistic), seeds, ((),))
+            continue
+        for seed in seeds:
+            before, now = halves(trace, seed)
+            earlier = earlier_queries(before, where, count=study.history, seed=seed)
+            yield from _runs(study, Truth(now, where, study.statistic), (seed,), ((), earlier))
+
+
+def _runs(
+    study: PlanningStudy,
+    truth: Truth,
+    seeds: Sequence[int],
+    histories: Sequence[tuple[QueryRecord, ...]],
+) -> Iterator[StudyProgress]:
+    each = list(itertools.product(seeds, histories))
+    for level in study.levels:
+        goals = _spread(truth.goals(level), study.points)
+        for name in study.methods:
+            done = itertools.count(1)
+            for goal in goals:
+                count = published_count(truth.trace, goal.slo.accuracy)
+                who = contestant(name, published_inputs=count)
+                for seed, history in each:
+                    row = _row(study, truth, goal, who, seed, history)
+                    yield StudyProgress(row=row, done=next(done), runs=len(goals) * len(each))
+
+
+def _spread(goals: Sequence[Goal], most: int | None) -> Sequence[Goal]:
+    if most is None or len(goals) <= most:
+        return goals
+    return [goals[i * (len(goals) - 1) // (most - 1)] for i in range(most)]
+
+
+def _row(
+    study: PlanningStudy,
+    truth: Truth,
+    goal: Goal,
+    who: Contestant,
+    seed: int,
+    history: tuple[QueryRecord, ...],
+) -> PlanningRow:
+    clock, times = ManualClock(), list[float]()
+    recorder = Recorder(truth=truth, slo=goal.slo, first_only=study.first_only)
+    limits = PlanningLimits(profiling_s=study.budget_s, configurations=study.configurations)
+    name = truth.trace.graph.name
+    query = Query(pipeline=name, slo=goal.slo, seed=seed, limits=limits)
+    planner = _timed(who.planner, times, for_good=study.first_only)
+    drawing, evaluator = replayed(
+        planner, truth.trace, seed, cached=who.cached, width=study.workers, clock=clock
+    )
+    planner.search(
+        query,
+        study.infrastructure,
+        evaluator,
+        drawing,
+        observer=recorder,
+        clock=clock,
+        history=history,
+    )
+    first, shown = recorder.first_true, recorder.shown.values()
+    ratios = [recorder.cost_ratio(mark, goal.least_cost) for mark in _MARKS_S]
+    return PlanningRow(
+        trace=name,
+        method=who.name,
+        slo=goal.level,
+        seed=seed,
+        accuracy_slo=goal.slo.accuracy,
+        latency_slo_s=goal.slo.latency_s,
+        history=len(history),
+        profiling_seconds=study.budget_s if first is None else first.spent_s,
+        found=first is not None,
+        first_answer_true=recorder.first_answer_true,
+        steps=len(times) if first is None else first.steps,
+        oracle_seconds=goal.oracle_s,
+        cost_ratio_5s=ratios[0],
+        cost_ratio_20s=ratios[1],
+        cost_ratio_60s=ratios[2],
+        proposal_seconds_p50=float(np.median(times)) if times else 0.0,
+        proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
+        workers=study.workers,
+        response_seconds=clock.now() if first is None else first.elapsed_s,
+        shown=len(shown),
+        met=sum(plan.met for plan in shown),
+        met_wrongly=sum(plan.met and not plan.true for plan in shown),
+        accuracy_covered=sum(plan.accuracy_covered for plan in shown),
+        latency_covered=sum(plan.latency_covered for plan in shown),
+        latency_sure=sum(plan.latency_sure for plan in shown),
+        latency_sure_covered=sum(p.latency_sure and p.latency_covered for p in shown),
+    )
+
+
+def _timed(planner: Planner, times: list[float], *, for_good: bool) -> Planner:
+    """Give a planner that adds the seconds of each of its proposals to a list."""
+    own, clock = planner.settings, SystemClock()
+    settings = replace(
+        own,
+        strategy=lambda setting, rng: _Timed(own.strategy(setting, rng), clock, times),
+        **(FOR_GOOD if for_good else {}),
+    )
+    return replace(planner, settings=settings)
+
+
+class _Timed:
+    """A strategy whose proposals are timed, learning from the last measurement included."""
+
+    def __init__(self, inner: Strategy, clock: Clock, times: list[float]) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._times = times
+        self._learning_s = 0.0
+
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        start = self._clock.now()
+        proposal = self._inner.propose(under_way)
+        self._times.append(self._clock.now() - start + self._learning_s)
+        return proposal
+
+    def observe(self, number: int, seen: Observation | None) -> None:
+        start = self._clock.now()
+        self._inner.observe(number, seen)
+        self._learning_s = self._clock.now() - start
+
+    def judged(self, number: int, seen: Observation) -> Judgement:
+        start = self._clock.now()
+        judgement = self._inner.judged(number, seen)
+        self._learning_s += self._clock.now() - start
+        return judgement

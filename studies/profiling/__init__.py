@@ -1,0 +1,1 @@
+"""What stopping rules and orders of inputs are worth; imports `profiler` and `pipelines`."""

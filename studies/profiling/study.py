@@ -1,0 +1,269 @@
+"""Which stopping rule and which order of inputs decide cheapest, and how often they are wrong.
+
+Every cell is a rule, an order and a distance of the accuracy SLO from the true mean; a profile
+is wrong when it says above of a mean below the bound, or below of one above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import copysign, nan, sqrt
+from pathlib import Path
+
+import numpy as np
+
+from circinus.deploy.methods import method_where
+from circinus.pipelines import checks
+from circinus.pipelines.query import SAMPLING
+from circinus.pipelines.trace import Trace, load_trace
+from circinus.studies.profiling.simulated_profiles import (
+    RULES,
+    Population,
+    Rule,
+    draw,
+    end,
+    of_trace,
+    orders,
+    prefix_cache_ratio,
+    synthetic,
+)
+from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, linear
+from circinus.studies.report.pages import grid, heading, page, paragraph
+from circinus.studies.report.tables import grouped, written
+
+PROFILES_PER_SEED = 2_000
+
+DISTANCES = tuple(
+    sign * size for size in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4) for sign in (-1.0, 1.0)
+)
+"""SLO minus true mean: negative ones should end above."""
+
+_ESTIMATE_INPUTS = 50
+"""The variance of the estimate is compared after as many inputs: the paper's fewest."""
+
+_FARTHEST = 0.4  # distance drawn
+_CAPTION = (
+    "Inputs used (mean over profiles) by the distance of the accuracy SLO from the true mean. "
+    "Solid: random order; dashed: stratified."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilingRow:
+    """A line of `profiling.csv`. Figures are NaN in a cell without profiles."""
+
+    trace: str  # name of the population
+    rule: str  # see `RULES`
+    sampling: str  # order of the inputs
+    # which stops measuring by this rule in this order; empty: none does. `default` does not: its
+    # strategy decides by itself
+    method: str | None
+    slo_distance: float  # SLO minus true mean
+    profiles: int  # simulated; 0 when no configuration has its bound in [0, 1]
+    inputs_mean: float  # inputs used
+    seconds_mean: float  # operator seconds used, nothing reused
+    wrong_rate: float  # part of the profiles with the wrong verdict
+    undecided_rate: float  # part of the profiles without a verdict
+    # variance of the mean of the first 50 inputs (or a third, if there are fewer than 150), in
+    # this order over that in a random order
+    variance_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRow:
+    """A line of `prefix_cache.csv`."""
+
+    trace: str  # its name
+    # operator seconds of its full grid with a prefix cache over those without
+    seconds_ratio: float
+
+
+Observer = Callable[[ProfilingRow], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What the study found."""
+
+    rows: tuple[ProfilingRow, ...]  # every cell
+    # trace -> operator seconds with a prefix cache over those without, full grid
+    cache_ratios: Mapping[str, float]
+
+
+def run(
+    traces: Sequence[Path], seeds: int, out: Path, *, observer: Observer | None = None
+) -> Comparison:
+    """Simulate profiles; write `profiling.csv`, `profiling.svg` and `profiling.html` into `out`.
+
+    And `prefix_cache.csv`, what the prefix cache leaves of the seconds of the full grid. Each seed
+    adds 2,000 profiles to every cell. The folder is made; the observer is told every row.
+
+    Raises:
+        InvalidInput: If a trace cannot be read or `seeds` is less than 1.
+    """
+    checks.at_least("seeds", seeds, 1)
+    loaded = {name: load_trace(folder) for name, folder in _named(traces).items()}
+    ratios = {name: prefix_cache_ratio(trace) for name, trace in loaded.items()}
+
+    def found() -> Iterator[ProfilingRow]:
+        for population in _populations(loaded):
+            for row in study(population, seeds * PROFILES_PER_SEED):
+                if observer is not None:
+                    observer(row)
+                yield row
+
+    rows = written(found(), ProfilingRow, out / "profiling.csv", digits=None)
+    caches = [CacheRow(trace=name, seconds_ratio=ratio) for name, ratio in ratios.items()]
+    written(caches, CacheRow, out / "prefix_cache.csv", digits=None)
+    write(rows, out)
+    return Comparison(rows=tuple(rows), cache_ratios=ratios)
+
+
+def study(
+    population: Population, profiles: int, distances: Sequence[float] = DISTANCES
+) -> Iterable[ProfilingRow]:
+    """Give the rows of one population."""
+    ratios = {sampling: variance_ratio(population, sampling) for sampling in SAMPLING}
+    for sampling in SAMPLING:
+        order = orders(population, sampling, profiles, np.random.default_rng(2))
+        for distance in distances:
+            # The same seed for every order: differences are those of the order alone.
+            drawn = draw(population, order, distance, np.random.default_rng(3))
+            for name, rule in RULES.items():
+                ended = None if drawn is None else end(rule, drawn)
+                yield ProfilingRow(
+                    trace=population.name,
+                    rule=name,
+                    sampling=sampling,
+                    method=_method(rule, sampling),
+                    slo_distance=distance,
+                    profiles=profiles if ended else 0,
+                    inputs_mean=float(ended.inputs.mean()) if ended else nan,
+                    seconds_mean=float(ended.seconds.mean()) if ended else nan,
+                    wrong_rate=float((ended.signs == np.sign(distance)).mean()) if ended else nan,
+                    undecided_rate=float((ended.signs == 0).mean()) if ended else nan,
+                    variance_ratio=ratios[sampling],
+                )
+
+
+def _method(rule: Rule, sampling: str) -> str | None:
+    if rule.stopping is None:  # also what the strategy that decides by itself has
+        return None
+    parts = (rule.stopping, sampling)
+    return method_where(lambda m: (m.planning.stopping, m.planning.sampling) == parts)
+
+
+def variance_ratio(population: Population, sampling: str, count: int = 2_000) -> float:
+    """Give the variance of a short profile's mean in an order, over that in a random order.
+
+    Averaged over at most 200 configurations; both from `count` orders.
+    """
+    scores = population.scores[:: max(1, len(population.scores) // 200)]
+    inputs = min(_ESTIMATE_INPUTS, max(1, scores.shape[1] // 3))
+    total = []
+    for kind in (sampling, "random"):
+        order = orders(population, kind, count, np.random.default_rng(4))[:, :inputs]
+        taken = np.zeros((count, scores.shape[1]))
+        np.put_along_axis(taken, order, 1.0 / inputs, axis=1)
+        total.append(float((scores @ taken.T).var(axis=1, ddof=1).mean()))
+    return total[0] / total[1] if total[1] > 0 else 1.0
+
+
+def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
+    """Give every folder under its name, and as much of its path as tells it from the others."""
+    whole = list(dict.fromkeys(folder.resolve() for folder in folders))
+    parts = 1
+    while len(named := {"/".join(each.parts[-parts:]): each for each in whole}) < len(whole):
+        parts += 1
+    return named
+
+
+def _populations(traces: Mapping[str, Trace]) -> Iterable[Population]:
+    for name, trace in traces.items():
+        yield of_trace(name, trace, np.random.default_rng(0))
+    yield from synthetic(np.random.default_rng(1))
+
+
+def write(rows: Sequence[ProfilingRow], out: Path) -> None:
+    """Write `profiling.svg` and `profiling.html` into a folder that exists."""
+    svg = picture(rows)
+    (out / "profiling.svg").write_text(svg, encoding="utf-8")
+    (out / "profiling.html").write_text(_page(rows, svg), encoding="utf-8")
+
+
+def summary(rows: Sequence[ProfilingRow]) -> list[tuple[str, str, str, float, float, float]]:
+    """Give (trace, rule, sampling, inputs, seconds, worst wrong rate) over the distances."""
+    known = [row for row in rows if row.profiles]
+    return [
+        (
+            *cell,
+            sum(row.inputs_mean for row in cells) / len(cells),
+            sum(row.seconds_mean for row in cells) / len(cells),
+            max(row.wrong_rate for row in cells),
+        )
+        for cell, cells in grouped(known, "trace", "rule", "sampling").items()
+    ]
+
+
+def picture(rows: Sequence[ProfilingRow]) -> str:
+    """Give an SVG with a panel per trace: inputs used over the distance."""
+    rules = list(dict.fromkeys(row.rule for row in rows))
+    panels = [
+        _panel(trace, [row for row in rows if row.trace == trace and row.profiles], rules)
+        for trace in dict.fromkeys(row.trace for row in rows)
+    ]
+    return chart(panels, title="Inputs used by rule and order", columns=2, width=440, height=240)
+
+
+def _panel(trace: str, cells: Sequence[ProfilingRow], rules: Sequence[str]) -> Panel:
+    series = [
+        Series(
+            name=rule if sampling == "random" else f"{rule}, {sampling}",
+            points=sorted(
+                (row.slo_distance, row.inputs_mean)
+                for row in cells
+                if (row.rule, row.sampling) == (rule, sampling)
+            ),
+            colour=COLOURS[i % len(COLOURS)],
+            dashes=dashes,
+        )
+        for i, rule in enumerate(rules)
+        for sampling, dashes in (("random", ""), ("stratified", "4 3"))
+    ]
+    x = Axis(
+        label="accuracy SLO less the true mean",
+        low=-_FARTHEST,
+        high=_FARTHEST,
+        ticks=[(d, f"{d:+g}") for d in sorted({row.slo_distance for row in cells})],
+        # Square root, with its sign: near distances are many.
+        warp=lambda distance: copysign(sqrt(abs(distance)), distance),
+    )
+    return Panel(
+        title=trace, x=x, y=linear((row.inputs_mean for row in cells), "inputs"), series=series
+    )
+
+
+def _page(rows: Sequence[ProfilingRow], svg: str) -> str:
+    head = ("trace", "rule", "sampling", "SLO distance", "profiles", "inputs", "seconds", "wrong")
+    lines = [
+        (
+            *(row.trace, row.rule, row.sampling, f"{row.slo_distance:+g}", str(row.profiles)),
+            *(f"{row.inputs_mean:.1f}", f"{row.seconds_mean:.4g}", f"{row.wrong_rate:.3%}"),
+        )
+        for row in rows
+    ]
+    over_head = ("trace", "rule", "sampling", "inputs", "seconds", "worst wrong rate")
+    over = [
+        (trace, rule, sampling, f"{inputs:.1f}", f"{seconds:.4g}", f"{worst:.3%}")
+        for trace, rule, sampling, inputs, seconds, worst in summary(rows)
+    ]
+    ratios = dict.fromkeys((row.trace, row.sampling, f"{row.variance_ratio:.3f}") for row in rows)
+    return page(
+        "Profiling study",
+        paragraph(_CAPTION) + svg,
+        heading("Mean over the distances") + grid(over_head, over),
+        heading("Variance of the estimate over that of a random order"),
+        grid(("trace", "sampling", "ratio"), ratios),
+        heading("Cells") + grid(head, lines),
+    )

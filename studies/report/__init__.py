@@ -1,0 +1,1 @@
+"""How studies are told: tables, charts and pages; imports nothing of any study."""

@@ -1,0 +1,41 @@
+"""HTML pages of studies: headings, words, charts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:14px sans-serif;margin:2em auto;max-width:64em;"
+    "padding:0 1em}table{border-collapse:collapse}svg{max-width:100%;height:auto}"
+    "td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #8886}"
+    "td:first-child,th:first-child{text-align:left}"
+)
+
+
+def page(title: str, *parts: str) -> str:
+    """Give a page with a heading; its parts are markup."""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style>{heading(title, level=1)}"
+        f"{''.join(parts)}</html>\n"
+    )
+
+
+def heading(words: str, *, level: int = 2) -> str:
+    """Give a heading."""
+    return f"<h{level}>{escape(words)}</h{level}>"
+
+
+def paragraph(words: str) -> str:
+    """Give a paragraph."""
+    return f"<p>{escape(words)}</p>"
+
+
+def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Give a table with a first line of titles."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines
+    )
+    return f"<table><tr>{top}</tr>{body}</table>\n"

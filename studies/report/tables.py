@@ -1,0 +1,140 @@
+"""Rows of studies, frozen dataclasses, as CSV files and Markdown tables.
+
+One rule: a CSV file of a study is written here, so that each of its rows says which version of
+the source made it. Which method a row's parts are of, if of any, is a field of the row, from
+`deploy.methods.method_where`.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, fields
+from functools import cache
+from importlib import metadata
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Line = TypeVar("Line", bound=DataclassInstance)
+
+VERSION = "version"
+"""The last column of every CSV file."""
+
+_DIGITS = 6
+_GIT_S = 30.0  # a git that takes longer waits for something
+
+
+def written(
+    rows: Iterable[Line],
+    kind: type[Line],
+    path: Path,
+    *,
+    without: Collection[str] = (),
+    digits: int | None = _DIGITS,
+) -> list[Line]:
+    """Give the rows, each written to a CSV file as soon as it is there: it may take long to come.
+
+    Columns are the fields of their kind, but for those `without`, and `version`; the file's folder
+    is made; for `digits` see `text`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [column.name for column in fields(kind) if column.name not in without]
+    kept = []
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, VERSION])
+        for row in rows:
+            writer.writerow([*(text(getattr(row, name), digits) for name in columns), version()])
+            file.flush()
+            kept.append(row)
+    return kept
+
+
+def markdown(rows: Iterable[Line], kind: type[Line]) -> str:
+    """Give the rows as a Markdown table; the fields of their kind are the columns."""
+    head = [column.name for column in fields(kind)]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += [
+        "| " + " | ".join(text(value) for value in asdict(row).values()) + " |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def text(value: object, digits: int | None = _DIGITS) -> str:
+    """Give a value as it stands in a table: nothing for None.
+
+    A number that is not whole has so many significant digits; None: as many as it has.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and digits is not None:
+        return f"{value:.{digits}g}"
+    return str(value)
+
+
+def document(row: Line) -> dict[str, object]:
+    """Give a row as JSON takes it: null for NaN."""
+    values = asdict(row).items()
+    return {name: None if isinstance(v, float) and isnan(v) else v for name, v in values}
+
+
+def grouped(rows: Iterable[Line], *columns: str) -> dict[tuple[Any, ...], list[Line]]:
+    """Give the rows by their values in columns, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, column) for column in columns), []).append(row)
+    return groups
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Give the mean of what is known; None: nothing is."""
+    known = [float(value) for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def error(values: Iterable[float | None]) -> float | None:
+    """Give the standard error of the mean of what is known; None: of fewer than two values."""
+    known = [float(value) for value in values if value is not None]
+    return float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None
+
+
+@cache
+def version() -> str:
+    """Give the version that runs, once for a process: see `version_of`."""
+    return version_of(Path(__file__))
+
+
+def version_of(source: Path) -> str:
+    """Give the package's version and, where git tracks a source file, its commit.
+
+    `0.1.0+055be0e`, with `.dirty` behind it if any tracked file differs from the commit. Only
+    `0.1.0` where git is missing or does not track the file: an installed package may lie in a
+    checkout that is somebody else's.
+    """
+    try:
+        package = metadata.version("circinus")
+    except metadata.PackageNotFoundError:  # run from a folder that was never installed
+        package = "unknown"
+    try:
+        _git(source.parent, "ls-files", "--error-unmatch", source.name)
+        commit = _git(source.parent, "rev-parse", "--short", "HEAD")
+        changed = _git(source.parent, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return package
+    return f"{package}+{commit}{'.dirty' if changed else ''}"
+
+
+def _git(folder: Path, *words: str) -> str:
+    # Without locks: a study may start while somebody commits.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_S)
+    return done.stdout.strip()

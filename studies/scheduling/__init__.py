@@ -1,0 +1,1 @@
+"""How schedules compare with the optimum; imports `scheduler` and `pipelines`."""

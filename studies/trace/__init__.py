@@ -1,0 +1,1 @@
+"""Complete measurements of a pipeline, which the other studies replay; imports `profiler`."""

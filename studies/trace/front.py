@@ -1,0 +1,109 @@
+"""The trade-off that a trace holds: accuracy against latency of every configuration.
+
+One rule: means over all inputs, operators one after the other on the reference machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.trace import Trace
+from circinus.planner.deployment.pareto import undominated
+from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tradeoff:
+    """What every configuration scores and takes, and which ones nobody dominates."""
+
+    graph: PipelineGraph  # of the pipeline
+    accuracy: FloatArray  # mean score, shape (C,)
+    latency_s: FloatArray  # mean seconds of the whole pipeline, shape (C,)
+    front: Sequence[int]  # rows that no other beats, fastest first
+    configurations: Sequence[Configuration]  # of the front, in its order
+
+    @property
+    def accuracy_span(self) -> float:
+        """Largest mean score less the smallest."""
+        return float(np.ptp(self.accuracy))
+
+    @property
+    def latency_ratio(self) -> float:
+        """Largest mean latency over the smallest."""
+        return float(self.latency_s.max() / self.latency_s.min())
+
+
+def tradeoff(trace: Trace) -> Tradeoff:
+    """Give the trade-off of a trace; inputs without a score are left out."""
+    accuracy = np.nanmean(trace.score.astype(np.float64), axis=1)
+    latency_s = np.nanmean(_longest_path_s(trace), axis=1)
+    front = undominated(np.column_stack([latency_s, -accuracy]))
+    front = front[np.argsort(latency_s[front], kind="stable")]
+    space = ConfigurationSpace(trace.graph)
+    numbers = space.numbers(trace.configurations[front].astype(np.int64))
+    return Tradeoff(
+        graph=trace.graph,
+        accuracy=accuracy,
+        latency_s=latency_s,
+        front=front.tolist(),
+        configurations=[space.configuration(int(number)) for number in numbers],
+    )
+
+
+def table(found: Tradeoff) -> str:
+    """Give the front as a Markdown table, fastest first; knobs without a choice are left out."""
+    slots = [slot for slot in found.graph.slots if len(slot.knob.values) > 1]
+    lines = [
+        f"| latency, ms | {found.graph.metric} | {' | '.join(slot.key for slot in slots)} |",
+        "| --- |" + " --- |" * (len(slots) + 1),
+    ]
+    for row, configuration in zip(found.front, found.configurations, strict=True):
+        chosen = [configuration.of(slot.operator)[slot.knob.name] for slot in slots]
+        values = " | ".join(map(str, chosen))
+        lines.append(
+            f"| {found.latency_s[row] * 1000:.3g} | {found.accuracy[row]:.3f} | {values} |"
+        )
+    return "\n".join(lines)
+
+
+def picture(found: Tradeoff) -> str:
+    """Give an SVG: a dot per configuration, latency to the right (logarithmic), score upwards."""
+    title = (
+        f"{found.graph.name}: {len(found.accuracy)} configurations, {len(found.front)} that "
+        "nobody dominates"
+    )
+    points = list(zip((found.latency_s * 1000).tolist(), found.accuracy.tolist(), strict=True))
+    kept = set(found.front)
+    others = [point for row, point in enumerate(points) if row not in kept]
+    series = [
+        Series(points=others, colour=COLOURS[0], line=False, radius=2),
+        Series(
+            points=[points[row] for row in found.front], colour=COLOURS[1], steps=True, radius=3.5
+        ),
+    ]
+    panel = Panel(
+        title=title,
+        x=decades((found.latency_s * 1000).tolist(), "mean latency, ms"),
+        y=Axis(
+            label=f"mean {found.graph.metric}",
+            low=0.0,
+            high=1.0,
+            ticks=[(tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)],
+        ),
+        series=series,
+    )
+    return chart([panel], title=title, width=640, height=380)
+
+
+def _longest_path_s(trace: Trace) -> FloatArray:  # (C, N)
+    finish = np.empty(trace.latency_s.shape)  # (C, O, N)
+    for o, parents in enumerate(trace.graph.parents):
+        start = np.max([finish[:, p] for p in parents], axis=0) if parents else 0.0
+        finish[:, o] = start + trace.latency_s[:, o]
+    return np.asarray(finish.max(axis=1))

@@ -1,0 +1,78 @@
+"""One word, one meaning: no public class name stands twice, and no retired word comes back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import circinus
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = sorted(path for path in Path(circinus.__file__).parent.iterdir() if path.is_symlink())
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+@cache
+def shipped() -> tuple[tuple[str, ast.Module], ...]:
+    paths = (path for folder in FOLDERS for path in sorted(folder.resolve().rglob("*.py")))
+    return tuple(
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+        for path in paths
+        if "_pb2" not in path.name
+    )
+
+
+@cache
+def public_classes() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path, module in shipped():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(path)
+    return found
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    classes = public_classes()
+    assert len(classes) > 300
+    assert {name: paths for name, paths in classes.items() if len(paths) > 1} == {}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the table below a heading of the glossary, without its first two lines."""
+    text = GLOSSARY.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("row", rows("In code"), ids=lambda row: row[0])
+def test_a_word_of_the_glossary_is_the_class_that_it_names(row: list[str]) -> None:
+    word, named = row[0], re.findall(r"`([\w.]+)\.(\w+)`", row[1])
+    assert named, word
+    assert f"\n| {word}" in GLOSSARY or f", {word}" in GLOSSARY
+    for module, name in named:
+        assert hasattr(import_module(f"circinus.{module}"), name)
+        assert public_classes()[name] in ([f"{module.replace('.', '/')}.py"], [])
+
+
+@cache
+def names_in_code() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (path, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
+        for path, module in shipped()
+        for node in ast.walk(module)
+        for name in [getattr(node, "name", None) or getattr(node, "id", None)]
+        if isinstance(name, str)
+    )
+
+
+@pytest.mark.parametrize("row", rows("Retired"), ids=lambda row: row[0])
+def test_a_retired_word_is_no_name_in_code(row: list[str]) -> None:
+    words = re.compile(rf"(?:^|_)(?:{'|'.join(row[0].split(', '))})(?:_|s?$)", re.IGNORECASE)
+    assert [found for found in names_in_code() if words.search(found[1])] == []
