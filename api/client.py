@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, RootModel, ValidationError
 
+from circinus.api.schemas import service
 from circinus.api.schemas.base import HealthView, ProblemDetails
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import MethodView
@@ -15,15 +17,7 @@ from circinus.api.schemas.plans import PlanList, PlanView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView
-from circinus.api.schemas.service import (
-    DeploymentView,
-    EmulationBody,
-    InfrastructureView,
-    PipelineList,
-    RequestBody,
-    RequestReply,
-)
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
 TIMEOUT_S = 30.0
 PAGE_SIZE = 100
@@ -38,19 +32,15 @@ class _Document(RootModel[dict[str, object]]):
 
 
 class Refused(CircinusError):
-    """The service answered with a problem that is no broken rule of an input.
-
-    Attributes:
-        problem: Its document.
-    """
+    """The service answered with a problem that is no broken rule of an input."""
 
     def __init__(self, problem: ProblemDetails) -> None:
-        self.problem = problem
+        self.problem = problem  # its document
         super().__init__(problem.detail or problem.title)
 
 
-class Client:
-    """A service at one address. Use it as a context manager, or close it.
+class Client(AbstractContextManager["Client"]):
+    """A service at one address. Use it as a context manager.
 
     Every method raises InvalidInput for an input that breaks rules, Refused for any other
     problem that the service names, and Unavailable when it cannot answer now.
@@ -76,132 +66,110 @@ class Client:
             raise InvalidInput.of("url", f"must be a URL ({error})", base_url) from error
         self.base_url = base_url
 
-    def __enter__(self) -> Self:
-        """Give the client itself."""
-        return self
-
     def __exit__(self, *error: object) -> None:
-        """Close the connections."""
-        self.close()
-
-    def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
     def health(self) -> HealthView:
         """Give whether the service is up."""
-        return self._get(HealthView, "/healthz")
+        return self._ask(HealthView, "/healthz")
 
     def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
         """Give the accepted query; the same key gives the same query again."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return self._ask(QueryView, "POST", "/v1/queries", request, headers=headers)
+        return self._ask(QueryView, "/v1/queries", "POST", request, headers=headers)
 
     def query(self, query_id: str) -> QueryView:
         """Give one query."""
-        return self._get(QueryView, _query(query_id))
+        return self._ask(QueryView, _query(query_id))
 
     def all_queries(
-        self,
-        *,
-        phase: str | None = None,
-        tenant: str | None = None,
-        key_prefix: str | None = None,
+        self, *, phase: str | None = None, tenant: str | None = None, key_prefix: str | None = None
     ) -> Iterator[QueryView]:
         """Give every query, newest first, page after page."""
-        cursor: str | None = None
+        chosen = {"phase": phase, "tenant": tenant, "key_prefix": key_prefix}
+        params = {"limit": str(PAGE_SIZE)} | {n: v for n, v in chosen.items() if v is not None}
         while True:
-            chosen = {
-                "limit": str(PAGE_SIZE),
-                "cursor": cursor,
-                "phase": phase,
-                "tenant": tenant,
-                "key_prefix": key_prefix,
-            }
-            params = {name: value for name, value in chosen.items() if value is not None}
-            page = self._ask(QueryPage, "GET", "/v1/queries", params=params)
+            page = self._ask(QueryPage, "/v1/queries", params=params)
             yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
+            if page.next_cursor is None:
                 return
+            params["cursor"] = page.next_cursor
 
     def cancel(self, query_id: str) -> QueryView:
         """Give the query after asking to stop planning it."""
-        return self._ask(QueryView, "POST", _query(query_id, ":cancel"))
+        return self._ask(QueryView, _query(query_id, ":cancel"), "POST")
 
     def plans(self, query_id: str) -> PlanList:
         """Give the Pareto set of a query."""
-        return self._get(PlanList, _query(query_id, "/plans"))
+        return self._ask(PlanList, _query(query_id, "/plans"))
 
     def plan(self, plan_id: str) -> PlanView:
         """Give one plan."""
-        return self._get(PlanView, f"/v1/plans/{_part(plan_id)}")
+        return self._ask(PlanView, f"/v1/plans/{_part(plan_id)}")
 
     def explanation(self, plan_id: str) -> ExplanationView:
         """Give why a plan is what it is."""
-        return self._get(ExplanationView, f"/v1/plans/{_part(plan_id)}/explanation")
+        return self._ask(ExplanationView, f"/v1/plans/{_part(plan_id)}/explanation")
 
     def what_if(self, query_id: str, body: WhatIfBody) -> WhatIfView:
         """Give what other circumstances would do to a query."""
-        return self._ask(WhatIfView, "POST", _query(query_id, ":whatif"), body)
+        return self._ask(WhatIfView, _query(query_id, ":whatif"), "POST", body)
 
     def replan(self, query_id: str, body: ReplanBody) -> QueryView:
         """Give the query after planning it again for other objectives or data."""
-        return self._ask(QueryView, "POST", _query(query_id, ":replan"), body)
+        return self._ask(QueryView, _query(query_id, ":replan"), "POST", body)
 
     def schedule(self) -> ScheduleView:
         """Give the schedule."""
-        return self._get(ScheduleView, "/v1/schedule")
+        return self._ask(ScheduleView, "/v1/schedule")
 
     def problem(self) -> dict[str, object]:
         """Give the scheduling problem as it stands, in the form that studies read."""
-        return self._get(_Document, "/v1/schedule/problem").root
+        return self._ask(_Document, "/v1/schedule/problem").root
 
-    def deployment(self, query_id: str) -> DeploymentView:
+    def deployment(self, query_id: str) -> service.DeploymentView:
         """Give the deployment of a query."""
-        return self._get(DeploymentView, _query(query_id, "/deployment"))
+        return self._ask(service.DeploymentView, _query(query_id, "/deployment"))
 
     def undeploy(self, query_id: str) -> QueryView:
         """Give the query after retiring it and freeing its capacity."""
-        return self._ask(QueryView, "DELETE", _query(query_id, "/deployment"))
+        return self._ask(QueryView, _query(query_id, "/deployment"), "DELETE")
 
-    def request(self, query_id: str, body: RequestBody) -> RequestReply:
+    def request(self, query_id: str, body: service.RequestBody) -> service.RequestReply:
         """Give the answer of the deployed plan."""
-        return self._ask(RequestReply, "POST", _query(query_id, "/requests"), body)
+        return self._ask(service.RequestReply, _query(query_id, "/requests"), "POST", body)
 
-    def pipelines(self) -> PipelineList:
+    def pipelines(self) -> service.PipelineList:
         """Give the registered pipelines."""
-        return self._get(PipelineList, "/v1/pipelines")
+        return self._ask(service.PipelineList, "/v1/pipelines")
 
     def method(self) -> MethodView:
         """Give how the service plans, schedules and dispatches."""
-        return self._get(MethodView, "/v1/method")
+        return self._ask(MethodView, "/v1/method")
 
-    def infrastructure(self) -> InfrastructureView:
+    def infrastructure(self) -> service.InfrastructureView:
         """Give the infrastructure that the service plans for."""
-        return self._get(InfrastructureView, "/v1/infrastructure")
+        return self._ask(service.InfrastructureView, "/v1/infrastructure")
 
-    def set_machines(self, machines: Mapping[str, int | None]) -> InfrastructureView:
+    def set_machines(self, machines: Mapping[str, int | None]) -> service.InfrastructureView:
         """Give the infrastructure after machines of tiers came or went; None: as stated."""
         body = _Document({"machines": dict(machines)})
-        return self._ask(InfrastructureView, "PATCH", "/v1/infrastructure", body)
+        return self._ask(service.InfrastructureView, "/v1/infrastructure", "PATCH", body)
 
-    def emulation(self) -> InfrastructureView:
+    def emulation(self) -> service.InfrastructureView:
         """Give the infrastructure with the links that are imitated."""
-        return self._get(InfrastructureView, "/v1/emulation")
+        return self._ask(service.InfrastructureView, "/v1/emulation")
 
-    def set_emulation(self, body: EmulationBody) -> InfrastructureView:
+    def set_emulation(self, body: service.EmulationBody) -> service.InfrastructureView:
         """Give the infrastructure with the links that are imitated from now on."""
-        return self._ask(InfrastructureView, "PATCH", "/v1/emulation", body)
-
-    def _get(self, answer: type[Answer], path: str) -> Answer:
-        return self._ask(answer, "GET", path)
+        return self._ask(service.InfrastructureView, "/v1/emulation", "PATCH", body)
 
     def _ask(
         self,
         answer: type[Answer],
-        method: str,
         path: str,
+        method: str = "GET",
         body: BaseModel | None = None,
         *,
         params: Mapping[str, str] | None = None,
@@ -214,9 +182,8 @@ class Client:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise InvalidInput.of("url", f"must be a URL ({error})", self.base_url) from error
         except httpx.HTTPError as error:
-            reason = (
-                f"no service answers at {self.base_url} ({str(error) or type(error).__name__})"
-            )
+            told = str(error) or type(error).__name__
+            reason = f"no service answers at {self.base_url} ({told})"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
         if not response.is_success:
             raise _error(response)
@@ -239,22 +206,15 @@ def _part(identifier: str) -> str:
 
 
 def _error(response: httpx.Response) -> CircinusError:
-    problem = _problem(response)
-    if problem.errors and response.status_code in _BROKEN_RULES:
-        return InvalidInput([Fault(e.field, e.rule, e.value) for e in problem.errors])
-    if response.status_code in {429, 503}:
-        return Unavailable(problem.detail, retry_after_s=_retry_after_s(response))
-    return Refused(problem)
-
-
-def _problem(response: httpx.Response) -> ProblemDetails:
     try:
-        return ProblemDetails.model_validate_json(response.content)
+        problem = ProblemDetails.model_validate_json(response.content)
     except ValidationError:  # a proxy in between, or no service of ours
         detail = f"HTTP {response.status_code} {response.reason_phrase}"
-        return ProblemDetails(title=detail, status=response.status_code, detail=detail)
-
-
-def _retry_after_s(response: httpx.Response) -> float:
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else _RETRY_AFTER_S
+        problem = ProblemDetails(title=detail, status=response.status_code, detail=detail)
+    if problem.errors and response.status_code in _BROKEN_RULES:
+        return InvalidInput(problem.errors)
+    if response.status_code in {429, 503}:
+        text = response.headers.get("Retry-After", "")
+        after_s = float(text) if text.isdecimal() else _RETRY_AFTER_S
+        return Unavailable(problem.detail, retry_after_s=after_s)
+    return Refused(problem)

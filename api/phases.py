@@ -10,18 +10,14 @@ class QueryPhase(StrEnum):
 
     QUEUED = "queued"
     PLANNING = "planning"
-    INFEASIBLE = "infeasible"
-    """No configuration can meet the SLO."""
-    EXHAUSTED = "exhausted"
-    """A limit ended planning before a feasible plan was found."""
+    INFEASIBLE = "infeasible"  # no configuration can meet the SLO
+    EXHAUSTED = "exhausted"  # a limit ended planning before a feasible plan was found
     FAILED = "failed"
     CANCELLED = "cancelled"
-    WAITING = "waiting"
-    """Has plans, but no capacity yet."""
+    WAITING = "waiting"  # has plans, but no capacity yet
     DEPLOYING = "deploying"
     SERVING = "serving"
-    RETIRED = "retired"
-    """Was undeployed, or served as long as it was asked to."""
+    RETIRED = "retired"  # was undeployed, or served as long as it was asked to
 
 
 CANCELLABLE = frozenset({QueryPhase.QUEUED, QueryPhase.PLANNING})
@@ -35,3 +31,6 @@ REPLANNABLE = LIVE | {QueryPhase.INFEASIBLE, QueryPhase.EXHAUSTED}
 
 UNFINISHED = CANCELLABLE | LIVE
 """Phases that something will still happen to by itself."""
+
+SETTLED = frozenset(QueryPhase) - UNFINISHED | {QueryPhase.SERVING}
+"""Phases that whoever submitted a query waits for."""

@@ -23,26 +23,12 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
 
 LARGEST_FILE_BYTES = 2**20
-DEEPEST = 32
-"""Levels of nesting; a query has three."""
+DEEPEST = 32  # levels of nesting; a query has three
 LARGEST_INTEGER = 2**64
 
 
-def read_query(path: Path) -> QueryRequest:
-    """Give the query that a file describes.
-
-    Raises:
-        InvalidInput: With every broken rule that was found.
-    """
-    return query_of(read_document(path))
-
-
 def query_of(document: object) -> QueryRequest:
-    """Give the query that a parsed file or body describes.
-
-    Raises:
-        InvalidInput: With every broken rule that was found.
-    """
+    """Give the query that a parsed file or body describes; InvalidInput with all broken rules."""
     return checked(QueryRequest, document)
 
 
@@ -53,11 +39,7 @@ def query_schema() -> dict[str, object]:
 
 
 def read_infrastructure(reference: str) -> Infrastructure:
-    """Give the infrastructure of a preset's name or a YAML file.
-
-    Raises:
-        InvalidInput: If it is neither, or with every broken rule of the file.
-    """
+    """Give the infrastructure of a preset or YAML file; InvalidInput with every broken rule."""
     if reference in PRESETS:
         return PRESETS[reference]
     path = Path(reference)
@@ -68,15 +50,9 @@ def read_infrastructure(reference: str) -> Infrastructure:
 
 
 def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
-    """Give the inputs to profile on.
+    """Give the inputs to profile on; relative paths start from `base`, the query file's folder.
 
-    Args:
-        source: What the query says.
-        pipeline: Makes the examples, when they are asked for.
-        base: Folder that relative paths start from: the query file's.
-
-    Raises:
-        InvalidInput: If the pipeline brings no examples, or a file is missing or malformed.
+    Raises InvalidInput if the pipeline brings no examples, or a file is missing or malformed.
     """
     if source.folder is not None:
         return load_folder(base / source.folder)
@@ -89,11 +65,7 @@ def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
 
 
 def read_document(path: Path) -> dict[str, object]:
-    """Give the mapping that a YAML file holds.
-
-    Raises:
-        InvalidInput: If it cannot be read or is not one strict YAML mapping.
-    """
+    """Give the mapping of a YAML file; InvalidInput unless it is readable, strict and only one."""
     field = f"file {path.name}"
     try:
         with path.open("rb") as file:
@@ -105,15 +77,7 @@ def read_document(path: Path) -> dict[str, object]:
 
 
 def parse_document(data: bytes, *, field: str = "document") -> dict[str, object]:
-    """Give the mapping that YAML text holds.
-
-    Args:
-        data: UTF-8.
-        field: What errors call the text.
-
-    Raises:
-        InvalidInput: If it is not one strict YAML mapping.
-    """
+    """Give the mapping that strict YAML text, in UTF-8, holds; else InvalidInput on `field`."""
     if len(data) > LARGEST_FILE_BYTES:
         rule = f"must have at most {LARGEST_FILE_BYTES} bytes"
         raise InvalidInput([Fault(field, rule, "more")])
@@ -134,21 +98,17 @@ def _check_events(text: str, field: str) -> None:
     """Refuse what would be expensive to build, before anything is built."""
     depth = documents = 0
     for event in yaml.parse(text, yaml.SafeLoader):
-        line = _line(event)
-        if isinstance(event, yaml.AliasEvent):
-            raise InvalidInput([Fault(field, "must not use aliases", f"one on line {line}")])
-        if getattr(event, "tag", None) is not None:
-            raise InvalidInput([Fault(field, "must not use tags", f"one on line {line}")])
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST:
-            rule = f"must nest at most {DEEPEST} deep"
-            raise InvalidInput([Fault(field, rule, f"more on line {line}")])
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        if documents > 1:
-            raise InvalidInput([Fault(field, "must hold one document", f"two by line {line}")])
+        for broken, rule, found in (
+            (isinstance(event, yaml.AliasEvent), "must not use aliases", "one on"),
+            (getattr(event, "tag", None) is not None, "must not use tags", "one on"),
+            (depth > DEEPEST, f"must nest at most {DEEPEST} deep", "more on"),
+            (documents > 1, "must hold one document", "two by"),
+        ):
+            if broken:
+                raise InvalidInput([Fault(field, rule, f"{found} line {_line(event)}")])
 
 
 def _problem(error: yaml.YAMLError) -> str:

@@ -7,140 +7,123 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from platformdirs import user_data_dir
+from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from circinus.api.executor_choice import ExecutorChoice, executor_choice
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 
-DEFAULT_PORT = 8350
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Waiting = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def default_database_url() -> str:
-    """Give the SQLite file in the user's data folder, as a URL."""
-    return f"sqlite:///{Path(user_data_dir('circinus')) / 'circinus.sqlite3'}"
+class ExecutorKind(StrEnum):
+    """What runs operators."""
+
+    IN_PROCESS = "in-process"  # the process that plans
+    POOL = "pool"  # worker processes of this computer
+    WORKER = "worker"  # deployed gRPC workers of a tier: `worker:TIER`
+    RAY = "ray"  # actors of a Ray cluster: `ray` for one of this computer's own, or `ray:ADDRESS`
 
 
-def default_planning_workers() -> int:
-    """Give one worker per core that this process may use, one core left for the service."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+FORMS = "in-process, pool, worker:TIER, ray or ray:ADDRESS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorChoice:
+    """What runs operators, and how."""
+
+    kind: ExecutorKind = ExecutorKind.IN_PROCESS
+    detail: str = ""  # the tier or the address; empty: none
+    workers: int = 1  # so many inputs are measured at once, `>= 1`; 1 in-process
+    timeout_s: float = 60.0  # most of one call, `> 0`; not in the process that plans
+    memory_bytes: int = 2 * 2**30  # most of a worker beyond the loaded pipeline, `> 0`
+
+    def __post_init__(self) -> None:
+        checks.require(self.workers >= 1, "executor.workers", "must be >= 1", self.workers)
+        checks.positive("executor.timeout_s", self.timeout_s)
+        checks.positive("executor.memory_bytes", self.memory_bytes)
+        alone = self.kind is ExecutorKind.IN_PROCESS and self.workers > 1
+        checks.require(not alone, "executor.workers", "must be 1 in-process", self.workers)
+        needed = self.kind is ExecutorKind.WORKER
+        fits = self.kind is ExecutorKind.RAY or bool(self.detail) == needed
+        checks.require(fits, "executor", f"must be {FORMS}", f"{self.kind}:{self.detail}")
+
+
+def executor_choice(text: str, **how: int | float) -> ExecutorChoice:
+    """Give the choice that a text of one of the `FORMS` names, else InvalidInput."""
+    kind, _, detail = text.partition(":")
+    checks.require(kind in set(ExecutorKind), "executor", f"must be {FORMS}", text)
+    return ExecutorChoice(kind=ExecutorKind(kind), detail=detail, **how)  # type: ignore[arg-type]  # checked there
+
+
+def _data(name: str) -> Path:
+    return user_data_path("circinus") / name
 
 
 class Settings(BaseSettings):
-    """Settings of one service.
-
-    Attributes:
-        database_url: Where queries, plans and measurements live; SQLite or PostgreSQL.
-        host: Address to listen on; anything but loopback needs a token.
-        port: To listen on.
-        token: What clients must show as `Authorization: Bearer`; None: loopback only, no token.
-        infrastructure: Name of a preset, or path of an infrastructure file.
-        planning_workers: Processes that plan.
-        log_level: Least level of the event lines on stderr.
-        extra_pipelines: `module:attribute` of pipelines to register besides the installed ones,
-            separated by commas.
-        body_limit_bytes: Largest request body.
-        examples_limit: Most examples of a pipeline that a client may ask for.
-        queue_limit: Most queries that may wait for planning before new ones are refused.
-        lease_s: A planning worker that is silent for so long has lost its query.
-        crash_limit: A query whose planning workers die so often becomes `failed`.
-        reconcile_s: Seconds between two looks at what should be deployed.
-        drift_s: Seconds between two looks at whether deployed plans still give what they were
-            planned for.
-        quotas: The largest part of each shared tier that a tenant's queries may hold together:
-            `acme=0.5,lab=0.25`, or the path of a YAML file of `tenant: part`. A tenant that is not
-            named may hold everything.
-        ageing_growth_s: Seconds of waiting that add a query's weight once more.
-        ageing_limit_s: Seconds of waiting after which a query may take the place of any other.
-        ageing_turn_s: Seconds that it keeps that place against others who waited too long.
-        reschedule_s: Seconds between two whole schedules while somebody has a claim to machines
-            that others hold.
-        method: How queries are planned that do not say, and what schedules and dispatches:
-            `default` or `published`.
-        scheduling_policy: What chooses the plans of live queries: `priced`, `greedy`, `ilp`,
-            `fcfs`, `local_best`; None: the method's.
-        dispatch_policy: What chooses the instance of a request: `plan_ahead`, `kairos`, `fcfs`,
-            `fcfs_reject`, `drs`, `clockwork`, `clockwork_reject`; None: the method's.
-        migration_price: What moving a running query must win, in parts of its benefit; None:
-            what runs is never moved for the sake of a better schedule.
-        outputs: Folder in which outputs of operators are kept for later queries and restarts;
-            None: they are kept in memory, while a query is planned. Whoever changes an operator
-            changes its version, or finds its old outputs here.
-        outputs_limit_bytes: Most bytes of it.
-        worker_logs: Folder for the logs of deployed instances.
-        target: Where plans run: processes of this computer, or pods of the cluster that this
-            service runs in (or that `KUBECONFIG` names).
-        namespace: Of the pods; None: the service's own.
-        worker_image: Of the pods.
-        worker_pull_policy: Of that image.
-        worker_environment: Folder of every node with the Python packages; None: the image has
-            them.
-        worker_tls: Folder with `tls.crt`, `tls.key` and `ca.crt`, to call workers in pods with.
-        worker_tls_secret: Secret of the namespace with the same files, for the workers.
-        machine_cpu: CPU that a machine of every tier stands for; a worker asks for its share.
-        machine_memory: Likewise.
-        discovery: Whether the machines of shared tiers are counted from the cluster's nodes.
-        executor: What runs operators while planning: `in-process`, `pool`, `worker:TIER`, `ray` or
-            `ray:ADDRESS`.
-        executor_workers: How many inputs are measured at once, other than in-process.
-        call_timeout_s: Most seconds of one operator run, other than in-process.
-        call_memory_bytes: Most memory of what runs operators beyond the loaded pipeline, other
-            than in-process.
-    """
+    """Settings of one service; `docs/service.md` tells users each of them in full."""
 
     model_config = SettingsConfigDict(
         env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
     )
 
-    database_url: str = Field(default_factory=default_database_url)
-    host: str = "127.0.0.1"
-    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    token: SecretStr | None = None
-    infrastructure: str = "local"
-    planning_workers: int = Field(default_factory=default_planning_workers, ge=1, le=256)
+    # Where queries, plans and measurements live; SQLite or PostgreSQL.
+    database_url: str = Field(default_factory=lambda: f"sqlite:///{_data('circinus.sqlite3')}")
+    host: str = "127.0.0.1"  # anything but loopback needs a token
+    port: int = Field(default=8350, ge=0, le=65535)
+    token: SecretStr | None = None  # of clients; None: none is asked for
+    infrastructure: str = "local"  # preset or file
+    # One per core that this process may use, one core left for the service.
+    planning_workers: int = Field(
+        default_factory=lambda: max(1, len(os.sched_getaffinity(0)) - 1), ge=1, le=256
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()
+    extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
     body_limit_bytes: int = Field(default=2**20, ge=1)
-    examples_limit: int = Field(default=10_000, ge=1, le=100_000)
-    queue_limit: int = Field(default=1000, ge=1)
-    lease_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
-    crash_limit: int = Field(default=3, ge=1)
-    reconcile_s: float = Field(default=0.25, gt=0, allow_inf_nan=False)
-    drift_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
-    quotas: str = ""
-    ageing_growth_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
-    ageing_limit_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
-    ageing_turn_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
-    reschedule_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
+    queue_limit: int = Field(default=1000, ge=1)  # queries that wait for planning
+    lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
+    crash_limit: int = Field(default=3, ge=1)  # of the planning workers of one query
+    reconcile_s: Seconds = 0.25  # between two looks at what should be deployed
+    drift_s: Seconds = 5.0  # between two looks at whether deployed plans still give the planned
+    quotas: str = ""  # `tenant=part,...` of each shared tier, or a YAML file; others: everything
+    ageing_growth_s: Seconds = 600.0  # of waiting, that add a query's weight once more
+    ageing_limit_s: Waiting = 3600.0  # after which a query may take the place of any other
+    ageing_turn_s: Waiting = 600.0  # that it keeps that place against others who waited too long
+    reschedule_s: Seconds = 60.0  # between two whole schedules while somebody has a claim
     method: str = DEFAULT.name
-    scheduling_policy: str | None = None
-    dispatch_policy: str | None = None
+    scheduling_policy: str | None = None  # None: the method's
+    dispatch_policy: str | None = None  # likewise
+    # What moving a running query must win, in parts of its benefit; None: it is never moved.
     migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    # Folder of outputs of operators, for later queries and restarts; None: kept in memory, while
+    # a query is planned. Whoever changes an operator changes its version, or finds old ones.
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
-    worker_logs: Path = Field(default_factory=lambda: Path(user_data_dir("circinus")) / "logs")
-    target: Literal["local", "kubernetes"] = "local"
-    namespace: str | None = None
+    worker_logs: Path = Field(default_factory=lambda: _data("logs"))
+    target: Literal["local", "kubernetes"] = "local"  # where plans run
+    namespace: str | None = None  # of the pods; None: the service's own
     worker_image: str = "circinus/worker:latest"
     worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    worker_environment: str | None = None
-    worker_tls: Path = Path("/etc/circinus-tls")
-    worker_tls_secret: str = "circinus-workers-tls"
-    machine_cpu: str = "1"
+    worker_environment: str | None = None  # folder of the nodes with the packages; None: no need
+    worker_tls: Path = Path("/etc/circinus-tls")  # `tls.crt`, `tls.key`, `ca.crt` of the service
+    worker_tls_secret: str = "circinus-workers-tls"  # with the same, for the workers
+    machine_cpu: str = "1"  # that a machine of every tier stands for
     machine_memory: str = "2Gi"
-    discovery: bool = False
+    discovery: bool = False  # whether machines of shared tiers are counted from the nodes
     executor: str = "in-process"
-    executor_workers: int = Field(default=1, ge=1)
-    call_timeout_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
-    call_memory_bytes: int = Field(default=2 * 2**30, ge=1)
+    executor_workers: int = Field(default=1, ge=1)  # inputs measured at once
+    call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
+    call_memory_bytes: int = Field(default=2 * 2**30, ge=1)  # beyond the loaded pipeline
 
     @field_validator("extra_pipelines", mode="before")
     @classmethod
@@ -152,17 +135,12 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _guarded(self) -> Settings:
         if self.token is None and not is_loopback(self.host):
-            raise ValueError(
-                f"host must be a loopback address while CIRCINUS_TOKEN is not set, "
-                f"got {self.host!r}."
-            )
+            rule = "must be a loopback address while CIRCINUS_TOKEN is not set"
+            raise ValueError(f"host {rule}, got {self.host!r}.")
         _ = self.executor_choice  # is a choice
         chosen = self.chosen_method
-        for field, policy, names in (
-            ("scheduling_policy", chosen.scheduling, SCHEDULING_POLICIES),
-            ("dispatch_policy", chosen.dispatch, DISPATCH_POLICIES),
-        ):
-            checks.among(field, policy, names)
+        checks.among("scheduling_policy", chosen.scheduling, SCHEDULING_POLICIES)
+        checks.among("dispatch_policy", chosen.dispatch, DISPATCH_POLICIES)
         return self
 
     @property

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.latency import Work
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.deployment.prediction import condensed
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
-from circinus.planner.strategy.cmbo import CmboFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
-from circinus.planner.strategy.protocol import Observation, Proposal, SearchSetting, Strategy
+from circinus.planner.strategy.cmbo import Cmbo
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
+from circinus.planner.strategy.protocol import Proposal, SearchSetting, Strategy
 from circinus.planner.strategy.surrogate import fit
-from circinus.studies.planning.adapters import adapter
+from circinus.studies.planning.competitors import adapter
+from tests.oracles.measured import measured_of
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(5, 7, 10, 20)  # 7,000 configurations
@@ -76,7 +78,8 @@ class _Loop:
             input_bytes=np.full(len(scores), 1e5),
         )
         latency_s = float(seconds[:, 0].sum())
-        self.strategy.observe(number, Observation(scores=scores, work=work, latency_s=latency_s))
+        seen = replace(measured_of(GRAPH, work, scores), number=number, latency_s=latency_s)
+        self.strategy.observe(number, seen)
 
     def step(self) -> None:
         if self.proposal is not None:
@@ -89,7 +92,7 @@ class _Loop:
 def test_a_proposal_of_ours_over_7000_candidates(
     benchmark: BenchmarkFixture, observations: int, tiers: str
 ) -> None:
-    strategy = MultiFidelityFactory()(_setting(tiers), np.random.default_rng(0))
+    strategy = MultiFidelity(_setting(tiers), np.random.default_rng(0))
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
         loop.observe(int(number), 2)
@@ -102,7 +105,7 @@ def test_a_proposal_of_ours_over_7000_candidates(
 def test_a_proposal_of_ours_beside_others_under_way(
     benchmark: BenchmarkFixture, under_way: int
 ) -> None:
-    strategy = MultiFidelityFactory()(_setting("three-tier"), np.random.default_rng(0))
+    strategy = MultiFidelity(_setting("three-tier"), np.random.default_rng(0))
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:100]:
         loop.observe(int(number), 2)
@@ -117,7 +120,7 @@ def test_a_proposal_of_ours_that_knows_earlier_queries(
     benchmark: BenchmarkFixture, recalled: int
 ) -> None:
     setting = _setting("one-tier", _earlier(recalled))
-    loop = _Loop(MultiFidelityFactory()(setting, np.random.default_rng(0)))
+    loop = _Loop(MultiFidelity(setting, np.random.default_rng(0)))
     for number in np.random.default_rng(2).permutation(SPACE.size)[:20]:
         loop.observe(int(number), 2)
     benchmark.pedantic(  # type: ignore[no-untyped-call]  # the plugin's own
@@ -129,7 +132,7 @@ def test_a_proposal_of_ours_that_knows_earlier_queries(
 def test_a_proposal_of_cmbo_over_7000_candidates(
     benchmark: BenchmarkFixture, observations: int
 ) -> None:
-    strategy = CmboFactory()(_setting("one-tier"), np.random.default_rng(0))
+    strategy = Cmbo(_setting("one-tier"), np.random.default_rng(0))
     loop = _Loop(strategy)
     for number in np.random.default_rng(1).permutation(SPACE.size)[:observations]:
         loop.observe(int(number), 50)

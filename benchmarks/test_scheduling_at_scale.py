@@ -10,14 +10,14 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from circinus.pipelines.infrastructure import Tier
-from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.scheduler.compiled.feasibility import PlanArrays
 from circinus.scheduler.compiled.placement import Placement
 from circinus.scheduler.ilp.policy import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced
 from circinus.scheduler.problem import validate
 from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.studies.scheduling.generator import Recipe, arrays_of, problem_of
+from circinus.studies.scheduling.problems import Recipe, arrays_of, problem_of
 
 TIERS = (
     Tier(name="device", machines=1, dedicated=True),

@@ -7,7 +7,7 @@ One rule: whoever plans or serves, in the product or in a study, starts from a v
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from circinus.pipelines import checks
 from circinus.pipelines.query import PlanningMethod
@@ -17,16 +17,12 @@ from circinus.scheduler.problem import SCHEDULING_POLICIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """Everything that decides, from a query to the instance of a request.
-
-    `planning` is of queries that do not say; `scheduling`, of `SCHEDULING_POLICIES`, chooses the
-    plans of live queries; `dispatch`, of `DISPATCH_POLICIES`, the instance of a request.
-    """
+    """Everything that decides, from a query to the instance of a request."""
 
     name: str
-    planning: PlanningMethod = field(default_factory=PlanningMethod)
-    scheduling: str = SCHEDULING_POLICIES[0]
-    dispatch: str = DISPATCH_POLICIES[0]
+    planning: PlanningMethod = field(default_factory=PlanningMethod)  # of queries that do not say
+    scheduling: str = SCHEDULING_POLICIES[0]  # chooses the plans of live queries
+    dispatch: str = DISPATCH_POLICIES[0]  # chooses the instance of a request
 
 
 DEFAULT = Method(name="default")
@@ -44,11 +40,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in (DEFAULT, PUB
 
 
 def method_of(name: str, field: str = "method") -> Method:
-    """Give the method of a name.
-
-    Raises:
-        InvalidInput: If there is none of that name; it is said of `field`.
-    """
+    """Give the method of a name; InvalidInput, said of `field`, if there is none."""
     checks.among(field, name, METHODS)
     return METHODS[name]
 
@@ -65,10 +57,5 @@ def name_of(planning: PlanningMethod) -> str | None:
 
 def parts_of(planning: PlanningMethod) -> dict[str, str]:
     """Give how a query is planned as query files write it: every part, and the name if any."""
-    told = {
-        "method": name_of(planning),
-        "strategy": planning.strategy,
-        "stopping": planning.stopping,
-        "sampling": planning.sampling,
-    }
+    told = {"method": name_of(planning), **asdict(planning)}
     return {part: name for part, name in told.items() if name is not None}

@@ -24,8 +24,8 @@ from circinus.planner.search.bill import Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import Observer, PlanningResult
-from circinus.planner.strategy.in_order import ExhaustiveFactory, RandomFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.in_order import exhaustive_search, random_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
 from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import Drawing, Sampling, random_drawing, stratified_drawing
@@ -59,17 +59,13 @@ class Planner:
     """What plans queries, of whatever parts."""
 
     settings: SearchSettings = field(default_factory=lambda: SearchSettings(patience=PATIENCE))
-    # Makes the stopping rule for a drawing; None: the strategy decides.
-    stopping: RuleFactory | None = None
+    stopping: RuleFactory | None = None  # None: the strategy decides
     sampling: Sampling = random_drawing  # draws the order of inputs
 
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
-        """Give the order in which a query's inputs are drawn: equal seeds, equal orders.
+        """Give the order in which `count` inputs of a query are drawn: equal seeds, equal orders.
 
-        Args:
-            features: Of every input, asked for where strata or the stopping rule need them.
-            count: n.
-            seed: The query's.
+        Features are asked for where strata or the stopping rule need them.
         """
         rng = np.random.Generator(np.random.PCG64([seed, _ORDER_STREAM]))
         needed = self.stopping is not None or self.sampling is not random_drawing
@@ -94,9 +90,6 @@ class Planner:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
         The evaluator measures in the order of the drawing; `forecast` as in `SearchSettings`.
-
-        Raises:
-            InvalidInput: As `planner.search.loop.search` does.
         """
         return search(
             query,
@@ -112,11 +105,7 @@ class Planner:
     def answer(
         self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
     ) -> Answer:
-        """Give the plans of a query as far as they were measured, in the order of the drawing.
-
-        Raises:
-            InvalidInput: As `planner.answers.known.answer` does.
-        """
+        """Give the plans as far as was measured in the drawing's order; errors as `search`."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
         return answer(query, infrastructure, known, strategy, rule, confidence)
@@ -124,47 +113,37 @@ class Planner:
 
 def planner_of(method: PlanningMethod) -> Planner:
     """Give the planner of a method's parts."""
-    settings = SearchSettings(strategy=_STRATEGIES[method.strategy](), patience=PATIENCE)
-    sampling = sampling_of(method.sampling)
-    if method.stopping is None:
-        return Planner(settings=settings, sampling=sampling)
-    return Planner(
-        settings=replace(settings, margin_confidence=PUBLISHED_MARGIN_CONFIDENCE),
-        stopping=partial(stopping_rule, method.stopping),
-        sampling=sampling,
-    )
+    settings = SearchSettings(strategy=_strategy(method.strategy), patience=PATIENCE)
+    stopping = None
+    if method.stopping is not None:
+        settings = replace(settings, margin_confidence=PUBLISHED_MARGIN_CONFIDENCE)
+        stopping = partial(stopping_rule, method.stopping)
+    return Planner(settings=settings, stopping=stopping, sampling=sampling_of(method.sampling))
 
 
 def stopping_rule(name: str, drawing: Drawing) -> StoppingRule:
-    """Give the stopping rule of a name, of `STOPPING`, for inputs drawn so.
-
-    Raises:
-        InvalidInput: If there is none of that name.
-    """
+    """Give the rule of a name, of `STOPPING`, for a drawing; InvalidInput if there is none."""
     checks.among("planning.stopping", name, _STOPPING)
     return _STOPPING[name](drawing)
 
 
 def sampling_of(name: str) -> Sampling:
-    """Give the way to draw inputs of a name, of `SAMPLING`.
-
-    Raises:
-        InvalidInput: If there is none of that name.
-    """
+    """Give the way to draw inputs of a name, of `SAMPLING`; InvalidInput if there is none."""
     checks.among("planning.sampling", name, _SAMPLING)
     return _SAMPLING[name]
 
 
-def _cmbo() -> StrategyFactory:
-    # Imported when asked for: what it fits its models with takes seconds to load.
-    from circinus.planner.strategy.cmbo import CmboFactory
+def _strategy(name: str) -> StrategyFactory:
+    if name == "cmbo":
+        # Imported when asked for: what it fits its models with takes seconds to load.
+        from circinus.planner.strategy.cmbo import Cmbo
 
-    return CmboFactory()
+        return Cmbo
+    return _STRATEGIES[name]
 
 
-_STRATEGIES: Mapping[str, Callable[[], StrategyFactory]] = {
-    "multi_fidelity": MultiFidelityFactory,
-    "cmbo": _cmbo,
-    "random": RandomFactory,
-    "exhaustive": ExhaustiveFactory,
+_STRATEGIES: Mapping[str, StrategyFactory] = {
+    "multi_fidelity": MultiFidelity,
+    "random": random_search,
+    "exhaustive": exhaustive_search,
 }

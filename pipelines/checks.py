@@ -54,12 +54,8 @@ def share(field: str, value: float) -> None:
 
 def name(field: str, value: str) -> None:
     """Raise InvalidInput unless `value` is a letter, then at most 62 letters, digits, `_.-`."""
-    require(
-        _NAME.match(value) is not None,
-        field,
-        "must start with a letter and have at most 63 letters, digits, '_', '.', '-'",
-        value,
-    )
+    rule = "must start with a letter and have at most 63 letters, digits, '_', '.', '-'"
+    require(_NAME.match(value) is not None, field, rule, value)
 
 
 def among(field: str, value: object, names: Collection[str]) -> None:

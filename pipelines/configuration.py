@@ -89,10 +89,7 @@ class ConfigurationSpace:
     def parse(self, nested: Mapping[str, Mapping[str, KnobValue]]) -> Configuration:
         """Give the configuration written as {operator: {knob: value}}.
 
-        A knob with a single value may be left out.
-
-        Raises:
-            InvalidInput: With a fault for every unknown or missing operator, knob or value.
+        A knob with a single value may be left out. InvalidInput with all unknown or missing parts.
         """
         faults = _unknown(self.graph, nested)
         values = []

@@ -21,8 +21,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.payload import Payload, content_hash
 
-LARGEST_DATASET = 100_000
-"""More inputs than this are refused: profiling draws a few hundred."""
+LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
 _INDEX = "expected.jsonl"
 
@@ -58,12 +57,7 @@ def load_json_lines(path: Path) -> Dataset:
 
 
 def load_folder(folder: Path) -> Dataset:
-    """Give the examples of a folder.
-
-    Raises:
-        InvalidInput: If the folder has no index, with the number of every line of it that names
-            no file inside the folder.
-    """
+    """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
     examples = _examples(folder / _INDEX, "file", partial(_read, folder))
@@ -113,10 +107,8 @@ def _refuse_constant(constant: str) -> None:
 
 def _read(folder: Path, name: Payload) -> Payload:
     path = (folder / str(name)).resolve()
-    inside = path.is_relative_to(folder.resolve()) and path.is_file()
-    checks.require(
-        isinstance(name, str) and inside, "file", "must be a file inside the folder", name
-    )
+    inside = isinstance(name, str) and path.is_relative_to(folder.resolve()) and path.is_file()
+    checks.require(inside, "file", "must be a file inside the folder", name)
     try:
         return _READERS.get(path.suffix.lower(), Path.read_bytes)(path)
     except ValueError as error:

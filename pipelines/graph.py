@@ -28,9 +28,7 @@ class Slot(NamedTuple):
 class PipelineGraph:
     """A pipeline without its code: what planner, traces and schedulers need.
 
-    Raises:
-        InvalidInput: If there is no operator, a name repeats, a parent is unknown, or there is a
-            cycle.
+    InvalidInput if there is no operator, a name repeats, a parent is unknown, or there is a cycle.
     """
 
     name: str  # name of the pipeline
@@ -70,10 +68,7 @@ class PipelineGraph:
 
     @cached_property
     def lineages(self) -> tuple[tuple[int, ...], ...]:
-        """Positions of each operator's ancestors and itself, ascending.
-
-        An operator's output and seconds depend on the knobs of its lineage only.
-        """
+        """Positions of each operator's ancestors and itself, ascending: their knobs matter."""
         lines: list[frozenset[int]] = []
         for i, parents in enumerate(self.parents):
             lines.append(frozenset({i}).union(*(lines[p] for p in parents)))
@@ -104,8 +99,7 @@ class PipelineGraph:
     def width(self, operators: Sequence[int]) -> int:
         """Give the largest number of the operators at some positions that can run at once.
 
-        It is the largest antichain (Dilworth: operators minus the maximum matching of the
-        comparability relation).
+        It is the largest antichain (Dilworth: operators minus the maximum matching of ancestors).
         """
         below = {b: [a for a in operators if a != b and a in self.lineages[b]] for b in operators}
         matched: dict[int, int] = {}
@@ -125,14 +119,10 @@ def _augment(b: int, below: dict[int, list[int]], matched: dict[int, int], seen:
 
 
 def _topological(where: str, operators: tuple[OperatorSpec, ...]) -> tuple[OperatorSpec, ...]:
-    placed: list[OperatorSpec] = []
-    done: set[str] = set()
-    waiting = list(operators)
-    while waiting:
-        ready = next((op for op in waiting if done.issuperset(op.after)), None)
+    placed: dict[str, OperatorSpec] = {}
+    while waiting := [op for op in operators if op.name not in placed]:
+        ready = next((op for op in waiting if placed.keys() >= set(op.after)), None)
         if ready is None:
             raise InvalidInput.of(where, "must not form a cycle", [op.name for op in waiting])
-        placed.append(ready)
-        done.add(ready.name)
-        waiting.remove(ready)
-    return tuple(placed)
+        placed[ready.name] = ready
+    return tuple(placed.values())

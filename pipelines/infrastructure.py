@@ -15,8 +15,7 @@ from itertools import pairwise
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
-SHARE_STEP = 0.05
-"""Shares of a machine come in these steps, 0.05 to 1 (science page, section 2)."""
+SHARE_STEP = 0.05  # shares of a machine come in these steps, 0.05 to 1 (science page, section 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +47,7 @@ class Calibration:
 
     date: str  # when, as `YYYY-MM-DD`
     share: float  # of a machine that the workers had, in (0, 1]
-    # the tier's own speed factor then, `> 0`: a tier that is set to be twice as fast afterwards
-    # is so for every class
-    tier_factor: float
+    tier_factor: float  # the tier's own then, `> 0`: if doubled later, so is that of every class
     speeds: Mapping[str, ClassSpeed]  # class of operators -> its speed factor
 
     def __post_init__(self) -> None:
@@ -75,19 +72,14 @@ class Tier:
     name: str  # unique within the infrastructure
     machines: int = 1  # how many there are, `>= 0`; for a dedicated tier, how many each query has
     price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
-    # how many times as fast as the reference machine, `> 0`: operator seconds are divided by it
-    speed_factor: float = 1.0
-    # whether every query has machines of its own here (the user's device) instead of sharing
-    # them with all others
-    dedicated: bool = False
-    # whether the speed is put on by waiting instead of being the machine's own
-    emulated: bool = False
+    speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
+    dedicated: bool = False  # whether every query has machines of its own (the user's device)
+    emulated: bool = False  # whether the speed is put on by waiting, not the machine's own
     # seconds that calling an instance here costs it besides its operators, on the reference
     # machine with all of it, `>= 0`: receiving, decoding, answering
     call_s: float = 0.0
     call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
-    # speed factors measured per class of operators; None: not measured
-    calibration: Calibration | None = None
+    calibration: Calibration | None = None  # speed factors per operator class; None: not measured
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
@@ -119,8 +111,7 @@ class Link:
     between: tuple[str, str]  # the two tiers
     bandwidth_bytes_per_s: float  # `> 0`
     delay_s: float = 0.0  # seconds until the first byte arrives, `>= 0`
-    # whether the time is put on by waiting instead of being the network's own
-    emulated: bool = False
+    emulated: bool = False  # whether the time is put on by waiting, not the network's own
 
     def __post_init__(self) -> None:
         a, b = self.between
@@ -149,8 +140,7 @@ class Infrastructure:
     name: str  # for people
     tiers: tuple[Tier, ...]  # at least one; by convention from the user's device towards the cloud
     links: tuple[Link, ...] = ()  # every tier must be reachable from every other
-    # tier where a request's input is when it arrives; None means the first tier
-    origin: str | None = None
+    origin: str | None = None  # tier where a request's input arrives; None means the first tier
     _positions: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

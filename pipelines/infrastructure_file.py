@@ -12,7 +12,7 @@ links:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -46,8 +46,8 @@ def _link(document: _LinkDocument) -> Link:
 class _Document:
     name: str
     origin: str | None = None
-    tiers: list[Tier]
-    links: list[Annotated[_LinkDocument, AfterValidator(_link)]] = field(default_factory=list)
+    tiers: tuple[Tier, ...]
+    links: tuple[Annotated[_LinkDocument, AfterValidator(_link)], ...] = ()
 
 
 _READER = TypeAdapter[list[_Document]](
@@ -64,6 +64,7 @@ _RULES = {
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "list_type": "must be a list",
+    "tuple_type": "must be a list",
     "dict_type": "must be a mapping",
     "dataclass_type": "must be a mapping",
     "too_short": "must name two tiers",
@@ -72,21 +73,12 @@ _RULES = {
 
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
-    """Give the infrastructure that a document describes.
-
-    Raises:
-        InvalidInput: With every broken rule, fields named as paths such as `tiers[1].machines`.
-    """
+    """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
         raise InvalidInput([f for found in error.errors() for f in _faults(found)]) from error
-    return Infrastructure(
-        name=top.name,
-        tiers=tuple(top.tiers),
-        links=tuple(top.links),  # type: ignore[arg-type]  # `_link` made links of them
-        origin=top.origin,
-    )
+    return Infrastructure(**vars(top))
 
 
 def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:

@@ -61,10 +61,8 @@ class Reading:
     name: str  # name of the pipeline
     score: Score  # the metric
     metric: str = "score"  # what the score means, in words
-    # map of an input to cheap features; None when there is none
-    features: Callable[[Payload], FloatArray] | None = None
-    # `examples(count, seed)` gives data; None when the pipeline brings none
-    examples: Callable[[int, int], Dataset] | None = None
+    features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
+    examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
     # values to try for configurable fields without options, by id
     choices: Mapping[str, Sequence[KnobValue]] = field(default_factory=dict)
     version: str = "1"  # change it when a step's code changes: cached outputs are keyed by it
@@ -76,7 +74,9 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     end = reader.walk(chain, _INPUT, "")
     if not reader.is_whole(end):
         reader.add("output", RunnablePassthrough(), end)
-    reader.check_choices()
+    for key in reading.choices:
+        known = ", ".join(reader.ids) or "none"
+        checks.require(key in reader.ids, "choices", f"must be among the ids {known}", key)
     return Pipeline(
         name=reading.name,
         operators=tuple(reader.operators),
@@ -120,10 +120,6 @@ class _Source(NamedTuple):
 _INPUT = _Source((), lambda outputs, given: given)
 
 
-def _output(operator: str) -> _Source:
-    return _Source((operator,), lambda outputs, given: outputs[operator])
-
-
 def _keys(items: Mapping[str, _Source], base: _Source | None = None) -> _Source:
     """Give a dict with a source for each key, laid over a base when there is one."""
 
@@ -145,7 +141,7 @@ class _Reader:
         self._reading = reading
         self.operators: list[Operator] = []
         self._outputs: dict[str, _Source] = {}
-        self._ids: dict[str, str] = {}  # configurable id -> operator
+        self.ids: dict[str, str] = {}  # configurable id -> operator
 
     def walk(self, step: Step, source: _Source, label: str) -> _Source:
         """Give where the step's output is found, having added the operators inside it."""
@@ -156,7 +152,8 @@ class _Reader:
         if isinstance(step, RunnableParallel):
             return _keys({key: self.walk(s, source, key) for key, s in step.steps__.items()})
         if isinstance(step, RunnableAssign):
-            source = self._held(source)
+            if source is _INPUT:  # later steps can reach an operator's output, not the input
+                source = self.add("input", RunnablePassthrough(), source)
             added = {key: self.walk(s, source, key) for key, s in step.mapper.steps__.items()}
             return _keys(added, base=source)
         return self.add(label or step.get_name(), step, source)
@@ -167,7 +164,7 @@ class _Reader:
         spec = OperatorSpec(name=name, after=source.after, knobs=self._knobs(name, step))
         run = _operator_function(step, source)
         self.operators.append(Operator(spec=spec, run=run, version=self._reading.version))
-        self._outputs[name] = _output(name)
+        self._outputs[name] = _Source((name,), lambda outputs, given: outputs[name])
         return self._outputs[name]
 
     def is_whole(self, source: _Source) -> bool:
@@ -175,16 +172,6 @@ class _Reader:
         inner = {parent for op in self.operators for parent in op.spec.after}
         sinks = [op.name for op in self.operators if op.name not in inner]
         return len(sinks) == 1 and source is self._outputs[sinks[0]]
-
-    def check_choices(self) -> None:
-        """Raise InvalidInput when `choices` names an id that no step has."""
-        known = ", ".join(self._ids) or "none"
-        for key in self._reading.choices:
-            checks.require(key in self._ids, "choices", f"must be among the ids {known}", key)
-
-    def _held(self, source: _Source) -> _Source:
-        """Give a source that later steps can reach, an operator's output instead of the input."""
-        return self.add("input", RunnablePassthrough(), source) if source is _INPUT else source
 
     def _free_name(self, label: str) -> str:
         taken = {operator.name for operator in self.operators}
@@ -199,7 +186,7 @@ class _Reader:
             values = _values(spec) or tuple(self._reading.choices.get(spec.id, ()))
             if not values:
                 continue
-            other = self._ids.setdefault(spec.id, operator)
+            other = self.ids.setdefault(spec.id, operator)
             rule = f"must configure one step, {other} has it already"
             checks.require(other == operator, f"configurable id of {operator}", rule, spec.id)
             knobs.append(Knob(name=spec.id, values=values))
@@ -234,19 +221,13 @@ def _resolved(step: Step, chosen: dict[str, KnobValue]) -> Callable[[Payload], P
     if isinstance(step, RunnablePassthrough) and step.func is None:
         return lambda item: item
     function = getattr(step, "func", None) if isinstance(step, RunnableLambda) else None
-    if function is not None and not iscoroutinefunction(function) and _takes_one(function):
-        return _calling(function, config)
+    plain = function is not None and not iscoroutinefunction(function) and _takes_one(function)
     final = step
-    return lambda item: cast(Payload, final.invoke(item, config))
 
-
-def _calling(
-    function: Callable[[Any], Any], config: RunnableConfig
-) -> Callable[[Payload], Payload]:
     def call(item: Payload) -> Payload:
-        output = function(item)
+        output = function(item) if function is not None and plain else final
         if isinstance(output, Runnable):  # a lambda may give the step to go on with
-            return cast(Payload, output.invoke(item, config))
+            output = output.invoke(item, config)
         return cast(Payload, output)
 
     return call

@@ -64,10 +64,7 @@ def compose(
     placement: TierArray,  # (P, O)
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, n)
-    """Give the seconds of every input under every plan.
-
-    Placements are positions of operators' tiers, shares in (0, 1].
-    """
+    """Give the seconds of every input under every plan: positions of tiers, shares in (0, 1]."""
     routes = np.array([[(r.delay_s, r.s_per_byte) for r in row] for row in infrastructure.routes])
     delay, s_per_byte = routes[..., 0], routes[..., 1]
     origin = infrastructure.position(infrastructure.origin or "")
@@ -108,10 +105,8 @@ def busy_seconds(
 
 
 def speeds_at(
-    graph: PipelineGraph,
-    infrastructure: Infrastructure,
-    placement: TierArray,  # (P, O)
-) -> FloatArray:  # (P, O)
+    graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray
+) -> FloatArray:  # (P, O) -> (P, O)
     """Give the speed factor of every operator's tier for its class."""
     speeds = np.array(
         [[tier.speed_of(name) for tier in infrastructure.tiers] for name in graph.classes]
@@ -120,11 +115,8 @@ def speeds_at(
 
 
 def _call_seconds(
-    graph: PipelineGraph,
-    infrastructure: Infrastructure,
-    work: Work,
-    placement: TierArray,  # (P, O)
-) -> FloatArray:  # (P, O, n)
+    graph: PipelineGraph, infrastructure: Infrastructure, work: Work, placement: TierArray
+) -> FloatArray:  # (P, O) -> (P, O, n)
     """Give what calls take where a request enters a tier, at speed and share 1."""
     call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
     s_per_byte = np.array([tier.call_s_per_byte for tier in infrastructure.tiers])[placement]

@@ -12,8 +12,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
 
 KnobValue = str | int | float | bool
-Settings = Mapping[str, KnobValue]
-"""One value for every knob of one operator."""
+Settings = Mapping[str, KnobValue]  # one value for every knob of one operator
 
 OperatorFunction = Callable[[Payload, Settings], Payload]
 """`run(inputs, knobs) -> output`.
@@ -28,10 +27,8 @@ what it is given: outputs are cached and shared between configurations.
 class Scaling(StrEnum):
     """How an operator's latency answers to a share of a machine."""
 
-    PROPORTIONAL = "proportional"
-    """A share r takes 1/r times as long."""
-    BATCHED = "batched"
-    """A share r serves together with 1/r requests, at the batch-latency curve."""
+    PROPORTIONAL = "proportional"  # a share r takes 1/r times as long
+    BATCHED = "batched"  # a share r serves together with 1/r requests, at the batch-latency curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +68,7 @@ class OperatorSpec:
     """An operator as the planner sees it: no code, only its place, knobs and scaling."""
 
     name: str  # unique within the pipeline
-    # names of the operators whose outputs it takes; empty for a source
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # operators whose outputs it takes; empty for a source
     knobs: tuple[Knob, ...] = ()  # its choices; may be empty
     scaling: Scaling = Scaling.PROPORTIONAL  # how a share of a machine changes its latency
     # for a batched operator: batch size -> latency relative to batch 1, not decreasing, starting
@@ -87,18 +83,13 @@ class OperatorSpec:
         where = f"operator {self.name}"
         checks.unique(f"{where}.after", self.after)
         checks.unique(f"{where}.knobs", [knob.name for knob in self.knobs])
-        if self.scaling is Scaling.BATCHED:
-            _check_curve(f"{where}.batch_latency", self.batch_latency)
-        else:
-            rule, curve = "must be left out for a proportional operator", dict(self.batch_latency)
-            checks.require(not curve, f"{where}.batch_latency", rule, curve)
-
-
-def _check_curve(where: str, curve: Mapping[int, float]) -> None:
-    points = sorted(curve.items())
-    rule = "must map batch sizes from 1 up to factors that start at 1.0 and do not decrease"
-    rising = all(a <= b for (_, a), (_, b) in itertools.pairwise(points))
-    checks.require(points[:1] == [(1, 1.0)] and rising, where, rule, dict(curve))
+        points = sorted(self.batch_latency.items())
+        rising = all(a <= b for (_, a), (_, b) in itertools.pairwise(points))
+        rule = "must map batch sizes from 1 up to factors that start at 1.0 and do not decrease"
+        good = points[:1] == [(1, 1.0)] and rising
+        if self.scaling is Scaling.PROPORTIONAL:
+            rule, good = "must be left out for a proportional operator", not points
+        checks.require(good, f"{where}.batch_latency", rule, dict(self.batch_latency))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +98,7 @@ class Operator:
 
     spec: OperatorSpec  # its place, knobs and scaling
     run: OperatorFunction  # the function, see `OperatorFunction`
-    # changes whenever the output for equal inputs and knobs may change: cached outputs of
-    # another version are not used
-    version: str = "1"
+    version: str = "1"  # another one when equal inputs may give other outputs: a cache's key
     # calls of `run` that one worker may have in hand at once, `>= 1`; more than 1 only for a
     # batched operator, whose runtime puts what comes together into one batch. A plan's latency
     # is that of a call by itself: what calls take together, the dispatcher learns

@@ -23,19 +23,10 @@ import numpy.typing as npt
 
 from circinus.pipelines.errors import InvalidInput
 
+_Part: TypeAlias = bytes | npt.NDArray[np.generic]
 Payload: TypeAlias = Union[
-    bool,
-    int,
-    float,
-    str,
-    bytes,
-    npt.NDArray[np.generic],
-    "list[Payload]",
-    "dict[str, Payload]",
-    None,
+    bool, int, float, str, _Part, "list[Payload]", "dict[str, Payload]", None
 ]
-
-_Part = bytes | npt.NDArray[np.generic]
 
 _HEADER = struct.Struct(">I")
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
@@ -45,11 +36,8 @@ _DEEPEST = 64
 def payload_bytes(payload: Payload) -> int:
     """Give the size of a payload in bytes, as links are charged for it.
 
-    The binary parts count with their size, the rest with its JSON text; the few
-    bytes of framing are left out.
-
-    Raises:
-        InvalidInput: If the value is no payload.
+    The binary parts count with their size, the rest with its JSON text; the few bytes of framing
+    are left out. InvalidInput if the value is no payload.
     """
     if isinstance(payload, bytes):
         return len(payload)

@@ -31,14 +31,9 @@ class Pipeline:
     score: Score  # the metric
     metric: str = "score"  # what the score means, in words
     unit: str = "1"  # unit of the score
-    # map of an input to a short vector of cheap features, for stratified sampling; None when
-    # there is none
-    features: Callable[[Payload], FloatArray] | None = None
-    # `examples(count, seed)` makes or loads a data set; None when the pipeline brings no data of
-    # its own
-    examples: Callable[[int, int], Dataset] | None = None
-    # makes once what the operators need (trained models, say); None: nothing
-    prepare: Callable[[], None] | None = None
+    features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
+    examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
+    prepare: Callable[[], None] | None = None  # makes once what they need, trained models say
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:
@@ -100,18 +95,16 @@ def inputs_of(
 ) -> Payload:
     """Give what an operator's function gets, see `OperatorFunction`."""
     parents = graph.operator(operator).after
-    if not parents:
-        return input
-    if len(parents) == 1:
-        return outputs[parents[0]]
-    return {parent: outputs[parent] for parent in parents}
+    return _together(parents, outputs) if parents else input
 
 
 def output_of(graph: PipelineGraph, outputs: Mapping[str, Payload]) -> Payload:
     """Give the pipeline's output: the sink's, or {sink: output} when there are several."""
-    if len(graph.sinks) == 1:
-        return outputs[graph.sinks[0]]
-    return {sink: outputs[sink] for sink in graph.sinks}
+    return _together(graph.sinks, outputs)
+
+
+def _together(names: tuple[str, ...], outputs: Mapping[str, Payload]) -> Payload:
+    return outputs[names[0]] if len(names) == 1 else {name: outputs[name] for name in names}
 
 
 def features_of(pipeline: Pipeline, inputs: Iterable[Payload]) -> FloatArray | None:

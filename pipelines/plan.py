@@ -87,8 +87,7 @@ class Plan:
     accuracy: Estimate  # estimated mean score
     latency_s: Estimate  # estimated latency, in the statistic that the query's SLO bounds
     cost_usd_per_hour: float  # price of the demand
-    # tier -> mean seconds that one request keeps the slice there busy
-    tier_service_s: Mapping[str, float]
+    tier_service_s: Mapping[str, float]  # tier -> mean seconds that a request keeps its slice busy
 
     @property
     def id(self) -> str:

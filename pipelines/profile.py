@@ -31,8 +31,27 @@ class Failure:
     cause: str  # what happened, in words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paid:
+    """What measuring cost, and what it did not."""
+
+    spent_s: float = 0.0  # operator seconds really run, warm-ups and failures included, `>= 0`
+    saved_s: float = 0.0  # operator seconds that did not have to be run, `>= 0`
+    runs: int = 0  # operator runs really made, warm-ups not counted, `>= 0`
+    saved_runs: int = 0  # operator runs that did not have to be made, `>= 0`
+
+    def plus(self, other: Paid) -> Paid:
+        """Give what both cost together."""
+        return Paid(
+            spent_s=self.spent_s + other.spent_s,
+            saved_s=self.saved_s + other.saved_s,
+            runs=self.runs + other.runs,
+            saved_runs=self.saved_runs + other.saved_runs,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Profile:
+class Profile(Paid):
     """Scores, seconds and bytes of one configuration on the first inputs of the query's order.
 
     Arrays have a column per input; a failed measurement is NaN in all of them.
@@ -45,22 +64,13 @@ class Profile:
     output_bytes: FloatArray  # what each operator hands on, shape (operators, n)
     input_bytes: FloatArray  # size of each input, shape (n,)
     failures: tuple[Failure, ...] = ()  # one per failed input
-    spent_s: float = 0.0  # operator seconds really paid for this profile
-    saved_s: float = 0.0  # operator seconds that caches saved
-    runs: int = 0  # operator runs really made for this profile, warm-ups not counted
-    saved_runs: int = 0  # operator runs that caches saved
 
     def __post_init__(self) -> None:
-        n = len(self.inputs)
-        operators = len(self.operator_s)
-        for name, shape, array in (
-            ("score", (n,), self.score),
-            ("operator_s", (operators, n), self.operator_s),
-            ("output_bytes", (operators, n), self.output_bytes),
-            ("input_bytes", (n,), self.input_bytes),
-        ):
-            rule = f"must have shape {shape}"
-            checks.require(array.shape == shape, f"profile.{name}", rule, array.shape)
+        one, each = (len(self.inputs),), (len(self.operator_s), len(self.inputs))
+        shapes = {"score": one, "operator_s": each, "output_bytes": each, "input_bytes": one}
+        for name, shape in shapes.items():
+            found = getattr(self, name).shape
+            checks.require(found == shape, f"profile.{name}", f"must have shape {shape}", found)
 
     @property
     def succeeded(self) -> npt.NDArray[np.bool_]:
@@ -96,21 +106,15 @@ class Evaluator(Protocol):
         """Give the profile over at least the first `inputs` inputs of the order.
 
         Measures what is missing. A failed measurement is NaN in the profile and named in its
-        `failures`; it never raises.
-
-        Raises:
-            InvalidInput: If `inputs` is not in [1, population].
+        `failures`; it never raises. InvalidInput if `inputs` is not in [1, population].
         """
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Give what `measure` gives for each configuration and its number of inputs.
 
         Measurements are made `width` at a time. What they give and cost together does not depend
-        on that, nor on which ends first.
-
-        Raises:
-            InvalidInput: As `measure` does, before anything is measured; or if a configuration
-                comes twice.
+        on that, nor on which ends first. InvalidInput as `measure` does, before anything is
+        measured; or if a configuration comes twice.
         """
 
 

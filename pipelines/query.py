@@ -1,4 +1,4 @@
-"""What a user submits, and how that is planned.
+"""What a user submits, how that is planned, and whether pipeline and infrastructure fit it.
 
 The names of the parts of a planning method are what query files, settings, studies and pages call
 them. What they stand for is made in `deploy.planning`.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import DeviceProfile
-from circinus.pipelines.restrictions import Restrictions
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import DeviceProfile, Infrastructure, with_device
+from circinus.pipelines.restrictions import Restrictions, allowed_tiers, restricted_graph
+from circinus.pipelines.slo import LatencyStatistic, Slo
 
 STRATEGIES = ("multi_fidelity", "cmbo", "random", "exhaustive")
 STOPPING = ("betting", "t_test")
 SAMPLING = ("random", "stratified")
 
-DECIDES_ITSELF = "multi_fidelity"
-"""The strategy that knows by itself what is accurate enough."""
+DECIDES_ITSELF = "multi_fidelity"  # the strategy that knows by itself what is accurate enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,7 @@ class PlanningMethod:
     # says when a configuration has met enough inputs, and so whether it is accurate enough, of
     # `STOPPING`; None: the strategy does
     stopping: str | None = None
-    # the order in which inputs are drawn, of `SAMPLING`: at random, or round robin over strata
-    # of alike ones
-    sampling: str = "random"
+    sampling: str = "random"  # the order of inputs, of `SAMPLING`: by chance, or strata in turn
 
     def __post_init__(self) -> None:
         checks.among("planning.strategy", self.strategy, STRATEGIES)
@@ -56,9 +54,7 @@ class PlanningMethod:
 
         Another strategy brings the stopping rule that it needs where none is named: none for the
         one that decides itself, `betting` for others, `t_test` where inputs are stratified.
-
-        Raises:
-            InvalidInput: If a name is unknown or the parts do not go together.
+        InvalidInput if a name is unknown or the parts do not go together.
         """
         chosen = strategy or self.strategy
         order = sampling or self.sampling
@@ -93,8 +89,7 @@ class Query:
 
     pipeline: str  # name of the pipeline
     slo: Slo  # what must hold
-    # expected requests per second, `> 0`; None: one request at a time
-    request_rate_per_s: float | None = None
+    request_rate_per_s: float | None = None  # expected, `> 0`; None: one request at a time
     weight: float = 1.0  # benefit of serving the query, `> 0`
     # from 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower priority
     # together, and takes their place
@@ -121,3 +116,34 @@ class Query:
         rule = "must be left out with slo.throughput_per_s"
         checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
         checks.positive("duration_s", self.duration_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningContext:
+    """A query with pipeline and infrastructure as it may use them: fixed while it is planned."""
+
+    graph: PipelineGraph
+    infrastructure: Infrastructure
+    query: Query
+
+    @property
+    def slo(self) -> Slo:
+        """The query's objectives."""
+        return self.query.slo
+
+    @property
+    def statistic(self) -> LatencyStatistic:
+        """Which figure of the latencies the SLO bounds."""
+        return self.query.slo.latency_statistic
+
+
+def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
+    """Give the graph without knob values that are ruled out, and the query's own device.
+
+    InvalidInput with every fault of one kind: restrictions that name what is not there or leave
+    nothing, or a device where requests start on a shared tier.
+    """
+    own = with_device(infrastructure, query.device)
+    allowed_tiers(graph, own, query.restrictions)
+    restricted = restricted_graph(graph, query.restrictions)
+    return PlanningContext(graph=restricted, infrastructure=own, query=query)

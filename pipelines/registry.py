@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
@@ -31,17 +30,15 @@ def registered() -> Mapping[str, EntryPoint]:
 def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
     """Give the pipeline of a registered name, or of `module:attribute` where imports are allowed.
 
-    Never allow them for a reference that came over a network.
-
-    Raises:
-        InvalidInput: If nothing is registered under the name, or what it names cannot be
-            imported, raises or is no pipeline.
+    Never allow them for a reference that came over a network. InvalidInput if nothing is
+    registered under the name, or what it names cannot be imported, raises or is no pipeline.
     """
     if ":" in reference:
         if not allow_import:
             rule = f"must be a registered pipeline ({', '.join(registered()) or 'none is'})"
             raise InvalidInput.of("pipeline", rule, reference)
-        return _made(reference, partial(_imported, reference))
+        module, _, path = reference.partition(":")
+        return _made(reference, lambda: attrgetter(path)(import_module(module)))
     entries = registered()
     if reference not in entries:
         known = ", ".join(entries) or "none is"
@@ -63,21 +60,16 @@ def listed(
     names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline
 ) -> list[ListedPipeline]:
     """Give pipelines with what keeps them away: one that cannot be loaded costs its line only."""
-    return [_listed(name, load) for name in names]
-
-
-def _listed(name: str, load: Callable[[str], Pipeline]) -> ListedPipeline:
-    try:
-        pipeline = load(name)
-    except CircinusError as error:
-        reason = Need(name=str(error), install="", is_there=lambda: False)
-        return ListedPipeline(name=name, pipeline=None, missing=(reason,))
-    return ListedPipeline(name=name, pipeline=pipeline, missing=pipeline.available())
-
-
-def _imported(reference: str) -> object:
-    module, _, path = reference.partition(":")
-    return attrgetter(path)(import_module(module))
+    found = []
+    for name in names:
+        pipeline = None
+        try:
+            pipeline = load(name)
+            lacking = pipeline.available()
+        except CircinusError as error:
+            lacking = (Need(name=str(error), install="", is_there=lambda: False),)
+        found.append(ListedPipeline(name=name, pipeline=pipeline, missing=lacking))
+    return found
 
 
 def _made(reference: str, load: Callable[[], object]) -> Pipeline:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -13,21 +15,15 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import Failure, Profile
+from circinus.pipelines.profile import Failure, Paid, Profile
 from circinus.pipelines.trace import Trace
 
 
 class _Known(NamedTuple):
-    """What was asked for of a configuration: how many inputs, paid and saved for them."""
+    """What was asked for of a configuration."""
 
     inputs: int = 0
-    spent_s: float = 0.0
-    saved_s: float = 0.0
-    runs: int = 0
-    saved_runs: int = 0
-
-
-_NOTHING = _Known()
+    paid: Paid = Paid()
 
 
 class TraceEvaluator:
@@ -61,7 +57,7 @@ class TraceEvaluator:
         self._space = ConfigurationSpace(trace.graph)
         numbers = self._space.numbers(trace.configurations.astype(np.int64))
         self._row = {number: row for row, number in enumerate(numbers.tolist())}
-        self._known: dict[int, _Known] = {}  # by row
+        self._known: defaultdict[int, _Known] = defaultdict(_Known)  # by row
         self._paid: dict[tuple[int, tuple[int, ...]], int] = {}  # operator, lineage -> inputs paid
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
@@ -74,9 +70,9 @@ class TraceEvaluator:
         checks.unique("configurations", rows)
         free_s = [0.0] * self.width  # when each of those that measure is done
         for row, (_, inputs) in zip(rows, asked, strict=True):
-            while (known := self._known.get(row, _NOTHING)).inputs < inputs:
-                more = self._extended(row, known, known.inputs + 1)
-                heapq.heapreplace(free_s, free_s[0] + more.spent_s - known.spent_s)
+            while (known := self._known[row]).inputs < inputs:
+                more = self._extended(row, known)
+                heapq.heapreplace(free_s, free_s[0] + more.paid.spent_s - known.paid.spent_s)
         self._clock.sleep(max(free_s))
         return tuple(
             self._profile(configuration, row, self._known[row])
@@ -92,34 +88,30 @@ class TraceEvaluator:
             raise InvalidInput.of("configuration", rule, str(configuration))
         return row
 
-    def _extended(self, row: int, known: _Known, inputs: int) -> _Known:
-        drawn = self._order[known.inputs : inputs]
-        whole = _charged(self._trace.latency_s[row][:, drawn])
-        spent_s, runs = self._charge(row, known.inputs, inputs)
-        self.spent_s += spent_s
-        self._known[row] = _Known(
-            inputs=inputs,
-            spent_s=known.spent_s + spent_s,
-            saved_s=known.saved_s + max(whole[0] - spent_s, 0.0),
-            runs=known.runs + runs,
-            saved_runs=known.saved_runs + whole[1] - runs,
+    def _extended(self, row: int, known: _Known) -> _Known:
+        seconds = self._trace.latency_s[row, :, self._order[known.inputs]].astype(np.float64)
+        measured = np.isfinite(seconds)
+        unpaid = measured & self._unpaid(row, known.inputs)
+        spent_s, runs = sum(seconds[unpaid].tolist()), int(unpaid.sum())
+        paid = Paid(
+            spent_s=spent_s,
+            saved_s=max(float(np.nansum(seconds)) - spent_s, 0.0),
+            runs=runs,
+            saved_runs=int(measured.sum()) - runs,
         )
+        self.spent_s += spent_s
+        self._known[row] = _Known(known.inputs + 1, known.paid.plus(paid))
         return self._known[row]
 
-    def _charge(self, row: int, before: int, now: int) -> tuple[float, int]:
-        seconds, runs = 0.0, 0
-        knobs = self._trace.configurations[row]
-        for o, upstream in enumerate(self.graph.upstream_knobs):
-            start = before
-            if self._cached:
-                key = (o, tuple(int(knobs[k]) for k in upstream))
-                # Inputs are drawn in one order, so what is paid is a prefix of it.
-                start = max(before, self._paid.get(key, 0))
-                self._paid[key] = max(now, self._paid.get(key, 0))
-            drawn = self._order[min(start, now) : now]
-            charged = _charged(self._trace.latency_s[row, o, drawn])
-            seconds, runs = seconds + charged[0], runs + charged[1]
-        return seconds, runs
+    def _unpaid(self, row: int, inputs: int) -> npt.NDArray[np.bool_]:  # (O,)
+        """Give which operators are run on the next input; inputs are drawn in one order."""
+        knobs = self._trace.configurations[row].tolist()
+        unpaid = np.ones(len(self.graph.operators), dtype=np.bool_)
+        for o, upstream in enumerate(self.graph.upstream_knobs if self._cached else ()):
+            key = (o, tuple(knobs[k] for k in upstream))
+            unpaid[o] = self._paid.get(key, 0) <= inputs
+            self._paid[key] = max(inputs + 1, self._paid.get(key, 0))
+        return unpaid
 
     def _profile(self, configuration: Configuration, row: int, known: _Known) -> Profile:
         drawn = self._order[: known.inputs]
@@ -137,13 +129,5 @@ class TraceEvaluator:
                 Failure(input=int(i), operator="score", cause="the stored measurement failed")
                 for i in drawn[failed]
             ),
-            spent_s=known.spent_s,
-            saved_s=known.saved_s,
-            runs=known.runs,
-            saved_runs=known.saved_runs,
+            **asdict(known.paid),
         )
-
-
-def _charged(seconds: npt.NDArray[np.float32]) -> tuple[float, int]:
-    """Give seconds and number of the runs that were measured."""
-    return float(np.nansum(seconds, dtype=np.float64)), int(np.isfinite(seconds).sum())

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec
+from circinus.pipelines.operators import KnobValue, OperatorSpec
 
 _FIELD = "restrictions"
 
@@ -27,8 +26,7 @@ class Stays(StrEnum):
     NOTHING = "nothing"
     INPUT = "input"
     """Operators that take the input itself run there; what they make of it may leave."""
-    EVERYTHING = "everything"
-    """All operators run there."""
+    EVERYTHING = "everything"  # all operators run there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +54,15 @@ class Choice:
 class Restrictions:
     """What holds in every plan of a query."""
 
-    # operator -> the tiers that it may run on
-    tiers: Mapping[str, Choice] = field(default_factory=dict)
-    # operator -> knob -> the values that it may have
-    knobs: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)
+    tiers: Mapping[str, Choice] = field(default_factory=dict)  # operator -> where it may run
+    knobs: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)  # by operator, knob
     stays_on_device: Stays = Stays.NOTHING  # what must not leave the origin of requests
 
 
 def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> PipelineGraph:
     """Give the graph with the allowed knob values only; its configurations are the graph's own.
 
-    Raises:
-        InvalidInput: With a fault for every unknown operator, knob and value, and for every knob
-            that is left without a value.
+    InvalidInput with every unknown operator, knob and value, and every knob left without one.
     """
     faults: list[Fault] = []
     for operator in restrictions.knobs:
@@ -87,9 +81,7 @@ def allowed_tiers(
 ) -> tuple[tuple[int, ...], ...]:
     """Give the positions of the tiers that each operator may run on, machines or not.
 
-    Raises:
-        InvalidInput: With a fault for every unknown operator and tier, and for every operator
-            that is left without a tier.
+    InvalidInput with every unknown operator and tier, and every operator left without a tier.
     """
     names = [tier.name for tier in infrastructure.tiers]
     faults: list[Fault] = []
@@ -99,16 +91,21 @@ def allowed_tiers(
         faults += _unknown_values(f"{where}.{operator}", choice, names)
     if faults:
         raise InvalidInput(faults)
-    may_run = partial(_may_run, restrictions, infrastructure.origin)
-    allowed = tuple(
-        tuple(i for i, name in enumerate(names) if may_run(operator, name))
-        for operator in graph.operators
-    )
+    anywhere = Choice(only=tuple(names))
+    at_origin = Choice(only=(infrastructure.origin or "",))
+    stays = restrictions.stays_on_device
+    allowed = []
+    for spec in graph.operators:
+        bound = stays is Stays.EVERYTHING or (stays is Stays.INPUT and not spec.after)
+        both = (at_origin if bound else anywhere, restrictions.tiers.get(spec.name, anywhere))
+        allowed.append(
+            tuple(i for i, name in enumerate(names) if all(choice.allows(name) for choice in both))
+        )
     left_out = [op.name for op, tiers in zip(graph.operators, allowed, strict=True) if not tiers]
     if left_out:
         rule = "must leave every operator a tier (stays_on_device counts too)"
         raise InvalidInput([Fault.of(f"{where}.{name}", rule, []) for name in left_out])
-    return allowed
+    return tuple(allowed)
 
 
 def words(restrictions: Restrictions) -> tuple[str, ...]:
@@ -127,38 +124,23 @@ def words(restrictions: Restrictions) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _may_run(
-    restrictions: Restrictions, origin: str | None, operator: OperatorSpec, tier: str
-) -> bool:
-    stays = restrictions.stays_on_device
-    bound = stays is Stays.EVERYTHING or (stays is Stays.INPUT and not operator.after)
-    choice = restrictions.tiers.get(operator.name)
-    return (choice is None or choice.allows(tier)) and (not bound or tier == origin)
-
-
 def _restricted(
     operator: OperatorSpec, choices: Mapping[str, Choice], faults: list[Fault]
 ) -> OperatorSpec:
     where = f"{_FIELD}.knobs.{operator.name}"
-    for knob in choices:
-        faults += _unknown(where, knob, [known.name for known in operator.knobs])
-    knobs = tuple(
-        _narrowed(f"{where}.{knob.name}", knob, choices.get(knob.name), faults)
-        for knob in operator.knobs
-    )
-    return replace(operator, knobs=knobs)
-
-
-def _narrowed(where: str, knob: Knob, choice: Choice | None, faults: list[Fault]) -> Knob:
-    if choice is None:
-        return knob
-    values = tuple(value for value in knob.values if choice.allows(value))
-    found = _unknown_values(where, choice, knob.values)
-    if not values and not found:
-        found = [Fault.of(where, "must leave a value", [])]
-    faults += found
-    # A fault is raised by the caller: until then the knob is what it was.
-    return replace(knob, values=values) if values else knob
+    for name in choices:
+        faults += _unknown(where, name, [knob.name for knob in operator.knobs])
+    knobs = []
+    for knob in operator.knobs:
+        choice = choices.get(knob.name) or Choice(only=knob.values)
+        values = tuple(value for value in knob.values if choice.allows(value))
+        found = _unknown_values(f"{where}.{knob.name}", choice, knob.values)
+        if not values and not found:
+            found = [Fault.of(f"{where}.{knob.name}", "must leave a value", [])]
+        faults += found
+        # A fault is raised by the caller: until then the knob is what it was.
+        knobs.append(replace(knob, values=values or knob.values))
+    return replace(operator, knobs=tuple(knobs))
 
 
 def _unknown(where: str, name: str, known: Sequence[str]) -> list[Fault]:

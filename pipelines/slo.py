@@ -47,14 +47,11 @@ class LatencyStatistic(StrEnum):
 class SloState(StrEnum):
     """What the measurements say about one SLO of one plan."""
 
-    MET = "met"
-    """The whole interval is on the good side of the bound, and it is one of 95 %."""
-    LIKELY = "likely"
-    """The estimate is on the good side, its interval is not entirely."""
+    MET = "met"  # the whole interval is on the good side of the bound, and it is one of 95 %
+    LIKELY = "likely"  # the estimate is on the good side, its interval is not entirely
     UNPROVEN = "unproven"
     """The estimate is on the bad side, its interval not entirely; or nothing was measured."""
-    VIOLATED = "violated"
-    """The whole interval is on the bad side."""
+    VIOLATED = "violated"  # the whole interval is on the bad side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +61,7 @@ class Slo:
     accuracy: float  # least mean score over the data, in [0, 1]
     latency_s: float  # most seconds per request, `> 0`
     latency_statistic: LatencyStatistic = LatencyStatistic.MEAN  # which figure `latency_s` bounds
-    # most dollars per hour of the deployed plan, `>= 0`; None: any
-    cost_usd_per_hour: float | None = None
+    cost_usd_per_hour: float | None = None  # at most, for the deployed plan, `>= 0`; None: any
     # least requests per second that the plan finishes when it always has some to do, `> 0`;
     # None: any. For batch work (Circinus 6.1, throughput-critical): requests queue, so
     # `latency_s` bounds a request from its start, without waits
@@ -97,16 +93,13 @@ class Estimate:
 
     def at_least(self, bound: float) -> SloState:
         """Give what is known of `figure >= bound`."""
-        certain = self.low >= bound or self.high < bound
-        return _state(self.value >= bound, certain=certain and self.confidence >= SURE)
+        return self._state(self.value >= bound, certain=self.low >= bound or self.high < bound)
 
     def at_most(self, bound: float) -> SloState:
         """Give what is known of `figure <= bound`."""
-        certain = self.high <= bound or self.low > bound
-        return _state(self.value <= bound, certain=certain and self.confidence >= SURE)
+        return self._state(self.value <= bound, certain=self.high <= bound or self.low > bound)
 
-
-def _state(good: bool, *, certain: bool) -> SloState:
-    if good:
-        return SloState.MET if certain else SloState.LIKELY
-    return SloState.VIOLATED if certain else SloState.UNPROVEN
+    def _state(self, good: bool, *, certain: bool) -> SloState:
+        if certain and self.confidence >= SURE:
+            return SloState.MET if good else SloState.VIOLATED
+        return SloState.LIKELY if good else SloState.UNPROVEN

@@ -6,10 +6,9 @@ names the operators and knobs, `trace.npz` holds the arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,24 +19,21 @@ from circinus.pipelines import checks
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec, Scaling
+from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
 
 FloatArray = npt.NDArray[np.float32]
+Part = TypeVar("Part", dict[Any, Any], list[Any])
 
 _ARRAYS = ("configurations", "score", "latency_s", "output_bytes", "input_bytes", "features")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """What was measured of every configuration on every input.
-
-    C configurations, N inputs, O operators, K knobs, F features.
-    """
+    """What was measured of all C configurations on N inputs: O operators, K knobs, F features."""
 
     graph: PipelineGraph  # the pipeline; arrays follow its order of operators and knobs
     configurations: npt.NDArray[np.int16]  # index of the value of each knob, int16, shape (C, K)
-    # metric of a configuration on an input, in [0, 1], NaN where it failed, shape (C, N)
-    score: FloatArray
+    score: FloatArray  # metric, in [0, 1], NaN where measuring failed, shape (C, N)
     latency_s: FloatArray  # seconds on the reference machine, alone, shape (C, O, N)
     output_bytes: FloatArray  # what an operator hands on, shape (C, O, N)
     input_bytes: FloatArray  # size of an input, shape (N,)
@@ -61,9 +57,8 @@ def save_trace(trace: Trace, folder: Path) -> None:
 def load_trace(folder: Path) -> Trace:
     """Give the trace in `folder`.
 
-    Raises:
-        InvalidInput: If a file is missing or torn, shapes disagree, a score is outside [0, 1], or
-            an operator's seconds depend on knobs that are not upstream of it.
+    InvalidInput if a file is missing or torn, shapes disagree, a score is outside [0, 1], or an
+    operator's seconds depend on knobs that are not upstream of it.
     """
     try:
         document = yaml.safe_load((folder / "pipeline.yaml").read_text(encoding="utf-8"))
@@ -95,8 +90,8 @@ def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
 
 def graph_from_dict(document: object) -> PipelineGraph:
     """Give the pipeline that `pipeline.yaml` describes; InvalidInput if it is wrong."""
-    top = _mapping("pipeline", document)
-    operators = _list("pipeline.operators", top.get("operators"))
+    top = _part("pipeline", document, dict)
+    operators = _part("pipeline.operators", top.get("operators"), list)
     graph = PipelineGraph(
         name=str(top.get("name")),
         metric=str(top.get("metric", "score")),
@@ -104,7 +99,7 @@ def graph_from_dict(document: object) -> PipelineGraph:
         operators=tuple(_operator_from_dict(operator) for operator in operators),
     )
     names = [operator.name for operator in graph.operators]
-    given = [_mapping("operator", operator).get("name") for operator in operators]
+    given = [_part("operator", operator, dict).get("name") for operator in operators]
     checks.require(names == given, "pipeline.operators", "must be in topological order", given)
     return graph
 
@@ -123,40 +118,35 @@ def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
 
 
 def _operator_from_dict(document: object) -> OperatorSpec:
-    operator = _mapping("operator", document)
+    operator = _part("operator", document, dict)
     name = str(operator.get("name"))
-    knobs = _mapping(f"operator {name}.knobs", operator.get("knobs") or {})
-    ordered = _mapping(f"operator {name}.ordered", operator.get("ordered") or {})
-    curve = _mapping(f"operator {name}.batch_latency", operator.get("batch_latency") or {})
+    knobs, ordered, curve = (
+        _part(f"operator {name}.{key}", operator.get(key) or {}, dict)
+        for key in ("knobs", "ordered", "batch_latency")
+    )
     scaling = str(operator.get("scaling", Scaling.PROPORTIONAL.value))
     rule = f"must be one of {', '.join(Scaling)}"
     checks.require(scaling in list(Scaling), f"operator {name}.scaling", rule, scaling)
     return OperatorSpec(
         name=name,
-        after=tuple(map(str, _list(f"operator {name}.after", operator.get("after") or []))),
+        after=tuple(map(str, _part(f"operator {name}.after", operator.get("after") or [], list))),
         knobs=tuple(
-            _knob(name, knob, values, ordered.get(knob)) for knob, values in knobs.items()
+            Knob(
+                name=str(knob),
+                values=tuple(_part(f"knob {name}.{knob}", values, list)),
+                ordered=None if ordered.get(knob) is None else bool(ordered[knob]),
+            )
+            for knob, values in knobs.items()
         ),
         scaling=Scaling(scaling),
-        batch_latency={int(cast(int, size)): float(cast(float, f)) for size, f in curve.items()},
+        batch_latency={int(size): float(factor) for size, factor in curve.items()},
     )
 
 
-def _knob(operator: str, name: object, values: object, ordered: object) -> Knob:
-    listed = cast("list[KnobValue]", _list(f"knob {operator}.{name}", values))
-    flag = None if ordered is None else bool(ordered)
-    return Knob(name=str(name), values=tuple(listed), ordered=flag)
-
-
-def _mapping(field: str, value: object) -> Mapping[object, object]:
-    if not isinstance(value, dict):
-        raise InvalidInput.of(field, "must be a mapping", value)
-    return value
-
-
-def _list(field: str, value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise InvalidInput.of(field, "must be a list", value)
+def _part(field: str, value: object, kind: type[Part]) -> Part:
+    if not isinstance(value, kind):
+        words = {dict: "a mapping", list: "a list"}
+        raise InvalidInput.of(field, f"must be {words[kind]}", value)
     return value
 
 

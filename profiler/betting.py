@@ -35,14 +35,12 @@ _SIZES = np.geomspace(0.1, 4.0, 8)
 """c, bet on all at once in equal parts, as the true one is not known. From an effect of 0.025 at
 the largest variance, 1/4, to one of 0.2 at 0.05; further sizes cost more than they bring."""
 
-_MOST = 0.9
-"""Largest part of the capital that a bet may lose: ruin cannot be made good."""
+_MOST = 0.9  # largest part of the capital that a bet may lose: ruin cannot be made good
 
 _PRIOR = 4.0
 """What a group foretells starts as the mean of all scores, with this many inputs' weight."""
 
-_TINY = 1e-9
-"""Means this far out of [0, 1] are not rounding."""
+_TINY = 1e-9  # means this far out of [0, 1] are not rounding
 
 _RUIN = 1e-3
 """Least factor: rounding may take a bet a little below 1 - _MOST, an impossible mean far below."""
@@ -63,8 +61,7 @@ class Betting:
     the mean of the others is. A verdict once given stays, whatever is measured after it.
     """
 
-    # 1 - alpha, in (0, 1): the least chance that no verdict, at any time, is wrong
-    confidence: float = 0.99
+    confidence: float = 0.99  # 1 - alpha, in (0, 1): least chance that no verdict is ever wrong
     # group of alike inputs of every input in the order drawn, shape (N,), fixed before anything
     # was measured; None: nothing is known of the inputs
     groups: IntArray | None = None
@@ -78,18 +75,11 @@ class Betting:
             rule = "must be numbers in [0, inputs), one per input"
             checks.require(good, "groups", rule, groups.tolist())
 
-    def judge(
-        self,
-        scores: FloatArray,  # (n,)
-        *,
-        bound: float,
-        population: int,
-    ) -> Verdict:
+    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:  # (n,)
         """Give whether the mean is decided to be above or below the bound, see `StoppingRule`.
 
-        Raises:
-            InvalidInput: If a score or the bound is not in [0, 1], n exceeds N, or there are not
-                as many groups as inputs.
+        InvalidInput if a score or the bound is not in [0, 1], n exceeds N, or there are not as
+        many groups as inputs.
         """
         check_scores(scores, bound, population)
         if self.groups is not None:
@@ -125,11 +115,8 @@ class Betting:
 
 
 def capital(
-    x: FloatArray,  # (B, n)
-    bounds: FloatArray,  # (B,)
-    population: int,
-    groups: IntArray | None = None,  # (B, N)
-) -> FloatArray:  # (B, n)
+    x: FloatArray, bounds: FloatArray, population: int, groups: IntArray | None = None
+) -> FloatArray:  # x (B, n), bounds (B,), groups (B, N) -> (B, n)
     """Give the capital, 1 at first, of betting on a mean above the bound, after each input.
 
     A martingale if the mean is the bound, and falling on average if it is less.
@@ -150,10 +137,8 @@ def capital(
 
 
 def _foretold(
-    x: FloatArray,  # (B, n)
-    groups: IntArray | None,  # (B, N)
-    unseen: npt.NDArray[np.int64],  # (n,)
-) -> tuple[FloatArray, FloatArray]:  # (B, n), (B, n)
+    x: FloatArray, groups: IntArray | None, unseen: npt.NDArray[np.int64]
+) -> tuple[FloatArray, FloatArray]:  # x (B, n), groups (B, N), unseen (n,) -> (B, n), (B, n)
     """Give z - x, and the least that z can be; 0 where no groups are known.
 
     The mean of z over the unseen is that of x, whatever a group foretells.

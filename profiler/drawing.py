@@ -18,10 +18,11 @@ inputs in the same order.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+from numpy.random import Generator
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
@@ -40,32 +41,20 @@ class Drawing:
     """The order of a query's inputs, the same for all its configurations."""
 
     order: IntArray  # every input once, shape (n,)
-    # stratum of every input in that order, shape (n,); None: nothing is known of them
-    groups: IntArray | None
+    groups: IntArray | None  # stratum of each in that order, shape (n,); None: nothing is known
 
 
-class Sampling(Protocol):
-    """A way to draw inputs."""
+Sampling = Callable[[FloatArray | None, int, Generator], Drawing]
+"""A way to draw inputs, `sampling(features, count, rng)`: equal generators, equal drawings.
 
-    def __call__(
-        self, features: FloatArray | None, count: int, rng: np.random.Generator
-    ) -> Drawing:
-        """Give the drawing of so many inputs; equal generators give equal drawings.
-
-        Features are cheap ones of every input, finite, shape (n, F); None: there are none.
-
-        Raises:
-            InvalidInput: If there is no input, or the features have not n rows.
-        """
+Features are cheap ones of every input, finite, shape (n, F); None: there are none. InvalidInput if
+there is no input, or the features have not n rows.
+"""
 
 
 def random_drawing(
-    features: FloatArray | None,  # (n, F)
-    count: int,
-    rng: np.random.Generator,
-    *,
-    strata: int = DEFAULT_STRATA,
-) -> Drawing:
+    features: FloatArray | None, count: int, rng: Generator, *, strata: int = DEFAULT_STRATA
+) -> Drawing:  # features (n, F)
     """Give a random order, with strata when there are features and enough inputs."""
     known = _usable(features, count, strata)
     order = rng.permutation(count).astype(np.int64)
@@ -76,12 +65,8 @@ def random_drawing(
 
 
 def stratified_drawing(
-    features: FloatArray | None,  # (n, F)
-    count: int,
-    rng: np.random.Generator,
-    *,
-    strata: int = DEFAULT_STRATA,
-) -> Drawing:
+    features: FloatArray | None, count: int, rng: Generator, *, strata: int = DEFAULT_STRATA
+) -> Drawing:  # features (n, F)
     """Give the round robin over strata of Circinus 4.1, random within a stratum.
 
     Without features, or with fewer inputs than strata, it is a random order.
@@ -104,20 +89,13 @@ def _usable(features: FloatArray | None, count: int, strata: int) -> FloatArray 
     return features if features.shape[1] else None
 
 
-def equal_strata(
-    features: FloatArray,  # (n, F)
-    rng: np.random.Generator,
-    *,
-    strata: int,
-) -> IntArray:  # (n,)
+def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArray:  # (n, F), (n,)
     """Give the stratum of every input; sizes differ by at most one.
 
-    K-means once over standardised features, then every input goes to the nearest centre that
-    has room, those first that would lose most by going elsewhere. The paper asks for strata of
-    equal size (C.2) and does not say how to get them.
-
-    Raises:
-        InvalidInput: If a feature is not finite or there are fewer inputs than strata.
+    K-means once over standardised features, then every input goes to the nearest centre that has
+    room, those first that would lose most by going elsewhere. The paper asks for strata of equal
+    size (C.2) and does not say how to get them. InvalidInput if a feature is not finite or there
+    are fewer inputs than strata.
     """
     bad = features[~np.isfinite(features)]
     checks.require(bad.size == 0, "features", "must be finite", bad[:1].tolist())
@@ -126,16 +104,18 @@ def equal_strata(
     points = _standardised(features)
     # A random order of the points, so that ties do not follow the order of the data.
     shuffled = rng.permutation(len(points))
-    distances = _distances(points[shuffled], rng, strata)
+    seed = int(rng.integers(2**31))
+    # One thread: equal seeds give equal bits. That fewer points are unlike than there are strata
+    # is no fault: alike inputs then go to any of them.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        distances = KMeans(strata, n_init=1, random_state=seed).fit_transform(points[shuffled])
     labels = np.empty(len(points), dtype=np.int64)
     labels[shuffled] = _fill(distances)
     return labels
 
 
-def round_robin(
-    labels: IntArray,  # (n,)
-    rng: np.random.Generator,
-) -> IntArray:  # (n,)
+def round_robin(labels: IntArray, rng: Generator) -> IntArray:  # (n,) -> (n,)
     """Give every input once: one of each stratum in turn, random within a stratum.
 
     Each round visits the strata in a random order of its own: a stop within a round then favours
@@ -158,21 +138,6 @@ def _standardised(features: FloatArray) -> FloatArray:
     if not varies.any():
         return np.zeros((len(features), 1))
     return np.asarray(StandardScaler().fit_transform(scaled[:, varies]))
-
-
-def _distances(
-    points: FloatArray,  # (n, F)
-    rng: np.random.Generator,
-    strata: int,
-) -> FloatArray:  # (n, K)
-    """Give the distance of every point from the centre of every stratum."""
-    seed = int(rng.integers(2**31))
-    # One thread: equal seeds give equal bits. That fewer points are unlike than there are strata
-    # is no fault: alike inputs then go to any of them.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(strata, n_init=1, random_state=seed).fit(points)
-    return np.asarray(means.transform(points))
 
 
 def _fill(distances: FloatArray) -> IntArray:  # (n, K) -> (n,)

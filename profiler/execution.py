@@ -18,15 +18,13 @@ from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload, payload_bytes
 from circinus.pipelines.pipeline import run_operator
+from circinus.profiler.prefix_cache import CacheEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
-    """What a run gave."""
+class Completed(CacheEntry):
+    """What a run gave; `seconds` is one call, loading and other first-call work left out."""
 
-    output: Payload  # what the operator handed on; its arrays are read-only
-    output_bytes: int  # its size, as links are charged for it
-    seconds: float  # what one call takes, loading and other first-call work left out
     spent_s: float  # what was really run for it, warm-up included, `>= seconds`
 
 
@@ -50,11 +48,8 @@ class Executor(Protocol):
     ) -> Completed | FailedRun:
         """Give what the operator makes of the inputs under the configuration.
 
-        The inputs are the same afterwards. An operator that raises, or whose output is no
-        payload, has failed.
-
-        Raises:
-            Unavailable: If nothing can be run now, whatever the operator.
+        The inputs are the same afterwards. An operator that raises, or whose output is no payload,
+        has failed. Unavailable if nothing can be run now, whatever the operator.
         """
 
 
@@ -67,14 +62,10 @@ class InProcess:
     """
 
     clock: Clock  # times the calls
+    width: int = field(default=1, init=False)
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
     )
-
-    @property
-    def width(self) -> int:
-        """One."""
-        return 1
 
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
@@ -117,11 +108,8 @@ def freeze(payload: Payload) -> None:
     """
     if isinstance(payload, np.ndarray):
         payload.flags.writeable = False
-    elif isinstance(payload, list):
-        for item in payload:
-            freeze(item)
-    elif isinstance(payload, dict):
-        for item in payload.values():
+    elif isinstance(payload, list | dict):
+        for item in payload.values() if isinstance(payload, dict) else payload:
             freeze(item)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
@@ -16,13 +16,13 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.profile import Failure, FloatArray, IntArray, Profile
+from circinus.pipelines.profile import Failure, FloatArray, IntArray, Paid, Profile
 
 _FIRST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredInput:
+class MeasuredInput(Paid):
     """One configuration on one input. When it failed, all measured values are NaN."""
 
     input: int  # index of the input in the data set
@@ -31,10 +31,6 @@ class MeasuredInput:
     output_bytes: FloatArray  # what each operator hands on, shape (operators,)
     input_bytes: float  # size of the input
     failure: Failure | None = None  # why there is no score; None when there is one
-    spent_s: float  # operator seconds really run for it, warm-ups and failures included
-    saved_s: float = 0.0  # operator seconds that did not have to be run
-    runs: int = 0  # operator runs really made for it, warm-ups not counted, `>= 0`
-    saved_runs: int = 0  # operator runs that did not have to be made, `>= 0`
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"
@@ -85,16 +81,13 @@ class Columns:
     """The measurements of one configuration in the order of the query, shape (population,)."""
 
     def __init__(self, configuration: Configuration, order: IntArray, operators: int) -> None:
-        self._configuration = configuration
+        self.configuration = configuration
         self._order = order
         self._operators = operators
         # A row: score, input_bytes, operator_s of each operator, output_bytes of each.
         self._rows = np.empty((_FIRST_ROWS, 2 + 2 * operators))
         self._failures: list[Failure] = []
-        self._spent_s = 0.0
-        self._saved_s = 0.0
-        self._runs = 0
-        self._saved_runs = 0
+        self._paid = Paid()
         self.count = 0
 
     def append(self, measured: MeasuredInput) -> None:
@@ -102,16 +95,10 @@ class Columns:
         if self.count == len(self._rows):
             # A new array: profiles handed out keep the old one.
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        row = self._rows[self.count]
-        row[0] = measured.score
-        row[1] = measured.input_bytes
-        row[2 : 2 + self._operators] = measured.operator_s
-        row[2 + self._operators :] = measured.output_bytes
+        facts = (measured.operator_s, measured.output_bytes)
+        self._rows[self.count] = np.concatenate([(measured.score, measured.input_bytes), *facts])
         self.count += 1
-        self._spent_s += measured.spent_s
-        self._saved_s += measured.saved_s
-        self._runs += measured.runs
-        self._saved_runs += measured.saved_runs
+        self._paid = self._paid.plus(measured)
         if measured.failure is not None:
             self._failures.append(measured.failure)
 
@@ -121,17 +108,14 @@ class Columns:
         rows.flags.writeable = False  # of this view only
         columns: FloatArray = rows.T
         return Profile(
-            configuration=self._configuration,
+            configuration=self.configuration,
             inputs=self._order[: self.count],
             score=columns[0],
             operator_s=columns[2 : 2 + self._operators],
             output_bytes=columns[2 + self._operators :],
             input_bytes=columns[1],
             failures=tuple(self._failures),
-            spent_s=self._spent_s,
-            saved_s=self._saved_s,
-            runs=self._runs,
-            saved_runs=self._saved_runs,
+            **asdict(self._paid),
         )
 
 

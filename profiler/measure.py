@@ -30,7 +30,6 @@ from circinus.profiler.walk import PreparedInput, Walk, failed
 class _Known:
     """A configuration that was asked for."""
 
-    configuration: Configuration
     prints: tuple[str, ...]
     columns: Columns  # what was handed out
     recalled: dict[int, MeasuredInput]  # what is in the journal beyond that, by input
@@ -40,12 +39,10 @@ class _Known:
 class Profiler:
     """Measures configurations of a pipeline on a data set, see `Evaluator`.
 
-    A profile covers what was asked for, not all that the journal may hold, and `spent_s` counts
-    a journalled measurement when it is asked for. So a search that is started again sees, step
-    by step, what it saw before, and continues the same budget.
-
-    Raises:
-        InvalidInput: If the order is empty, repeats an index or has one outside the data set.
+    A profile covers what was asked for, not all that the journal may hold, and `spent_s` counts a
+    journalled measurement when it is asked for. So a search that is started again sees, step by
+    step, what it saw before, and continues the same budget. InvalidInput if the order is empty,
+    repeats an index or has one outside the data set.
     """
 
     pipeline: Pipeline  # what to measure
@@ -57,10 +54,8 @@ class Profiler:
     executor: Executor  # runs operators
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
-    # operator seconds paid so far: warm-ups, failures and journalled ones included
-    spent_s: float = field(default=0.0, init=False)
-    # operator seconds that shared prefixes saved so far
-    saved_s: float = field(default=0.0, init=False)
+    spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
+    saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
 
@@ -79,12 +74,10 @@ class Profiler:
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Give the profile of each, see `Evaluator.measure_each`.
 
-        What is measured is journalled in the order asked, inputs in theirs. When it is ended by
-        an exception, all that was measured until then is journalled and counts when asked again.
-
-        Raises:
-            InvalidInput: As `measure` does, or if a configuration comes twice; nothing is run.
-            Unavailable: If the executor cannot run anything now.
+        What is measured is journalled in the order asked, inputs in theirs. When it is ended by an
+        exception, all that was measured until then is journalled and counts when asked again.
+        InvalidInput as `measure` does, or if a configuration comes twice; nothing is run.
+        Unavailable if the executor cannot run anything now.
         """
         each = [self._checked(configuration, inputs) for configuration, inputs in asked]
         checks.unique("configurations", [configuration for configuration, _ in asked])
@@ -113,15 +106,15 @@ class Profiler:
 
     def _measure_all(self, missing: Sequence[tuple[_Known, int]]) -> None:
         """Measure inputs, as many at once as can be run, and journal them in their order."""
+        turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
         if self.width == 1 or len(missing) < 2:
             for known, index in missing:
-                self._record(known, self._measured(known, index))
+                self._record(known, self._measured(turns.take(), known, index))
             return
-        turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
         with ThreadPoolExecutor(min(self.width, len(missing))) as threads:
             try:
                 for known, index in missing:
-                    task = threads.submit(self._in_turn, turns.take(), known, index)
+                    task = threads.submit(self._measured, turns.take(), known, index)
                     running.append((known, task))
                 while running:
                     known, task = running[0]
@@ -134,7 +127,7 @@ class Profiler:
                         self._record(known, task.result())
 
     def _record(self, known: _Known, measured: MeasuredInput) -> None:
-        self.journal.record(known.configuration, measured)
+        self.journal.record(known.columns.configuration, measured)
         known.recalled[measured.input] = measured
 
     def _recall(self, configuration: Configuration) -> _Known:
@@ -145,28 +138,22 @@ class Profiler:
             rule = f"must be of the {operators} operators of {self.graph.name}"
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
-        self._known[configuration] = _Known(
-            configuration=configuration,
-            prints=fingerprints(self.pipeline, configuration),
-            columns=Columns(configuration, self.order, operators),
-            recalled=recalled,
-        )
-        return self._known[configuration]
+        prints = fingerprints(self.pipeline, configuration)
+        columns = Columns(configuration, self.order, operators)
+        known = _Known(prints=prints, columns=columns, recalled=recalled)
+        self._known[configuration] = known
+        return known
 
-    def _in_turn(self, turn: Turn, known: _Known, index: int) -> MeasuredInput:
+    def _measured(self, turn: Turn, known: _Known, index: int) -> MeasuredInput:
+        configuration, prints = known.columns.configuration, known.prints
         with turn:
-            return self._measured(known, index, turn)
-
-    def _measured(self, known: _Known, index: int, turn: Turn | None = None) -> MeasuredInput:
-        try:
-            prepared = self._prepared(index)
-        except (ValueError, OSError) as error:  # no payload, or a file that cannot be read
-            failure = Failure(input=index, operator="input", cause=str(error))
-            return failed(failure, len(known.prints))
-        if turn is None:
-            return self._walk.measure(known.configuration, known.prints, prepared)
-        turn.begin(known.prints, prepared.content)
-        return self._walk.measure(known.configuration, known.prints, prepared, turn.settle)
+            try:
+                prepared = self._prepared(index)
+            except (ValueError, OSError) as error:  # no payload, or a file that cannot be read
+                failure = Failure(input=index, operator="input", cause=str(error))
+                return failed(failure, len(prints))
+            turn.begin(prints, prepared.content)
+            return self._walk.measure(configuration, prints, prepared, turn.settle)
 
     def _prepared(self, index: int) -> PreparedInput:
         example = self.dataset.examples[index]

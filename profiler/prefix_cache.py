@@ -53,7 +53,7 @@ def fingerprints(pipeline: Pipeline, configuration: Configuration) -> tuple[str,
 class CacheEntry:
     """What an operator gave for an input."""
 
-    output: Payload  # what it handed on, read-only
+    output: Payload  # what it handed on; its arrays are read-only
     seconds: float  # what it took when it was run
     output_bytes: int  # its size, as links are charged for it
 
@@ -83,9 +83,7 @@ class CacheStatistics:
     refused: int = 0  # entries too large to hold at all
     entries: int = 0  # entries held now
     held_bytes: int = 0  # memory held now
-    # seconds of the entries handed out. What the runs before them took, and was saved too, is in
-    # the profiles
-    saved_s: float = 0.0
+    saved_s: float = 0.0  # seconds of the entries handed out, not of what ran before them
 
 
 class _Held(NamedTuple):
@@ -154,7 +152,12 @@ class PrefixCache:
             self.statistics.refused += 1
             return
         while self.statistics.held_bytes + size > self._limit_bytes:
-            self._give_up_one()
+            worth, serial, oldest = heapq.heappop(self._queue)
+            held = self._entries.get(oldest)
+            if held is not None and held.serial == serial:
+                self._given_up = worth
+                self._drop(oldest)
+                self.statistics.evictions += 1
         self.statistics.held_bytes += size
         self._rank(key, entry, size)
 
@@ -167,16 +170,6 @@ class PrefixCache:
         if len(self._queue) > 2 * len(self._entries) + _OUT_OF_DATE:
             self._queue = [(held.worth, held.serial, key) for key, held in self._entries.items()]
             heapq.heapify(self._queue)
-
-    def _give_up_one(self) -> None:
-        while True:
-            worth, serial, key = heapq.heappop(self._queue)
-            held = self._entries.get(key)
-            if held is not None and held.serial == serial:
-                break
-        self._given_up = worth
-        self._drop(key)
-        self.statistics.evictions += 1
 
     def _drop(self, key: _Key) -> None:
         held = self._entries.pop(key, None)

@@ -24,8 +24,7 @@ from scipy import special
 from circinus.pipelines import checks
 from circinus.pipelines.profile import FloatArray, Verdict
 
-Signs = npt.NDArray[np.int8]
-"""1: above, -1: below, 0: undecided."""
+Signs = npt.NDArray[np.int8]  # 1: above, -1: below, 0: undecided
 
 _ROUNDING = 1e-12
 _SAME = 1e-9  # scores closer than this are one score: their variance is rounding
@@ -59,13 +58,7 @@ class TTest:
         checks.open_probability("confidence", self.confidence)
         checks.at_least("minimum", self.minimum, 2)
 
-    def judge(
-        self,
-        scores: FloatArray,  # (n,)
-        *,
-        bound: float,
-        population: int,
-    ) -> Verdict:
+    def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:  # (n,)
         """Give what is decided, see `StoppingRule`; InvalidInput if scores are not in [0, 1]."""
         check_scores(scores, bound, population)
         good = scores[~np.isnan(scores)]
@@ -75,16 +68,9 @@ class TTest:
         sure = certain(good, bound, population)
         if sure is not Verdict.UNDECIDED:
             return sure
-        if np.ptp(good) <= _SAME:
-            return self._of_constant(good, bound)
-        return self._of_t_test(good, bound)
+        return first_verdict(self.path(good[None], np.array([bound]), population)[0, -1:])
 
-    def path(
-        self,
-        scores: FloatArray,  # (B, n)
-        bounds: FloatArray,  # (B,)
-        population: int,
-    ) -> Signs:  # (B, n)
+    def path(self, scores: FloatArray, bounds: FloatArray, population: int) -> Signs:  # (B, n)
         """Give what the t-test says after each input of many profiles, without failures.
 
         Without what is `certain`; before `minimum` scores nothing is said.
@@ -105,21 +91,6 @@ class TTest:
         signs[:, : min(self.minimum, population) - 1] = 0
         return signs.astype(np.int8)
 
-    def _of_constant(self, scores: FloatArray, bound: float) -> Verdict:
-        others = 1.0 - ((1.0 - self.confidence) / 2) ** (1.0 / len(scores))
-        low = float(scores.min()) * (1.0 - others)
-        high = float(scores.max()) * (1.0 - others) + others
-        return between(low, high, bound)
-
-    def _of_t_test(self, scores: FloatArray, bound: float) -> Verdict:
-        count = len(scores)
-        mean = float(scores.mean())
-        t = (mean - bound) / (float(scores.std(ddof=1)) / math.sqrt(count))
-        p_value = 2.0 * float(special.stdtr(count - 1, -abs(t)))
-        if p_value > 1.0 - self.confidence:
-            return Verdict.UNDECIDED
-        return Verdict.ABOVE if mean >= bound else Verdict.BELOW
-
 
 def check_scores(scores: FloatArray, bound: float, population: int) -> None:
     """Raise InvalidInput unless scores, bound and population go together; NaN: a failure."""
@@ -138,28 +109,20 @@ def certain(scores: FloatArray, bound: float, population: int) -> Verdict:
     if count == 0:
         return Verdict.UNDECIDED
     total = math.fsum(good.tolist())  # exact: equality with the bound must be seen
-    return between(total / count, (total + count - len(good)) / count, bound)
+    if total / count >= bound:
+        return Verdict.ABOVE
+    highest = (total + count - len(good)) / count
+    return Verdict.BELOW if highest < bound else Verdict.UNDECIDED
 
 
-def certain_path(
-    scores: FloatArray,  # (B, n), without failures
-    bounds: FloatArray,  # (B,)
-    population: int,
-) -> Signs:  # (B, n)
-    """Give `certain` after each input of many profiles, up to rounding."""
+def certain_path(scores: FloatArray, bounds: FloatArray, population: int) -> Signs:  # (B, n)
+    """Give `certain` after each input of profiles without failures, up to rounding."""
     sums = np.cumsum(scores, axis=1)
     needed = population * bounds[:, None]
     unseen = population - 1 - np.arange(scores.shape[1])
     above = sums >= needed - _ROUNDING * population
     below = ~above & (sums + unseen < needed - _ROUNDING * population)
     return above.astype(np.int8) - below.astype(np.int8)
-
-
-def between(low: float, high: float, bound: float) -> Verdict:
-    """Give the verdict on a mean that lies in [low, high]."""
-    if low >= bound:
-        return Verdict.ABOVE
-    return Verdict.BELOW if high < bound else Verdict.UNDECIDED
 
 
 def first_verdict(signs: Signs) -> Verdict:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 _Key = tuple[str, str]
 
@@ -33,7 +32,7 @@ class Turns:
         return Turn(self, self._given - 1)
 
 
-class Turn:
+class Turn(AbstractContextManager["Turn"]):
     """A turn, given by `Turns`. A context: when it ends, nobody waits for it any more."""
 
     def __init__(self, turns: Turns, number: int) -> None:
@@ -42,16 +41,7 @@ class Turn:
         self._content = ""
         self._keys: list[_Key] | None = None  # None: not begun
 
-    def __enter__(self) -> Self:
-        """Give itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         """End it, begun or not."""
         if self._keys is None:
             self.begin((), "")

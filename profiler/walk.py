@@ -8,7 +8,7 @@ the jitter of the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import nan
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
-from circinus.pipelines.profile import Failure
-from circinus.profiler.execution import Completed, Executor, FailedRun, handed_out
+from circinus.pipelines.profile import Failure, Paid
+from circinus.profiler.execution import Executor, FailedRun, handed_out
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
 
@@ -38,15 +38,6 @@ class PreparedInput:
 class _Facts(NamedTuple):
     seconds: float
     output_bytes: float
-
-
-class Paid(NamedTuple):
-    """What a measurement cost, and what it did not."""
-
-    spent_s: float = 0.0
-    saved_s: float = 0.0
-    runs: int = 0
-    saved_runs: int = 0
 
 
 class Walk:
@@ -78,10 +69,8 @@ class Walk:
         """Give the measurement of a configuration with such fingerprints, whatever operators do.
 
         `settled` is told each fingerprint whose output is there or need not be, as soon as it is
-        known; not the one that fails, nor those after it.
-
-        Raises:
-            Unavailable: If the executor cannot run anything now.
+        known; not the one that fails, nor those after it. Unavailable if the executor cannot run
+        anything now.
         """
         for print_ in prints if self._failures else ():
             known = self._failures.get((print_, prepared.index))
@@ -92,20 +81,21 @@ class Walk:
         for print_ in reused:
             settled(print_)
         saved_s = sum(self._facts[print_][prepared.index].seconds for print_ in reused)
-        spent_s, saved_runs = 0.0, len(reused)
-        for runs, position in enumerate(missing, 1):
+        paid = Paid(saved_s=saved_s, saved_runs=len(reused))
+        for position in missing:
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
-            spent_s += done.spent_s
+            paid = paid.plus(Paid(spent_s=done.spent_s, runs=1))
             if isinstance(done, FailedRun):
                 failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
-                return failed(failure, len(prints), Paid(spent_s, saved_s, runs, saved_runs))
+                return failed(failure, len(prints), paid)
             outputs[operator.name] = done.output
-            self._keep(prints[position], prepared, done)
+            self._note(prints[position], prepared.index, done)
+            if self._cache is not None:
+                self._cache.put(prints[position], prepared.content, done)
             settled(prints[position])
-        paid = Paid(spent_s, saved_s, len(missing), saved_runs)
         return self._scored(prints, prepared, outputs, paid)
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
@@ -113,7 +103,7 @@ class Walk:
         facts = zip(measured.operator_s.tolist(), measured.output_bytes.tolist(), strict=True)
         for operator, print_, fact in zip(self._operators, prints, facts, strict=True):
             if measured.failure is None:
-                self._note(print_, measured.input, *fact)
+                self._note(print_, measured.input, _Facts(*fact))
             elif operator.name == measured.failure.operator:  # not the metric, or the input
                 self._failures[(print_, measured.input)] = measured.failure
 
@@ -128,33 +118,21 @@ class Walk:
         outputs: dict[str, Payload] = {}
         missing: list[int] = []
         needed = set(self._sinks)
-        for position in reversed(range(len(prints))):
-            known = prepared.index in self._facts.get(prints[position], {})
-            if position not in needed and known:
+        for position, print_ in reversed(list(enumerate(prints))):
+            if position not in needed and prepared.index in self._facts.get(print_, {}):
                 continue
-            entry = self._cached(prints[position], prepared)
+            entry = self._cache.get(print_, prepared.content) if self._cache is not None else None
             if entry is None:
                 missing.append(position)
                 needed.update(self._pipeline.graph.parents[position])
             else:
+                self._note(print_, prepared.index, entry)
                 outputs[self._operators[position].name] = entry.output
         return outputs, missing[::-1]
 
-    def _cached(self, print_: str, prepared: PreparedInput) -> CacheEntry | None:
-        entry = self._cache.get(print_, prepared.content) if self._cache is not None else None
-        if entry is not None:
-            self._note(print_, prepared.index, entry.seconds, entry.output_bytes)
-        return entry
-
-    def _keep(self, print_: str, prepared: PreparedInput, done: Completed) -> None:
-        self._note(print_, prepared.index, done.seconds, done.output_bytes)
-        if self._cache is not None:
-            size = done.output_bytes
-            entry = CacheEntry(output=done.output, seconds=done.seconds, output_bytes=size)
-            self._cache.put(print_, prepared.content, entry)
-
-    def _note(self, print_: str, index: int, seconds: float, output_bytes: float) -> None:
-        self._facts.setdefault(print_, {}).setdefault(index, _Facts(seconds, output_bytes))
+    def _note(self, print_: str, index: int, ran: CacheEntry | _Facts) -> None:
+        fact = _Facts(ran.seconds, ran.output_bytes)
+        self._facts.setdefault(print_, {}).setdefault(index, fact)
 
     def _scored(
         self,
@@ -176,7 +154,7 @@ class Walk:
             operator_s=facts[:, 0],
             output_bytes=facts[:, 1],
             input_bytes=float(prepared.input_bytes),
-            **paid._asdict(),
+            **asdict(paid),
         )
 
 
@@ -192,5 +170,5 @@ def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredI
         output_bytes=np.full(operators, nan),
         input_bytes=nan,
         failure=failure,
-        **paid._asdict(),
+        **asdict(paid),
     )

@@ -8,7 +8,7 @@ and is never split. On a dedicated tier every query has machines of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import floor, isclose
@@ -31,9 +31,9 @@ def parts_of(share: float) -> int:
     return max(1, round(share * PARTS))
 
 
-def aggregate_parts(demand: Iterable[DemandItem], tiers: Container[str]) -> int:
-    """Give the sum of a demand's shares on some tiers, in parts."""
-    return sum(parts_of(share) for tier, share in demand if tier in tiers)
+def aggregate_parts(items: Iterable[DemandItem | Slice], tiers: Container[str]) -> int:
+    """Give the sum of a demand's or an assignment's shares on some tiers, in parts."""
+    return sum(parts_of(item.share) for item in items if item.tier in tiers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +149,13 @@ class SchedulingPolicy(Protocol):
         """Give a valid schedule that mentions every candidate once."""
 
 
-def utilisation(problem: Problem, assignments: Iterable[Assignment]) -> dict[str, float]:
+def utilisation(problem: Problem, assignments: Sequence[Assignment]) -> dict[str, float]:
     """Give the part of each tier's machines in use; 0 for a tier without machines."""
     used: Counter[str] = Counter()
-    served = 0
     for assignment in assignments:
-        served += 1
         for tier, _, share in assignment.machines:
             used[tier] += parts_of(share)
+    served = len(assignments)
     there = {t.name: t.machines * (served if t.dedicated else 1) for t in problem.tiers}
     return {name: used[name] / (PARTS * n) if n else 0.0 for name, n in there.items()}
 
@@ -231,11 +230,7 @@ def _wrong_machines(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _wrong_quotas(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    tenants = {candidate.query_id: candidate.tenant for candidate in problem.candidates}
-    used: Counter[tuple[str, str]] = Counter()
-    for assignment in schedule.assignments:
-        for name, _, share in assignment.machines:
-            used[tenants.get(assignment.query_id, ""), name] += parts_of(share)
+    used = held_by_tenants(problem, schedule.assignments)
     shared = [tier for tier in problem.tiers if not tier.dedicated]
     for tenant, tier in product(problem.quotas, shared):
         holds, most = used[tenant, tier.name], quota_parts(problem, tenant, tier)
@@ -244,6 +239,18 @@ def _wrong_quotas(problem: Problem, schedule: Schedule) -> Iterator[str]:
                 f"tenant {tenant} must hold at most {most / PARTS:g} machines of {tier.name}, "
                 f"holds {holds / PARTS:g}."
             )
+
+
+def held_by_tenants(
+    problem: Problem, assignments: Iterable[Assignment]
+) -> Counter[tuple[str, str]]:
+    """Give the parts of each tier that each tenant holds, by (tenant, tier)."""
+    tenants = {candidate.query_id: candidate.tenant for candidate in problem.candidates}
+    held: Counter[tuple[str, str]] = Counter()
+    for assignment in assignments:
+        for tier, _, share in assignment.machines:
+            held[tenants.get(assignment.query_id, ""), tier] += parts_of(share)
+    return held
 
 
 def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:

@@ -20,7 +20,7 @@ sits whole on one machine; shares are in (0, 1]. A schedule, one per policy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator
 from typing import TypeVar
 
 from circinus.pipelines import checks
@@ -32,26 +32,18 @@ from circinus.scheduler.problem import Candidate, PlanOption, Problem, Schedule
 T = TypeVar("T")
 _REQUIRED = object()
 _TIER = ("name", "machines", "price_usd_per_hour", "dedicated")
+_QUERY = ("id", "weight", "priority", "tenant", "plans")
 
 
 def problem_from_dict(document: object) -> Problem:
-    """Give the problem that a document describes.
-
-    Raises:
-        InvalidInput: With the path of the first field that is wrong.
-    """
-    top = _mapping("problem", document, {"tiers", "queries", "quotas"})
-    quotas = _field("problem", top, "quotas", dict, {})
+    """Give the problem of a document; InvalidInput with the path of the first wrong field."""
+    top = _Fields("problem", document, ("tiers", "queries", "quotas"))
+    quotas = top.get("quotas", dict, {})
+    shares = _Fields("quotas", quotas, quotas)
     return Problem(
-        tiers=tuple(
-            _tier(f"tiers[{i}]", item)
-            for i, item in enumerate(_field("problem", top, "tiers", list))
-        ),
-        candidates=tuple(
-            _candidate(f"queries[{i}]", item)
-            for i, item in enumerate(_field("problem", top, "queries", list))
-        ),
-        quotas={tenant: _field("quotas", quotas, tenant, float) for tenant in quotas},
+        tiers=tuple(map(_tier, top.objects("tiers", _TIER))),
+        candidates=tuple(map(_candidate, top.objects("queries", _QUERY))),
+        quotas={tenant: shares.get(tenant, float) for tenant in quotas},
     )
 
 
@@ -95,65 +87,63 @@ def schedule_to_dict(schedule: Schedule) -> dict[str, object]:
     }
 
 
-def _tier(where: str, item: object) -> Tier:
-    fields = _mapping(where, item, set(_TIER))
+def _tier(fields: _Fields) -> Tier:
     return Tier(
-        name=_field(where, fields, "name", str),
-        machines=_field(where, fields, "machines", int),
-        price_usd_per_hour=_field(where, fields, "price_usd_per_hour", float, 0.0),
-        dedicated=_field(where, fields, "dedicated", bool, False),
+        name=fields.get("name", str),
+        machines=fields.get("machines", int),
+        price_usd_per_hour=fields.get("price_usd_per_hour", float, 0.0),
+        dedicated=fields.get("dedicated", bool, False),
     )
 
 
-def _candidate(where: str, item: object) -> Candidate:
-    fields = _mapping(where, item, {"id", "weight", "priority", "tenant", "plans"})
-    plans = _field(where, fields, "plans", list)
+def _candidate(fields: _Fields) -> Candidate:
+    plans = list(fields.objects("plans", ("id", "cost_usd_per_hour", "demand")))
     return Candidate(
-        query_id=_field(where, fields, "id", str),
-        weight=_field(where, fields, "weight", float, 1.0),
-        priority=_field(where, fields, "priority", int, 0),
-        tenant=_field(where, fields, "tenant", str, ""),
-        plans=tuple(_plan(f"{where}.plans[{i}]", plan) for i, plan in enumerate(plans)),
+        query_id=fields.get("id", str),
+        weight=fields.get("weight", float, 1.0),
+        priority=fields.get("priority", int, 0),
+        tenant=fields.get("tenant", str, ""),
+        plans=tuple(map(_plan, plans)),
     )
 
 
-def _plan(where: str, item: object) -> PlanOption:
-    fields = _mapping(where, item, {"id", "cost_usd_per_hour", "demand"})
+def _plan(fields: _Fields) -> PlanOption:
     demand = []
-    for i, entry in enumerate(_field(where, fields, "demand", list)):
-        at = f"{where}.demand[{i}]"
-        slot = _mapping(at, entry, {"tier", "share"})
-        share = _field(at, slot, "share", float)
-        checks.share(f"{at}.share", share)
-        demand.append(DemandItem(_field(at, slot, "tier", str), share))
+    for item in fields.objects("demand", ("tier", "share")):
+        share = item.get("share", float)
+        checks.share(f"{item.where}.share", share)
+        demand.append(DemandItem(item.get("tier", str), share))
     return PlanOption(
-        plan_id=_field(where, fields, "id", str),
+        plan_id=fields.get("id", str),
         demand=tuple(demand),
-        cost_usd_per_hour=_field(where, fields, "cost_usd_per_hour", float, 0.0),
+        cost_usd_per_hour=fields.get("cost_usd_per_hour", float, 0.0),
     )
 
 
-def _mapping(where: str, value: object, known: set[str]) -> Mapping[str, object]:
-    checks.require(isinstance(value, dict), where, "must be an object", value)
-    fields: dict[str, object] = value if isinstance(value, dict) else {}
-    for name in fields:
-        checks.among(f"a field of {where}", name, sorted(known))
-    return fields
+class _Fields:
+    """An object of a document, which has no other fields than known ones."""
 
+    def __init__(self, where: str, value: object, known: Collection[str]) -> None:
+        checks.require(isinstance(value, dict), where, "must be an object", value)
+        self.where = where
+        self._fields: dict[str, object] = value if isinstance(value, dict) else {}
+        for name in self._fields:
+            checks.among(f"a field of {where}", name, sorted(known))
 
-def _field(
-    where: str,
-    fields: Mapping[str, object],
-    name: str,
-    kind: type[T],
-    default: object = _REQUIRED,
-) -> T:
-    value = fields.get(name, default)
-    checks.require(value is not _REQUIRED, f"{where}.{name}", "must be given", "nothing")
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if kind is float and whole:
-        value = float(value)  # type: ignore[arg-type]  # an int, as was just seen
-    if not isinstance(value, kind) or (kind is int and not whole):
-        rule = "must be a number" if kind is float else f"must be of type {kind.__name__}"
-        raise InvalidInput.of(f"{where}.{name}", rule, value)
-    return value
+    def get(self, name: str, kind: type[T], default: object = _REQUIRED) -> T:
+        """Give a field of some type; whole numbers are numbers, too."""
+        where, value = f"{self.where}.{name}", self._fields.get(name, default)
+        checks.require(value is not _REQUIRED, where, "must be given", "nothing")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if kind is float and whole:
+            value = float(value)  # type: ignore[arg-type]  # an int, as was just seen
+        if not isinstance(value, kind) or (kind is int and not whole):
+            rule = "must be a number" if kind is float else f"must be of type {kind.__name__}"
+            raise InvalidInput.of(where, rule, value)
+        return value
+
+    def objects(self, name: str, known: Collection[str]) -> Iterator[_Fields]:
+        """Give the objects of a list, one after the other."""
+        at = name if self.where == "problem" else f"{self.where}.{name}"
+        for i, item in enumerate(self.get(name, list)):
+            yield _Fields(f"{at}[{i}]", item, known)

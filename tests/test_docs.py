@@ -160,6 +160,29 @@ def test_a_page_links_only_to_what_exists(page: Path) -> None:
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/contributing-map.md"])
+def test_a_page_of_the_house_names_only_files_and_folders_that_are_there(page: str) -> None:
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", read(page))
+
+    assert len(named) > 30
+    ends = ("", ".py")
+    there = {name for name in named if any((ROOT / (name + end)).exists() for end in ends)}
+    assert set(named) - there == set()
+
+
+def test_the_walk_of_a_query_names_classes_that_are_there() -> None:
+    walk = read("docs/architecture.md").partition("## The way of a query")[2].partition("\n## ")[0]
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("api", "deploy", "pipelines", "planner", "scheduler")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    named = re.findall(r"`([A-Z]\w+)`", walk)
+
+    assert len(named) > 15
+    assert [name for name in named if f"\nclass {name}" not in code] == []
+
+
 @pytest.mark.parametrize("decision", DECISIONS, ids=relative)
 def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None:
     text = decision.read_text(encoding="utf-8")
@@ -222,13 +245,13 @@ BUILT_IN = ("digits", "ocr", "retrieval", "speech", "tracking")
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_pipeline_has_a_query_in_the_examples(name: str) -> None:
-    from circinus.api.query_file import read_query
+    from circinus.api.query_file import query_of, read_document
     from circinus.api.schemas.query import to_query
-    from circinus.pipelines.fitting import fitted
     from circinus.pipelines.presets import PRESETS
+    from circinus.pipelines.query import fitted
     from circinus.pipelines.registry import load_pipeline
 
-    request = read_query(ROOT / "examples" / f"{name}.yaml")
+    request = query_of(read_document(ROOT / "examples" / f"{name}.yaml"))
     assert request.pipeline == name
     fitted(to_query(request), load_pipeline(name).graph, PRESETS["local"])  # raises what is wrong
 

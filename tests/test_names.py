@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -76,3 +77,30 @@ def names_in_code() -> frozenset[tuple[str, str]]:
 def test_a_retired_word_is_no_name_in_code(row: list[str]) -> None:
     words = re.compile(rf"(?:^|_)(?:{'|'.join(row[0].split(', '))})(?:_|s?$)", re.IGNORECASE)
     assert [found for found in names_in_code() if words.search(found[1])] == []
+
+
+def named_in_backticks() -> set[str]:
+    """Dotted names below our packages, in pages, comments and docstrings."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    code = [path for folder in FOLDERS for path in folder.resolve().rglob("*.py")]
+    packages = "|".join(folder.name for folder in FOLDERS)
+    pattern = re.compile(rf"`(?:circinus\.)?((?:{packages})(?:\.\w+)+)[`:(]")
+    texts = (p.read_text(encoding="utf-8") for p in [*pages, *code] if p.name != "CHANGELOG.md")
+    return {name for text in texts for name in pattern.findall(text)}
+
+
+def test_a_name_in_backticks_is_a_module_or_something_in_one() -> None:
+    names = named_in_backticks()
+    assert len(names) > 80
+    files = {name: ROOT.joinpath(*name.split(".")) for name in names}
+    # not imported where the file says it: gpytorch and the like take seconds
+    others = {
+        name for name, at in files.items() if not (at.is_dir() or at.with_suffix(".py").exists())
+    }
+    wrong = set()
+    for name in others:
+        try:
+            resolve_name(f"circinus.{name}")
+        except (ImportError, AttributeError):
+            wrong.add(name)
+    assert wrong == set()

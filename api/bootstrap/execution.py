@@ -1,25 +1,36 @@
-"""What runs operators while planning: this process, workers of a pool, a tier or Ray."""
+"""What runs operators to plan, in this process, a pool, on a tier or Ray, and to calibrate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from circinus.api.executor_choice import ExecutorChoice, ExecutorKind
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
-from circinus.deploy.profiling.pool import ProfilingPoolSettings, WorkerPool
+from circinus.deploy.profiling.calibration import CalibrationSettings, Workload, all_calibrated
+from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
-from circinus.deploy.runtime.instances import emulated_speed
-from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.deploy.runtime.instances import AttachedLauncher, emulated_speed
+from circinus.deploy.workers.transport import files_in
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.needs import package, require
 from circinus.pipelines.pipeline import Pipeline
 from circinus.profiler.execution import Executor, InProcess
+
+_CALIBRATION_STREAM = 2
+_LARGEST_DRAW = 1_000_000
 
 
 @contextmanager
@@ -32,15 +43,8 @@ def opened_executor(
 ) -> Iterator[Executor]:
     """Give what runs operators while planning; its workers end with the context.
 
-    Args:
-        choice: Which.
-        reference: Names the pipeline, see `load_pipeline`.
-        pipeline: The same.
-        infrastructure: With the tier, for deployed workers.
-        logs: Folder for the logs of deployed workers.
-
-    Raises:
-        InvalidInput: If the infrastructure has no such tier, or Ray is not installed.
+    The reference names the pipeline, see `load_pipeline`; `logs` is a folder, for those of
+    deployed workers. InvalidInput if there is no such tier, or Ray is not installed.
     """
     clock = SystemClock()
     how = ProfilingPoolSettings(
@@ -52,7 +56,10 @@ def opened_executor(
         with ProcessPool(reference, clock, how) as pool:
             yield pool
     elif choice.kind is ExecutorKind.RAY:
-        with _ray_executor(choice.detail, reference, clock, how) as actors:
+        require("executor", "ray", [package("ray", extra="ray")])
+        ray = import_module("circinus.deploy.profiling.ray")  # only where it is asked for
+        ray.connect(choice.detail or None)
+        with ray.RayExecutor(reference, clock, how) as actors:
             yield actors
     else:
         tier = infrastructure.tier(choice.detail)
@@ -62,30 +69,64 @@ def opened_executor(
             allow_import=":" in reference,
             memory_bytes=how.memory_bytes,
         )
-        place = ProfiledTier(tier=tier, speeds=_profiled_speeds(tier, pipeline.graph))
-        with TierExecutor(
-            reference, pipeline.graph, place, launcher, clock, settings=how
-        ) as deployed:
+        # An emulated tier is this computer, and only its waits are to be taken out again: a worker
+        # that profiles is as warm as this process, so that what a calibration found is not in it.
+        graph = pipeline.graph
+        speeds = {
+            operator.name: emulated_speed(tier) if tier.emulated else tier.speed_of(name)
+            for operator, name in zip(graph.operators, graph.classes, strict=True)
+        }
+        place = ProfiledTier(tier=tier, speeds=speeds)
+        with TierExecutor(reference, graph, place, launcher, clock, settings=how) as deployed:
             yield deployed
 
 
-def _profiled_speeds(tier: Tier, graph: PipelineGraph) -> dict[str, float]:
-    """Give what an operator's seconds on a worker of the tier are worth on the reference machine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSampling:
+    """With how many configurations, drawn at random, and examples for each to calibrate."""
 
-    An emulated tier is this computer, and only its waits are to be taken out again: a worker that
-    profiles is as warm as this process would be, so that what a calibration found is not in it.
+    configurations: int
+    inputs: int
+    seed: int
+
+
+def calibrated_infrastructure(
+    infrastructure: Infrastructure,
+    named: tuple[str, Pipeline],
+    sampling: CalibrationSampling,
+    settings: CalibrationSettings,
+    *,
+    addresses: Mapping[str, str],
+    logs: Path,
+) -> Infrastructure:
+    """Give the infrastructure with the speed factors of its tiers, measured with one pipeline.
+
+    Tiers without a machine are left out. The pipeline is `named` by its reference; what it needs
+    once is prepared first. `addresses` are of workers that run, by tier; one is started for each
+    of the others. Those on other computers are called with the certificates in
+    `Settings.worker_tls`. InvalidInput if the pipeline brings no examples.
     """
-    names = zip(graph.operators, graph.classes, strict=True)
-    if tier.emulated:
-        return {operator.name: emulated_speed(tier) for operator, _ in names}
-    return {operator.name: tier.speed_of(name) for operator, name in names}
+    reference, pipeline = named
+    if pipeline.examples is None:
+        raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+    if pipeline.prepare is not None:
+        pipeline.prepare()
+    space = ConfigurationSpace(pipeline.graph)
+    rng = np.random.default_rng([sampling.seed, _CALIBRATION_STREAM])
+    count = min(sampling.configurations, space.size)
+    numbers = rng.choice(min(space.size, _LARGEST_DRAW), count, replace=False).tolist()
+    dataset = pipeline.examples(sampling.inputs, sampling.seed)
+    workload = Workload(
+        reference=reference,
+        pipeline=pipeline,
+        configurations=[space.configuration(number) for number in numbers],
+        inputs=[example.input for example in dataset.examples],
+    )
+    started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
+    launcher = AttachedLauncher(addresses, started, files_in(Settings().worker_tls))
 
-
-def _ray_executor(
-    address: str, reference: str, clock: Clock, settings: ProfilingPoolSettings
-) -> WorkerPool:
-    require("executor", "ray", [package("ray", extra="ray")])
-    ray = import_module("circinus.deploy.profiling.ray")  # an extra: only where it is asked for
-    ray.connect(address or None)
-    pool: WorkerPool = ray.RayExecutor(reference, clock, settings)
-    return pool
+    with threadpool_limits(1):  # a machine of a local tier is one core
+        tiers = asyncio.run(
+            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
+        )
+    return replace(infrastructure, tiers=tuple(tiers))

@@ -1,14 +1,23 @@
-"""Planning in this process: the profiler, the search, and what they know of earlier queries."""
+"""Planning in this process: the profiler, the search, and what they know of earlier queries.
+
+Fingerprints are short texts that change whenever measuring or planning could give something else.
+"""
 
 from __future__ import annotations
 
+import json
+import platform
 from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
 
-from circinus.api.bootstrap.fingerprints import pipeline_fingerprint
 from circinus.api.store.history import SqlHistory, open_history
+from circinus.api.store.journal import edition_of
+from circinus.api.store.records import JsonObject
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import content_hash
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
 from circinus.planner.models.history import QueryRecord
@@ -21,24 +30,18 @@ from circinus.profiler.prefix_cache import EntryStore, PrefixCache
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
+_PACKAGES = ("circinus", "numpy", "scipy")
+"""Whose versions decide what a search does with equal measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What earlier planning left.
+    """What earlier planning left; where it left nothing, what is found is forgotten again."""
 
-    Attributes:
-        journal: Of earlier measurements of the same query; None: there are none, and what is
-            measured is forgotten.
-        outputs: Of operators, shared by queries; None: none, and they are forgotten.
-        bills: Of earlier queries of the same pipeline.
-        history: What earlier queries on the same pipeline measured, the newest first.
-    """
-
-    journal: Journal | None = None
-    outputs: EntryStore | None = None
-    bills: tuple[Cost, ...] = ()
-    history: tuple[QueryRecord, ...] = ()
+    journal: Journal | None = None  # of measurements of the same query; None: there were none
+    outputs: EntryStore | None = None  # of operators, shared by queries; None: there is no store
+    bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
+    history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
 
 
 def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a default
@@ -51,16 +54,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     kept: Kept | None = None,
     executor: Executor | None = None,
 ) -> PlanningResult:
-    """Give the plans of a query, searched for in this process.
+    """Give the plans of a query, searched for in this process; the pipeline is prepared first.
 
-    Args:
-        query: What to plan.
-        infrastructure: Where it may run.
-        pipeline: Of the query; what it needs once is prepared first.
-        dataset: To profile on.
-        observer: Hears of progress and may cancel; None: nobody.
-        kept: Of earlier planning; None: nothing.
-        executor: Runs operators; None: this process does.
+    The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
+    An executor runs operators; None: this process does.
     """
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
@@ -122,8 +119,47 @@ class Remembered:
 def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
     """Give what a database remembers of a pipeline; its tables are brought up to date.
 
-    Raises:
-        InvalidInput: If it is no database URL.
-        Unavailable: If the database cannot be opened.
+    InvalidInput if it is no database URL, Unavailable if the database cannot be opened.
     """
     return Remembered(store=open_history(database_url), fingerprint=pipeline_fingerprint(pipeline))
+
+
+def pipeline_fingerprint(pipeline: Pipeline) -> str:
+    """Give `name@edition`: of the operators, their versions, order and knobs."""
+    knobs = [(slot.key, slot.knob.values) for slot in pipeline.graph.slots]
+    return f"{pipeline.name}@{edition_of(pipeline)}{_digest(repr(knobs).encode())}"
+
+
+def planning_fingerprints(
+    spec: JsonObject, dataset: Dataset, pipeline: Pipeline
+) -> dict[str, str]:
+    """Give what a checkpoint must agree with: of query, data, pipeline and versions."""
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
+    versions = [f"{package} {installed_version(package)}" for package in _PACKAGES]
+    return {
+        "query": _digest(text.encode()),
+        "data": data_fingerprint(dataset),
+        "pipeline": pipeline_fingerprint(pipeline),
+        "versions": ", ".join([f"python {platform.python_version()}", *versions]),
+    }
+
+
+def data_fingerprint(dataset: Dataset) -> str:
+    """Give the fingerprint of the inputs and expected outputs, in their order."""
+    digest = blake2b(digest_size=8)
+    for example in dataset.examples:
+        digest.update(content_hash(example.input).encode())
+        digest.update(content_hash(example.expected).encode())
+    return digest.hexdigest()
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=4).hexdigest()
+
+
+def installed_version(package: str) -> str:
+    """Give the version of a package; `unknown` in a folder that was never installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,22 +14,14 @@ from circinus.pipelines.registry import load_pipeline, registered
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPipelines:
-    """A `Catalogue` of the installed pipelines and those that the operator adds.
+    """A `Catalogue` of the installed pipelines and those that the operator adds."""
 
-    Attributes:
-        extra: Name -> `module:attribute`, for the operator's own.
-    """
-
-    extra: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)  # name -> `module:attribute`
     _loaded: dict[str, Pipeline] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, references: tuple[str, ...]) -> RegisteredPipelines:
-        """Give the catalogue with more pipelines, loaded for their names.
-
-        Raises:
-            InvalidInput: If one cannot be loaded, or has the name of another.
-        """
+        """Give the catalogue with more pipelines; InvalidInput if names clash or loading fails."""
         catalogue = cls()
         for reference in references:
             pipeline = load_pipeline(reference, allow_import=True)
@@ -61,22 +52,17 @@ class RegisteredPipelines:
 def read_quotas(text: str) -> dict[str, float]:
     """Give tenant -> largest part of each shared tier, in [0, 1].
 
-    Args:
-        text: `acme=0.5,lab=0.25`, the path of a YAML file of `tenant: part`, or nothing.
-
-    Raises:
-        InvalidInput: If it is neither, a tenant repeats, or a part is out of range.
+    The text is `acme=0.5,lab=0.25`, the path of a YAML file of `tenant: part`, or nothing.
+    InvalidInput if it is neither, a tenant repeats, or a part is out of range.
     """
     if not text.strip():
         return {}
-    entries = _entries(text) if "=" in text else read_document(Path(text))
-    return {tenant: _part(tenant, part) for tenant, part in entries.items()}
-
-
-def _entries(text: str) -> Mapping[str, object]:
+    if "=" not in text:
+        return {tenant: _part(tenant, part) for tenant, part in read_document(Path(text)).items()}
     pairs = [tuple(map(str.strip, entry.partition("=")[::2])) for entry in text.split(",")]
     checks.unique("quotas", [tenant for tenant, _ in pairs])
-    return {tenant: _number(tenant, part) for tenant, part in pairs}
+    numbers = {tenant: _number(tenant, part) for tenant, part in pairs}
+    return {tenant: _part(tenant, number) for tenant, number in numbers.items()}
 
 
 def _number(tenant: str, text: str) -> float:

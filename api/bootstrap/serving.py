@@ -9,15 +9,14 @@ from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import Settings
 from circinus.api.store.engine import Durability, connect, migrate
-from circinus.api.store.latencies import SqlLatencies
-from circinus.api.store.schedules import ScheduleStore
+from circinus.api.store.history import SqlLatencies
 from circinus.api.store.store import Store
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.runtime.instances import Launcher
-from circinus.deploy.runtime.orchestrator import Orchestrator, OrchestratorSettings
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
@@ -33,14 +32,10 @@ if TYPE_CHECKING:  # the Kubernetes client: only when asked to
 
 
 def make_parts(settings: Settings) -> ServiceParts:
-    """Give the parts of a service; the database is brought up to date.
-
-    Raises:
-        InvalidInput: If a setting breaks a rule.
-    """
+    """Give the parts of a service, its database brought up to date; InvalidInput if unfit."""
     engine = connect(settings.database_url)
     migrate(engine)
-    return _parts(settings, Store(engine), ScheduleStore(engine))
+    return _parts(settings, Store(engine))
 
 
 def make_planning_parts(settings: Settings) -> ServiceParts:
@@ -49,27 +44,13 @@ def make_planning_parts(settings: Settings) -> ServiceParts:
     What planning imports is loaded here, so that the first query need not wait for it.
     """
     import_module("circinus.planner.search.loop")
-    engine = connect(settings.database_url)
-    return _parts(settings, Store(engine), ScheduleStore(engine))
+    return _parts(settings, Store(connect(settings.database_url)))
 
 
-def _parts(settings: Settings, store: Store, schedules: ScheduleStore) -> ServiceParts:
-    return ServiceParts(
-        settings=settings,
-        infrastructure=read_infrastructure(settings.infrastructure),
-        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=store,
-        schedules=schedules,
-        clock=SystemClock(),
-        upkeep=_upkeep(settings),
-        quotas=read_quotas(settings.quotas),
-    )
-
-
-def _upkeep(settings: Settings) -> Upkeep:
+def _parts(settings: Settings, store: Store) -> ServiceParts:
     price = settings.migration_price
     terms = Terms(migration=None if price is None else Migration(price=price))
-    return Upkeep(
+    upkeep = Upkeep(
         policy=scheduling_policy(settings.chosen_method.scheduling, terms),
         ageing=Ageing(
             growth_s=settings.ageing_growth_s,
@@ -78,27 +59,30 @@ def _upkeep(settings: Settings) -> Upkeep:
         ),
         every_s=settings.reschedule_s,
     )
+    return ServiceParts(
+        settings=settings,
+        infrastructure=read_infrastructure(settings.infrastructure),
+        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
+        store=store,
+        clock=SystemClock(),
+        upkeep=upkeep,
+        quotas=read_quotas(settings.quotas),
+    )
 
 
 def make_deployer(parts: ServiceParts) -> Deployer:
     """Give what runs deployments. Needs a running event loop.
 
-    Raises:
-        InvalidInput: If there is no way to the cluster in which they should run.
-        NotAllowed: If the account lacks a permission there.
-        Unavailable: If the cluster does not answer.
+    InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
+    account lacks a permission there, Unavailable if the cluster does not answer.
     """
-    if parts.settings.target == "kubernetes":
-        return _cluster_deployer(parts)
-    launcher = LocalLauncher(
-        logs=parts.settings.worker_logs,
-        cgroups=available(),
-        allow_import=bool(parts.settings.extra_pipelines),
-    )
-    return _orchestrator(parts, launcher)
-
-
-def _cluster_deployer(parts: ServiceParts) -> Deployer:
+    settings = parts.settings
+    if settings.target != "kubernetes":
+        allow_import = bool(settings.extra_pipelines)
+        launcher = LocalLauncher(
+            logs=settings.worker_logs, cgroups=available(), allow_import=allow_import
+        )
+        return _orchestrator(parts, launcher)
     # The Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.access import DEPLOYER, require_access
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
@@ -107,7 +91,6 @@ def _cluster_deployer(parts: ServiceParts) -> Deployer:
     from circinus.deploy.kubernetes.pods import RenderSettings
     from circinus.deploy.kubernetes.resources import MachineShape
 
-    settings = parts.settings
     cluster = Cluster(connect_cluster())
     namespace = settings.namespace or own_namespace()
     require_access(cluster, namespace, DEPLOYER)
@@ -120,19 +103,14 @@ def _cluster_deployer(parts: ServiceParts) -> Deployer:
         machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
     )
-    launcher = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
-    return _orchestrator(parts, launcher, ClusterOrchestrator)
+    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    return _orchestrator(parts, pods, ClusterOrchestrator)
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:
     """Give what sets the machines of shared tiers from the nodes of the cluster.
 
-    None: the operator of the service did not ask for it.
-
-    Raises:
-        InvalidInput: If there is no way to the cluster.
-        NotAllowed: If the account may not see its nodes.
-        Unavailable: If the cluster does not answer.
+    None: the operator of the service did not ask for it. Raises as `make_deployer`.
     """
     settings = parts.settings
     if not settings.discovery:
@@ -170,5 +148,5 @@ def _orchestrator(
         graph_of,
         dispatch_policy(parts.settings.chosen_method.dispatch),
         parts.clock,
-        OrchestratorSettings(memory=memory),
+        memory=memory,
     )

@@ -11,18 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from circinus.api.cli import (
-    deploying,
-    doctor,
-    history,
-    machine,
-    operating,
-    planning,
-    queries,
-    questions,
-    service,
-    serving,
-)
+from circinus.api.cli import deploying, doctor, machine, planning, queries, service, serving
 from circinus.api.cli.command import EPILOG, command, wrapped
 
 app = typer.Typer(
@@ -75,50 +64,30 @@ class _Studies(TyperGroup):
         return self._loaded.get_command(ctx, cmd_name)
 
 
-def _group(name: str, text: str, **how: Any) -> typer.Typer:  # noqa: ANN401 - typer's own
-    """Add a group of commands."""
+def _group(name: str, text: str, *commands: Callable[..., None], **how: Any) -> None:  # noqa: ANN401 - typer's own
     made = typer.Typer(help=text, no_args_is_help=True, **how)
+    for body in commands:
+        command(made, body)
     app.add_typer(made, name=name)
-    return made
 
 
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    service.demo,
-    service.serve,
-    planning.validate,
-    planning.plan,
-    queries.submit,
-    queries.status,
-    queries.cancel,
-    queries.plans,
-    queries.export,
-    questions.explain,
-    questions.whatif,
-    questions.replan,
-    serving.schedule,
-    serving.capacity,
-    serving.request,
-    serving.undeploy,
-    serving.emulate,
-    operating.operator,
-    machine.prepare,
-    machine.calibrate,
-    doctor.doctor,
-    serving.verify,
-)
-for _body in _COMMANDS:
-    command(app)(_body)
-deploying.register(app)
+for _body in (
+    *(service.demo, service.serve, planning.validate, planning.plan),
+    *(queries.submit, queries.status, queries.cancel, queries.plans, queries.export),
+    *(queries.explain, queries.whatif, queries.replan),
+    *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
+    *(service.operator, machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
+):
+    command(app, _body)
+_DEPLOY = (deploying.render, deploying.diff, deploying.apply)
+_DEPLOYED = (deploying.status, deploying.rollback, deploying.delete)
+_group("deploy", "Plans in a Kubernetes cluster.", *_DEPLOY, *_DEPLOYED, epilog=EPILOG)
 _pipelines = typer.Typer()
 _pipelines.callback(invoke_without_command=True, epilog=EPILOG)(wrapped(machine.pipelines))
-command(_pipelines)(machine.show)
+command(_pipelines, machine.show)
 app.add_typer(_pipelines, name="pipelines")
-_history = _group(
-    "history", "What earlier queries measured: later ones on the same pipeline start from it."
-)
-command(_history, "list")(history.list_)
-command(_history, "export")(history.export)
-command(_history, "import")(history.import_)
+_HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
+_group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)
 
 

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import is_dataclass
 from enum import IntEnum
 from functools import wraps
-from typing import Annotated, Any, NamedTuple, TypeVar
+from types import FrameType
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
+from circinus.api.cli.options import connect
 from circinus.api.cli.screen import Screen
-from circinus.api.client import Refused
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput
-
-Body = TypeVar("Body", bound=Callable[..., None])
+from circinus.api.client import Client, Refused
+from circinus.pipelines.errors import CircinusError, InvalidInput
 
 
 class ExitCode(IntEnum):
     """What a script learns from a command."""
 
     OK = 0
-    INTERNAL = 1
-    """Something failed that is not the caller's doing, or no service answered."""
+    INTERNAL = 1  # something failed that is not the caller's doing, or no service answered
     BAD_INPUT = 2
-    INFEASIBLE = 3
-    """No plan can meet the objectives."""
-    EXHAUSTED = 4
-    """A limit ended planning before a feasible plan was found."""
-    DIFFERS = 5
-    """The cluster is not as rendered."""
-    REFUSED = 6
-    """The cluster said no: conflict, quota, admission, a missing role or namespace."""
-    NO_ROOM = 7
-    """The nodes have no room."""
-    NOT_READY = 8
-    """Workers are not ready, in time or now."""
+    INFEASIBLE = 3  # no plan can meet the objectives
+    EXHAUSTED = 4  # a limit ended planning before a feasible plan was found
+    DIFFERS = 5  # the cluster is not as rendered
+    REFUSED = 6  # the cluster said no: conflict, quota, admission, a missing role or namespace
+    NO_ROOM = 7  # the nodes have none
+    NOT_READY = 8  # workers are not ready, in time or now
     INTERRUPTED = 130
 
 
@@ -47,94 +42,98 @@ EPILOG = (
 )
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-_DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_COMMON = (
+    ("as_json", Annotated[bool, typer.Option("--json", help="Print one JSON document.")]),
+    ("debug", Annotated[bool, "Show the traceback of an error."]),
+)
 _BAD_REQUEST = range(400, 500)
 
 
-class _Failure(NamedTuple):
-    code: ExitCode
-    message: str
-    faults: Sequence[Fault] = ()
-
-
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Body], Body]:
-    """Register a function as a command, see `wrapped`; name: None: the function's."""
-
-    def register(body: Body) -> Body:
-        app.command(name, epilog=EPILOG)(wrapped(body))
-        return body
-
-    return register
+def command(app: typer.Typer, body: Callable[..., None]) -> None:
+    """Register a function as a command of its name, see `wrapped`."""
+    app.command(body.__name__.rstrip("_"), epilog=EPILOG)(wrapped(body))
 
 
 def wrapped(body: Callable[..., None]) -> Callable[..., None]:
     """Give a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told.
 
-    A parameter `client` is no option, either: it is connected to the service of `--url` and
-    `--token`, which the command then has.
+    `Annotated[kind, "help"]` is an option with the parameter's name. A parameter whose type is a
+    dataclass stands for options, its fields, and a Client for `--url` and `--token`.
     """
     signature = inspect.signature(body, eval_str=True)
-    own = dict(list(signature.parameters.items())[1:])
-    asks = own.pop("client", None) is not None
+    own = sorted(list(signature.parameters.values())[1:], key=lambda p: p.annotation is Client)
+    made: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    made |= {p.name: connect for p in own if p.annotation is Client}
+    parts = {n: inspect.signature(maker, eval_str=True).parameters for n, maker in made.items()}
 
     @wraps(body)
-    def run(*, as_json: bool, debug: bool, **arguments: Any) -> None:  # noqa: ANN401 - the command's own
+    def run(*, as_json: bool, debug: bool, **given: Any) -> None:  # noqa: ANN401 - the command's own
         screen = Screen(as_json=as_json)
         try:
-            if asks:
-                with connect(arguments.pop("url"), arguments.pop("token")) as client:
-                    body(screen, client, **arguments)
-            else:
-                body(screen, **arguments)
-        except (CircinusError, KeyboardInterrupt) as error:
-            _leave(screen, _foreseen(error), error, debug=debug)
+            with ExitStack() as opened:
+                for name, maker in made.items():
+                    value = maker(**{part: given.pop(part) for part in parts[name]})
+                    given[name] = opened.enter_context(value) if maker is connect else value
+                body(screen, **given)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001 - the edge of the process
-            message = f"internal error: {type(error).__name__}: {error}"
-            _leave(screen, _Failure(ExitCode.INTERNAL, message), error, debug=debug)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the edge of the process
+            _leave(screen, error, debug=debug)
 
-    service = [("url", DEFAULT_URL, Url), ("token", None, Token)] if asks else []
-    common = [*service, ("as_json", False, _JSON), ("debug", False, _DEBUG)]
-    parameters = [parameter.replace(kind=_KEYWORD) for parameter in own.values()] + [
-        inspect.Parameter(name, _KEYWORD, default=default, annotation=option)
-        for name, default, option in common
-    ]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # what inspect reads
+    options = [one for p in own for one in parts.get(p.name, {p.name: p}).values()]
+    options += [inspect.Parameter(n, _KEYWORD, default=False, annotation=a) for n, a in _COMMON]
+    run.__signature__ = signature.replace(parameters=[*map(_option, options)])  # type: ignore[attr-defined]  # what inspect reads
     return run
 
 
-def leave(code: ExitCode) -> None:
-    """End the command with a code that is no error.
+def _option(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Give a parameter as typer takes it; a truth is a flag that has no opposite."""
+    kind = parameter.annotation
+    if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], str):
+        plain, text = get_args(kind)
+        flag = [f"--{parameter.name.replace('_', '-')}"] if plain is bool else []
+        kind = Annotated[plain, typer.Option(*flag, help=text)]
+    return parameter.replace(kind=_KEYWORD, annotation=kind)
 
-    Raises:
-        typer.Exit: Unless the code is OK.
-    """
+
+def leave(code: ExitCode) -> None:
+    """End the command with a code that is no error, by typer.Exit unless it is OK."""
     if code is not ExitCode.OK:
         raise typer.Exit(int(code))
 
 
-def _foreseen(error: BaseException) -> _Failure:
-    if isinstance(error, KeyboardInterrupt):
-        return _Failure(ExitCode.INTERRUPTED, "interrupted")
-    if isinstance(error, InvalidInput):
-        return _Failure(ExitCode.BAD_INPUT, "bad input", error.faults)
-    if isinstance(error, Refused) and error.problem.status in _BAD_REQUEST:
-        return _Failure(ExitCode.BAD_INPUT, str(error))
-    return _Failure(ExitCode.INTERNAL, str(error))
+@contextmanager
+def on_signal(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let a signal call a handler while the block runs."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
-def _leave(screen: Screen, failure: _Failure, error: BaseException, *, debug: bool) -> None:
+def _leave(screen: Screen, error: BaseException, *, debug: bool) -> None:
+    code, message = _told(error)
+    faults = error.faults if isinstance(error, InvalidInput) else ()
     if screen.as_json:
-        faults = [{"field": f.field, "rule": f.rule, "value": f.value} for f in failure.faults]
-        told = {"code": int(failure.code), "message": failure.message, "errors": faults}
-        screen.json({"error": told})
+        screen.json({"error": {"code": code, "message": message, "errors": faults}})
     else:
-        for line in [str(fault) for fault in failure.faults] or [failure.message]:
+        for line in [str(fault) for fault in faults] or [message]:
             # Without control characters: a message may quote a file.
             text = "".join(c if c.isprintable() else " " for c in line)
             screen.err.print(f"error: {text}", soft_wrap=True)
     if debug:
         sys.excepthook(type(error), error, error.__traceback__)
-    raise typer.Exit(int(failure.code))
+    raise typer.Exit(int(code))
+
+
+def _told(error: BaseException) -> tuple[ExitCode, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED, "interrupted"
+    if isinstance(error, InvalidInput):
+        return ExitCode.BAD_INPUT, "bad input"
+    if isinstance(error, Refused) and error.problem.status in _BAD_REQUEST:
+        return ExitCode.BAD_INPUT, str(error)
+    if isinstance(error, CircinusError):
+        return ExitCode.INTERNAL, str(error)
+    return ExitCode.INTERNAL, f"internal error: {type(error).__name__}: {error}"

@@ -2,146 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import wraps
-from inspect import signature as signature_of
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option, echo
 
-from circinus.api.cli.command import EPILOG, ExitCode, command, leave
-from circinus.api.cli.options import (
-    DEFAULT_URL,
-    InfrastructureName,
-    Token,
-    Url,
-    connect,
-    pipeline_here,
-)
+from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.options import InfrastructureName, pipeline_here
 from circinus.api.cli.screen import Screen
+from circinus.api.client import Client
 from circinus.api.query_file import read_document, read_infrastructure
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.plans import EstimateView, PlanView
 from circinus.api.schemas.schedule import MachineShare
 from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.slo import Estimate
+from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
     from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan
     from circinus.deploy.kubernetes.outcome import RolloutOutcome
     from circinus.deploy.kubernetes.rollout import Rollout
 
-PlanSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="PLAN", help="File of `circinus export`, or id of a query of the service."
-    ),
-]
-QueryName = Annotated[str, typer.Argument(metavar="ID", help="Id of a deployed query.")]
-Namespace = Annotated[str, typer.Option("--namespace", help="Of the objects.")]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig", help="The way to the cluster; default: the pod's account, else KUBECONFIG."
-    ),
-]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to become ready in.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Take fields over that other field managers own.")
-]
+_SOURCE = "File of `circinus export`, or id of a query of the service."
+PlanSource = Annotated[str, Argument(metavar="PLAN", help=_SOURCE)]
+QueryName = Annotated[str, Argument(metavar="ID", help="Id of a deployed query.")]
+Namespace = Annotated[str, "Of the objects."]
+Timeout = Annotated[float, "Seconds to become ready in."]
+Force = Annotated[bool, "Take fields over that other field managers own."]
+_WAY = "The way to the cluster; default: the pod's account, else KUBECONFIG."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """Options of the commands that look at a cluster."""
+
+    namespace: Namespace = "default"
+    kubeconfig: Annotated[Path | None, _WAY] = None
+
+    def rollout(self, screen: Screen, *, timeout_s: float = 300.0, force: bool = False) -> Rollout:
+        """Give what acts on the cluster."""
+        from circinus.deploy.kubernetes.api import Cluster, connect
+        from circinus.deploy.kubernetes.rollout import Rollout
+
+        cluster = Cluster(connect(self.kubeconfig))
+        return Rollout(cluster, self.namespace, SystemClock(), timeout_s, force, screen.note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
     """Options of the commands that render a plan: its workers, and where it is described."""
 
-    image: Annotated[str, typer.Option("--image", help="Of the workers.")] = (
-        "circinus/worker:latest"
-    )
+    image: Annotated[str, "Of the workers."] = "circinus/worker:latest"
     pin: Annotated[
-        Literal["machine", "tier"],
-        typer.Option("--pin", help="Bind workers to the scheduled machine, or to its tier only."),
+        Literal["machine", "tier"], "Bind workers to the scheduled machine, or to its tier only."
     ] = "machine"
-    cpu: Annotated[str, typer.Option("--machine-cpu", help="CPU that stands for one machine.")] = (
-        "1"
-    )
-    memory: Annotated[str, typer.Option("--machine-memory", help="Memory of one machine.")] = "2Gi"
-    gpus: Annotated[int, typer.Option("--machine-gpus", help="GPUs of one machine.")] = 0
+    machine_cpu: Annotated[str, "CPU that stands for one machine."] = "1"
+    machine_memory: Annotated[str, "Memory of one machine."] = "2Gi"
+    machine_gpus: Annotated[int, "GPUs of one machine."] = 0
     devices: Annotated[
         Literal["none", "whole", "mps", "time-sliced"],
-        typer.Option("--devices", help="How a share of a machine's GPUs is asked for."),
+        "How a share of a machine's GPUs is asked for.",
     ] = "none"
-    standby: Annotated[
-        int, typer.Option("--standby", help="Warm replicas per tier beyond the schedule.")
-    ] = 0
+    standby: Annotated[int, "Warm replicas per tier beyond the schedule."] = 0
     infrastructure: InfrastructureName = "local"
-    url: Url = DEFAULT_URL
-    token: Token = None
 
-    def rendered(self, source: str, namespace: str) -> Rendered:
+    def rendered(self, client: Client, source: str, namespace: str) -> Rendered:
         """Give the objects of a plan, in a file or of a query of the service."""
         from circinus.deploy.kubernetes.manifests import render as objects_of
         from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
         from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape
-
-        scheduled = self._scheduled(source)
-        devices = DevicePolicy(self.devices)
-        settings = RenderSettings(
-            namespace=namespace,
-            image=self.image,
-            pinning=Pinning(self.pin),
-            machine=MachineShape(
-                cpu=self.cpu, memory=self.memory, gpus=self.gpus, devices=devices
-            ),
-            standby=self.standby,
-        )
-        return objects_of(scheduled, settings)
-
-    def _scheduled(self, source: str) -> ScheduledPlan:
-        from circinus.api.cli.deployable import plan_in, scheduled_of
 
         tiers = read_infrastructure(self.infrastructure)
         machines: Sequence[MachineShare] = ()
         if Path(source).exists():
             query_id, view = plan_in(read_document(Path(source)))
         else:
-            with connect(self.url, self.token) as client:
-                query_id, view = source, client.plan(client.query(source).plan_id or "")
-                assignments = client.schedule().assignments
+            query_id, view = source, client.plan(client.query(source).plan_id or "")
+            assignments = client.schedule().assignments
             machines = next((a.machines for a in assignments if a.query_id == source), [])
-        return scheduled_of(query_id, view, machines, pipeline_here(view.pipeline).graph, tiers)
-
-
-def _rendering(body: Callable[..., None]) -> Callable[..., None]:
-    """Give a command with the fields of its `options`, a RenderOptions, as options of its own."""
-    signature = signature_of(body, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "options"]
-    more = signature_of(RenderOptions, eval_str=True).parameters
-
-    @wraps(body)
-    def run(*arguments: object, **given: Any) -> None:  # noqa: ANN401 - the command's own
-        options = RenderOptions(**{name: given.pop(name) for name in more})
-        body(*arguments, options=options, **given)
-
-    run.__signature__ = signature.replace(parameters=[*own, *more.values()])  # type: ignore[attr-defined]  # what inspect reads
-    return run
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group to the application."""
-    group = typer.Typer(help="Plans in a Kubernetes cluster.", epilog=EPILOG, no_args_is_help=True)
-    for body in (_rendering(render), _rendering(diff), _rendering(apply)):
-        command(group)(body)
-    for body in (status, rollback, delete):
-        command(group)(body)
-    app.add_typer(group, name="deploy")
+        shape = MachineShape(
+            cpu=self.machine_cpu,
+            memory=self.machine_memory,
+            gpus=self.machine_gpus,
+            devices=DevicePolicy(self.devices),
+        )
+        settings = RenderSettings(
+            namespace=namespace,
+            image=self.image,
+            pinning=Pinning(self.pin),
+            machine=shape,
+            standby=self.standby,
+        )
+        return objects_of(_scheduled(query_id, view, machines, tiers), settings)
 
 
 def render(
     screen: Screen,
+    client: Client,
     plan: PlanSource,
     form: Annotated[
-        Literal["yaml", "helm"],
-        typer.Option("--format", help="Objects, or values for Helm."),
+        Literal["yaml", "helm"], Option("--format", help="Objects, or values for Helm.")
     ] = "yaml",
     namespace: Namespace = "default",
     *,
@@ -150,61 +118,53 @@ def render(
     """Print the objects of a plan; needs no cluster."""
     from circinus.deploy.kubernetes.manifests import helm_values
 
-    found = options.rendered(plan, namespace)
+    found = options.rendered(client, plan, namespace)
     if screen.as_json:
-        screen.json({"objects": list(found.objects)})
+        screen.json({"objects": found.objects})
     else:
-        typer.echo(helm_values([found]) if form == "helm" else found.as_yaml(), nl=False)
+        echo(helm_values([found]) if form == "helm" else found.as_yaml(), nl=False)
 
 
 def diff(
     screen: Screen,
+    client: Client,
     plan: PlanSource,
-    namespace: Namespace = "default",
-    kubeconfig: Kubeconfig = None,
-    *,
+    cluster: ClusterOptions,
     options: RenderOptions,
 ) -> None:
     """Show what `apply` would change; the exit code is 5 if anything."""
-    rendered = options.rendered(plan, namespace)
-    found = _rollout(screen, namespace, kubeconfig).diff([rendered])
+    rendered = options.rendered(client, plan, cluster.namespace)
+    found = cluster.rollout(screen).diff([rendered])
     lines = [f"+ {key}" for key in found.create]
     for key, fields in found.change.items():
         lines += [f"~ {key}", *(f"    {field}" for field in fields)]
     lines += [f"- {key}" for key in found.prune]
-    screen.show("\n".join(lines) or "no difference", document=asdict(found))
+    screen.show("\n".join(lines) or "no difference", document=found)
     leave(ExitCode.OK if found.is_empty else ExitCode.DIFFERS)
 
 
 def apply(
     screen: Screen,
+    client: Client,
     plan: PlanSource,
-    namespace: Namespace = "default",
-    kubeconfig: Kubeconfig = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the server check everything, change nothing.")
-    ] = False,
+    cluster: ClusterOptions,
+    dry_run: Annotated[bool, "Let the server check everything, change nothing."] = False,
     force: Force = False,
     timeout: Timeout = 300.0,
     *,
     options: RenderOptions,
 ) -> None:
     """Deploy a plan, wait until it is ready, then remove what the plan before left."""
-    rendered = [options.rendered(plan, namespace)]
-    there = _rollout(screen, namespace, kubeconfig, timeout_s=timeout, force=force)
+    rendered = [options.rendered(client, plan, cluster.namespace)]
+    there = cluster.rollout(screen, timeout_s=timeout, force=force)
     _show_and_leave(screen, there.preview(rendered) if dry_run else there.apply(rendered))
 
 
-def status(
-    screen: Screen,
-    query_id: QueryName,
-    namespace: Namespace = "default",
-    kubeconfig: Kubeconfig = None,
-) -> None:
+def status(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None:
     """Show how many workers of a query are ready, and its revisions."""
     from circinus.deploy.kubernetes.rollout import readiness
 
-    there = _rollout(screen, namespace, kubeconfig)
+    there = cluster.rollout(screen)
     workers = readiness(there.live(query_id))
     revisions = there.history(query_id)
     lines = [f"{name}: {ready} of {wanted} ready" for name, (ready, wanted) in workers.items()]
@@ -221,55 +181,88 @@ def status(
 def rollback(
     screen: Screen,
     query_id: QueryName,
-    revision: Annotated[
-        int | None, typer.Option("--revision", help="Which; default: the last other one.")
-    ] = None,
-    namespace: Namespace = "default",
-    kubeconfig: Kubeconfig = None,
+    revision: Annotated[int | None, "Which; default: the last other one."] = None,
+    *,
+    cluster: ClusterOptions,
     force: Force = False,
     timeout: Timeout = 300.0,
 ) -> None:
     """Deploy an earlier plan of a query again."""
-    there = _rollout(screen, namespace, kubeconfig, timeout_s=timeout, force=force)
+    there = cluster.rollout(screen, timeout_s=timeout, force=force)
     _show_and_leave(screen, there.rollback(query_id, revision))
 
 
-def delete(
-    screen: Screen,
-    query_id: QueryName,
-    namespace: Namespace = "default",
-    kubeconfig: Kubeconfig = None,
-) -> None:
+def delete(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None:
     """Delete everything of a query, its history too."""
-    keys = _rollout(screen, namespace, kubeconfig).delete(query_id)
+    keys = cluster.rollout(screen).delete(query_id)
     words = "\n".join(f"- {key}" for key in keys) or f"nothing of query {query_id}"
-    screen.show(words, document={"deleted": list(keys)})
+    screen.show(words, document={"deleted": keys})
 
 
-def _rollout(
-    screen: Screen,
-    namespace: str,
-    kubeconfig: Path | None,
-    *,
-    timeout_s: float = 300.0,
-    force: bool = False,
-) -> Rollout:
-    from circinus.deploy.kubernetes.api import Cluster
-    from circinus.deploy.kubernetes.api import connect as reach
-    from circinus.deploy.kubernetes.rollout import Rollout
+def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
+    """Give query id and plan of a document that `circinus export` wrote, of a query or a plan.
 
-    cluster = Cluster(reach(kubeconfig))
-    return Rollout(cluster, namespace, SystemClock(), timeout_s, force, screen.note)
+    Raises InvalidInput if it is neither, or its query has no scheduled plan.
+    """
+    plans = document.get("plans")
+    if not isinstance(plans, list):
+        view = checked(PlanView, document)
+        return str(document.get("query_id") or view.id), view
+    chosen = document.get("plan_id")
+    for view in [checked(PlanView, each) for each in plans]:
+        if view.id == chosen:
+            return str(document.get("id") or view.id), view
+    raise InvalidInput.of("plan_id", "must be among the plans of the query", chosen)
+
+
+def _scheduled(
+    query_id: str, view: PlanView, machines: Sequence[MachineShare], tiers: Infrastructure
+) -> ScheduledPlan:
+    """Give what can be rendered; without machines, the schedule is not known.
+
+    Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
+    """
+    from circinus.deploy.kubernetes.manifests import ScheduledPlan
+
+    graph = pipeline_here(view.pipeline).graph
+    deployment = Deployment(
+        placement=view.placement, allocation=view.allocation, replicas=view.replicas
+    )
+    plan = Plan(
+        pipeline=view.pipeline,
+        configuration=ConfigurationSpace(graph).parse(view.configuration),
+        deployment=deployment,
+        demand=deployment.demand(graph),
+        accuracy=_estimate(view.accuracy),
+        latency_s=_estimate(view.latency_s),
+        cost_usd_per_hour=view.cost_usd_per_hour,
+        tier_service_s=view.tier_service_s,
+    )
+    return ScheduledPlan(
+        query_id=query_id,
+        pipeline_reference=view.pipeline,
+        plan=plan,
+        graph=graph,
+        infrastructure=tiers,
+        slices=tuple(Slice(each.tier, each.machine, each.share) for each in machines),
+    )
+
+
+def _estimate(view: EstimateView) -> Estimate:
+    if view.value is None:
+        raise InvalidInput.of("plan", "must have been measured", view.value)
+    open_ends = {"low": -inf, "high": inf}
+    return Estimate(**open_ends | view.model_dump(exclude_none=True))
 
 
 def _show_and_leave(screen: Screen, outcome: RolloutOutcome) -> None:
-    lines = [f"{outcome.state.value}" + (f": {outcome.words}" if outcome.words else "")]
+    lines = [f"{outcome.state}: {outcome.words}" if outcome.words else outcome.state.value]
     lines += [f"+ {key}" for key in outcome.applied]
     lines += [f"! {key} was not written" for key in outcome.missing]
     lines += [f"- {key}" for key in outcome.pruned]
     if outcome.revision is not None:
         lines.append(f"revision {outcome.revision}")
-    screen.show("\n".join(lines), document=asdict(outcome))
+    screen.show("\n".join(lines), document=outcome)
     leave(_EXITS[outcome.state.value])
 
 

@@ -9,9 +9,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import platformdirs
 from rich.text import Text
@@ -19,21 +20,20 @@ from rich.text import Text
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.machine import is_prepared
 from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
-from circinus.api.cli.rendering import formats
-from circinus.api.cli.rendering.tables import table
+from circinus.api.cli.rendering import formats, tables
 from circinus.api.cli.screen import Screen
 from circinus.api.schemas.planning import method_view
 from circinus.api.settings import Settings
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.registry import ListedPipeline, listed, registered
 
-State = Literal["ok", "note", "fail"]
-"""`fail` keeps Circinus from working, `note` is worth knowing."""
+State = Literal["ok", "note", "fail"]  # `fail` keeps Circinus from working
 _STYLES = {"ok": "green", "note": "yellow", "fail": "red"}
 _OLDEST_PYTHON = (3, 11)
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Check:
     """What was found of one need, in words."""
 
     name: str
@@ -44,15 +44,12 @@ class Check(NamedTuple):
 def doctor(screen: Screen, url: Url = DEFAULT_URL, token: Token = None) -> None:
     """Check this machine: Python, packages, folders, cores, shares, ports, pipelines, service."""
     checks = [*_checks(), _service(url, token)]
-    failed = [check for check in checks if check.state == "fail"]
-    rows = (
-        (check.name, Text(check.state, style=_STYLES[check.state]), check.detail)
-        for check in checks
-    )
+    failed = sum(check.state == "fail" for check in checks)
+    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.detail) for one in checks)
     screen.show(
-        table(None, "check", "", "what was found", rows=rows),
-        f"{len(failed)} problems." if failed else "Ready.",
-        document={"ready": not failed, "checks": [check._asdict() for check in checks]},
+        tables.table(None, "check", "", "what was found", rows=rows),
+        f"{failed} problems." if failed else "Ready.",
+        document={"ready": not failed, "checks": checks},
     )
     leave(ExitCode.INTERNAL if failed else ExitCode.OK)
 
@@ -61,7 +58,9 @@ def _checks() -> Iterator[Check]:
     fits = sys.version_info >= _OLDEST_PYTHON
     yield Check("Python", "ok" if fits else "fail", platform.python_version())
     yield _packages()
-    yield _cores()
+    count = len(os.sched_getaffinity(0))
+    alone = ": planning and serving will slow each other down" if count == 1 else ""
+    yield Check("cores", "note" if alone else "ok", f"{count} for this process{alone}")
     yield _folder("cache folder", platformdirs.user_cache_path("circinus"))
     yield from _settings()
     yield _shares()
@@ -80,14 +79,6 @@ def _packages() -> Check:
     if missing := [name for name in needed if not any(distributions(name=name))]:
         return Check("packages", "fail", f"missing: {', '.join(missing)}")
     return Check("packages", "ok", f"circinus {version('circinus')}, {len(needed)} packages")
-
-
-def _cores() -> Check:
-    count = len(os.sched_getaffinity(0))
-    if count == 1:
-        alone = "1 for this process: planning and serving will slow each other down"
-        return Check("cores", "note", alone)
-    return Check("cores", "ok", f"{count} for this process")
 
 
 def _folder(name: str, path: Path) -> Check:
@@ -109,12 +100,12 @@ def _settings() -> Iterator[Check]:
     prefix = "sqlite:///"
     if settings.database_url.startswith(prefix):
         file = Path(settings.database_url.removeprefix(prefix))
-        yield _folder("database", file.parent)._replace(detail=str(file))
+        yield replace(_folder("database", file.parent), detail=str(file))
     else:
         yield Check("database", "note", "not SQLite: connected to when the service starts")
     yield _port(settings.host, settings.port)
-    chosen = method_view(settings.chosen_method)
-    yield Check("method", "ok", "; ".join(formats.method(chosen)))
+    parts = formats.method(method_view(settings.chosen_method))
+    yield Check("method", "ok", "; ".join(parts))
 
 
 def _port(host: str, port: int) -> Check:

@@ -1,12 +1,14 @@
-"""Commands about this machine's pipelines: what there is, made ready, and measured.
+"""Commands about this machine's pipelines: what there is, made ready, measured and remembered.
 
 `pipelines` lists what can be planned, `prepare` makes what pipelines need once, such as trained
-models, and `calibrate` measures how fast each tier is, as a deployment serves there.
+models, `calibrate` measures how fast each tier serves; `history` is of what queries measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -16,28 +18,33 @@ import platformdirs
 import typer
 import yaml
 from rich.console import RenderableType
+from typer import Argument, Option
 
+from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
 from circinus.api.bootstrap.registry import RegisteredPipelines
-from circinus.api.cli.options import PIPELINE_HELP, all_here, pipeline_here
-from circinus.api.cli.rendering import formats
-from circinus.api.cli.rendering.tables import Cells, calibration_table, table
+from circinus.api.cli.options import PIPELINE_HELP, all_here, pairs, pipeline_here
+from circinus.api.cli.rendering import formats, tables
 from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_infrastructure
+from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.service import OperatorView, PipelineView, pipeline_view
 from circinus.api.settings import Settings
+from circinus.api.store.history import SqlHistory, open_history
 from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import listed
 
+# Compiled when it is first imported, and kept: a service that starts need not wait for it.
 _COMPILED = "circinus.scheduler.dispatch.plan_ahead"
-"""Compiled when it is first imported, and kept: a service that starts need not wait for it."""
-_WIDE = 2.0
-"""A largest factor so many times the least is noise more than speed."""
+_WIDE = 2.0  # a largest factor so many times the least is noise more than speed
+_DATABASE = "Database URL; default: the SQLite file in the user's data folder."
+Database = Annotated[
+    str | None, Option(envvar="CIRCINUS_DATABASE_URL", help=_DATABASE, show_default=False)
+]
 
 
 def pipelines(screen: Screen, context: typer.Context) -> None:
@@ -50,33 +57,36 @@ def pipelines(screen: Screen, context: typer.Context) -> None:
             view.name,
             " > ".join(map(_operator_text, view.operators)),
             str(view.configurations or "-"),
-            "available" if view.available else _missing_text(view),
+            _missing_text(view) or "available",
         )
         for view in views
     )
     columns = ("pipeline", "operators (knobs)", "configurations", "here")
-    document = [view.model_dump(mode="json") for view in views]
-    screen.show(table("", *columns, right=[2], rows=rows), document=document)
+    screen.show(tables.table("", *columns, right=[2], rows=rows), document=views)
 
 
 def show(
     screen: Screen,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a registered pipeline.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Of a registered pipeline.")],
 ) -> None:
     """Show a pipeline: what its score means, every operator with its knobs, what is missing."""
     views = {view.name: view for view in _views()}
     if name not in views:
         raise InvalidInput.of("pipeline", f"must be registered ({', '.join(views)})", name)
     view = views[name]
-    here = "available here" if view.available else f"not available here: {_missing_text(view)}"
-    screen.show(*_operators(view), here, document=view)
+    parts: list[RenderableType] = [name]
+    if view.operators:
+        rows = (row for operator in view.operators for row in _knobs(operator))
+        shown = tables.table("", "operator", "after", "knob", "values", rows=rows)
+        parts = [f"{name}: {view.metric}, {view.configurations} configurations", shown]
+    missing = _missing_text(view)
+    here = f"not available here: {missing}" if missing else "available here"
+    screen.show(*parts, here, document=view)
 
 
 def prepare(
     screen: Screen,
-    pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help=PIPELINE_HELP)
-    ] = None,
+    pipeline: Annotated[str | None, Argument(metavar="[PIPELINE]", help=PIPELINE_HELP)] = None,
 ) -> None:
     """Make what a pipeline needs once; quick when it is there already."""
     clock = SystemClock()
@@ -105,42 +115,36 @@ def is_prepared(pipeline: Pipeline) -> bool:
 def calibrate(
     screen: Screen,
     infrastructure: Annotated[
-        str,
-        typer.Argument(metavar="[INFRASTRUCTURE]", help="YAML file, or the name of a preset."),
+        str, Argument(metavar="[INFRASTRUCTURE]", help="YAML file, or the name of a preset.")
     ] = "local",
-    pipeline: Annotated[list[str] | None, typer.Option(help=PIPELINE_HELP)] = None,
-    configurations: Annotated[int, typer.Option(min=1, help="Of each pipeline.")] = 4,
-    inputs: Annotated[int, typer.Option(min=1, help="For each configuration.")] = 4,
-    repetitions: Annotated[int, typer.Option(min=1, help="Their range is the spread.")] = 9,
-    share: Annotated[float, typer.Option(help="Of a machine, for the workers.")] = 0.5,
-    pause_s: Annotated[float, typer.Option(help="Between two requests.")] = 0.05,
+    pipeline: Annotated[list[str] | None, PIPELINE_HELP] = None,
+    configurations: Annotated[int, Option(min=1, help="Of each pipeline.")] = 4,
+    inputs: Annotated[int, Option(min=1, help="For each configuration.")] = 4,
+    repetitions: Annotated[int, Option(min=1, help="Their range is the spread.")] = 9,
+    share: Annotated[float, "Of a machine, for the workers."] = 0.5,
+    pause_s: Annotated[float, "Between two requests."] = 0.05,
     worker: Annotated[
         list[str] | None,
-        typer.Option(metavar="TIER=HOST:PORT", help="A worker that runs; default: start one."),
+        Option(metavar="TIER=HOST:PORT", help="A worker that runs; default: start one."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of configurations and inputs.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="YAML file; default: NAME.calibrated.yaml.")
-    ] = None,
+    seed: Annotated[int, Option(min=0, help="Of configurations and inputs.")] = 0,
+    out: Annotated[Path | None, "YAML file; default: NAME.calibrated.yaml."] = None,
 ) -> None:
     """Measure speed factors of every tier, per class of operators, and write them down.
 
     Calls the workers that are named; the other tiers are this computer, where a worker is started
     as a deployment does. The pipeline is profiled here for comparison.
     """
-    from circinus.api.bootstrap.calibration import (  # heavy libraries behind it
-        CalibrationSampling,
-        calibrated_infrastructure,
-    )
-
     tiers = read_infrastructure(infrastructure)
-    target = Path(f"{tiers.name}.calibrated.yaml") if out is None else out
+    target = out or Path(f"{tiers.name}.calibrated.yaml")
     # Said before minutes of measuring, not after them.
     checks.require(target.parent.is_dir(), "--out", "must be in a folder that exists", str(target))
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = CalibrationSampling(configurations=configurations, inputs=inputs, seed=seed)
-    addresses = _addresses(worker or [], tiers)
+    addresses = pairs("--worker", worker, "must be TIER=HOST:PORT")
+    for name in addresses:
+        tiers.tier(name)  # is one
     for reference in pipeline or all_here(screen):
         screen.note(f"calibrating with {reference} ...")
         tiers = calibrated_infrastructure(
@@ -153,13 +157,56 @@ def calibrate(
         )
     document = infrastructure_to_dict(tiers)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    for name in _doubtful(tiers):
-        screen.note(f"{name}: the repetitions differ widely; measure again on a quiet machine")
+    for tier in tiers.tiers:
+        speeds = {} if tier.calibration is None else tier.calibration.speeds
+        if any(speed.high > _WIDE * speed.low for speed in speeds.values()):
+            told = "the repetitions differ widely; measure again on a quiet machine"
+            screen.note(f"{tier.name}: {told}")
     screen.show(
-        calibration_table(tiers),
+        tables.calibration_table(tiers),
         f"written to {target}; use it with --infrastructure {target}",
         document={"infrastructure": document, "file": str(target)},
     )
+
+
+def list_(screen: Screen, database: Database = None) -> None:
+    """Show how many queries are remembered of each version of each pipeline, and planned how."""
+    found = [(one, planning_view(one.planning)) for one in _opened(database).summaries()]
+    items = [asdict(one) | {"planning": planning} for one, planning in found]
+    rows = (
+        (one.pipeline, one.fingerprint, formats.planned_by(planning), str(one.queries))
+        for one, planning in found
+    )
+    shown = tables.table("", "pipeline", "version", "planned by", "queries", right=[3], rows=rows)
+    screen.show(shown, document={"items": items})
+
+
+def export(
+    screen: Screen,
+    file: Annotated[Path, Argument(metavar="FILE", help="Written; must be new.")],
+    database: Database = None,
+) -> None:
+    """Write everything that is remembered to a JSON file."""
+    screen.new_file(file, json.dumps(_opened(database).exported()), option="FILE")
+
+
+def import_(
+    screen: Screen,
+    file: Annotated[Path, Argument(metavar="FILE", help="That an export wrote.")],
+    database: Database = None,
+) -> None:
+    """Remember what a JSON file tells, besides what is remembered already."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        rule = f"must be a readable JSON file ({type(error).__name__})"
+        raise InvalidInput.of("FILE", rule, str(file)) from error
+    count = _opened(database).imported(document)
+    screen.show(f"{count} queries taken in", document={"imported": count})
+
+
+def _opened(database: str | None) -> SqlHistory:
+    return open_history(database or Settings().database_url)
 
 
 def _views() -> list[PipelineView]:
@@ -167,17 +214,7 @@ def _views() -> list[PipelineView]:
     return [pipeline_view(one) for one in listed(catalogue.names, catalogue.pipeline)]
 
 
-def _operators(view: PipelineView) -> Sequence[RenderableType]:
-    if not view.operators:
-        return [view.name]
-    rows = (row for operator in view.operators for row in _knobs(operator))
-    return [
-        f"{view.name}: {view.metric}, {view.configurations} configurations",
-        table("", "operator", "after", "knob", "values", rows=rows),
-    ]
-
-
-def _knobs(operator: OperatorView) -> Iterator[Cells]:
+def _knobs(operator: OperatorView) -> Iterator[tables.Cells]:
     rows = [(knob.name, ", ".join(map(str, knob.values))) for knob in operator.knobs]
     for i, row in enumerate(rows or [("", "")]):
         yield ("", "", *row) if i else (operator.name, ", ".join(operator.after), *row)
@@ -200,28 +237,3 @@ def _mark(pipeline: Pipeline) -> Path:
     digest = blake2b(versions.encode(), digest_size=6).hexdigest()
     folder: Path = platformdirs.user_cache_path("circinus") / "prepared"
     return folder / f"{pipeline.name}-{digest}"
-
-
-def _doubtful(infrastructure: Infrastructure) -> list[str]:
-    """Give the tiers of which the repetitions of a class do not agree."""
-    return [
-        tier.name
-        for tier in infrastructure.tiers
-        if tier.calibration is not None
-        and any(s.high > _WIDE * s.low for s in tier.calibration.speeds.values())
-    ]
-
-
-def _addresses(workers: list[str], tiers: Infrastructure) -> dict[str, str]:
-    """Give tier -> address.
-
-    Raises:
-        InvalidInput: If a text is not of the form, or there is no such tier.
-    """
-    addresses = {}
-    for text in workers:
-        tier, equals, address = text.partition("=")
-        if not equals:
-            raise InvalidInput.of("--worker", "must be TIER=HOST:PORT", text)
-        addresses[tiers.tier(tier).name] = address
-    return addresses

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import ValidationError
+from typer import Argument, Option
 
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
@@ -21,45 +22,29 @@ from circinus.pipelines.registry import listed, load_pipeline, registered
 DEFAULT_URL = "http://127.0.0.1:8350"
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
 
-QueryFile = Annotated[Path, typer.Argument(metavar="FILE", help="Query file (YAML).")]
-QueryId = Annotated[str, typer.Argument(metavar="ID", help="Id of a query.")]
-Url = Annotated[str, typer.Option("--url", envvar="CIRCINUS_URL", help="Address of the service.")]
+QueryFile = Annotated[Path, Argument(metavar="FILE", help="Query file (YAML).")]
+QueryId = Annotated[str, Argument(metavar="ID", help="Id of a query.")]
+Url = Annotated[str, Option(envvar="CIRCINUS_URL", help="Address of the service.")]
 Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="CIRCINUS_TOKEN", help="Its bearer token.", show_default=False),
+    str | None, Option(envvar="CIRCINUS_TOKEN", help="Its bearer token.", show_default=False)
 ]
-Cold = Annotated[
-    bool, typer.Option("--cold", help="Start from nothing that earlier queries measured.")
-]
+Cold = Annotated[bool, "Start from nothing that earlier queries measured."]
 InfrastructureName = Annotated[
-    str,
-    typer.Option(
-        "--infrastructure",
-        help="YAML file, or a preset: local, one-tier, three-tier, four-tier.",
-    ),
+    str, "YAML file, or a preset: local, one-tier, three-tier, four-tier."
 ]
+_METHOD = f"How to plan, schedule and dispatch: {', '.join(METHODS)}; "
 MethodName = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        help=f"How to plan, schedule and dispatch: {', '.join(METHODS)}; "
-        "left out: as CIRCINUS_METHOD says.",
-        show_default=False,
-    ),
+    str | None, Option(help=f"{_METHOD}left out: as CIRCINUS_METHOD says.", show_default=False)
 ]
 
 
-def connect(url: str, token: str | None) -> Client:
+def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
     """Give a client of the service."""
     return Client(url, token=token or None)
 
 
 def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
-    """Give the settings of this process; options that are None are read from the environment.
-
-    Raises:
-        InvalidInput: If an option or a variable breaks a rule.
-    """
+    """Give the settings, None: from the environment; InvalidInput if an option breaks a rule."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**given)
@@ -68,12 +53,9 @@ def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Sett
 
 
 def pipeline_here(reference: str) -> Pipeline:
-    """Give the pipeline of a registered name, or of `module:attribute`.
+    """Give the pipeline of a registered name, or of `module:attribute`, here or installed.
 
-    Modules of the current folder are found, as `python -m` would find them.
-
-    Raises:
-        InvalidInput: If there is no such pipeline, or this machine lacks what it needs.
+    Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
     """
     here = str(Path.cwd())
     if ":" in reference and here not in sys.path:
@@ -91,3 +73,22 @@ def all_here(screen: Screen) -> list[str]:
             told = ", ".join(map(str, one.missing))
             screen.note(f"{one.name}: left out, not available here: {told}")
     return [one.name for one in found if not one.missing]
+
+
+def pairs(option: str, texts: Iterable[str] | None, rule: str) -> dict[str, str]:
+    """Give name -> value of texts `NAME=VALUE`, each once; else InvalidInput with the rule."""
+    told: dict[str, str] = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not (name and value) or name in told:
+            raise InvalidInput.of(option, rule, text)
+        told[name] = value
+    return told
+
+
+def numbers(option: str, text: str, rule: str) -> tuple[int, ...]:
+    """Give whole numbers that stand between commas; InvalidInput with the rule if one is none."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidInput.of(option, rule, text) from error

@@ -1,25 +1,31 @@
-"""Commands about the queries of a service."""
+"""Commands about the queries of a service, and questions that measurements answer: what if?"""
 
 from __future__ import annotations
 
 import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
 import yaml
+from rich.console import RenderableType
+from typer import Argument, Option, echo
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import Cold, QueryFile, QueryId
-from circinus.api.cli.rendering import formats
-from circinus.api.cli.rendering.tables import plans_table, progress_line, queries_table, query_text
-from circinus.api.cli.screen import Follow, Screen, json_text, new_file
+from circinus.api.cli.options import Cold, QueryFile, QueryId, pairs
+from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.screen import Screen, json_text
 from circinus.api.client import Client, Refused
-from circinus.api.phases import UNFINISHED, QueryPhase
+from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.query_file import query_of, read_document
+from circinus.api.schemas.explanation import ReplanBody, ReplanData, WhatIfBody
 from circinus.api.schemas.progress import QueryView
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
+
+_FORM = "0.8x, +2, -2 or 5"
+_CHANGES_RULE = f"must be NAME=CHANGE once per name ({_FORM})"
+Pairs = list[str] | None
 
 POLL_S = 0.5
 _NOT_FOUND = 404
@@ -30,17 +36,25 @@ _ENDINGS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """Options of the commands that ask for other objectives."""
+
+    accuracy: Annotated[str, f"Other accuracy SLO: {_FORM}."] = ""
+    latency: Annotated[str, f"Other latency SLO in seconds: {_FORM}."] = ""
+    cost: Annotated[str, f"Other cost SLO in USD per hour: {_FORM}."] = ""
+
+
 def submit(
     screen: Screen,
     client: Client,
     file: QueryFile,
     key: Annotated[
-        str | None,
-        typer.Option(help="Idempotency key: the same key submits once.", metavar="TEXT"),
+        str | None, Option(help="Idempotency key: the same key submits once.", metavar="TEXT")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow it until it is served.")] = False,
-    priority: Annotated[int | None, typer.Option(help="Instead of the file's, 0 to 9.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is, instead of the file's.")] = None,
+    watch: Annotated[bool, "Follow it until it is served."] = False,
+    priority: Annotated[int | None, "Instead of the file's, 0 to 9."] = None,
+    tenant: Annotated[str | None, "Whose it is, instead of the file's."] = None,
     cold: Cold = False,
 ) -> None:
     """Submit a query to the service; prints its id."""
@@ -60,14 +74,10 @@ def submit(
 def status(
     screen: Screen,
     client: Client,
-    query_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Id of a query.")] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow the query until nothing more happens.")
-    ] = False,
-    phase: Annotated[
-        QueryPhase | None, typer.Option(help="List only queries in this phase.")
-    ] = None,
-    tenant: Annotated[str | None, typer.Option(help="List only queries of this tenant.")] = None,
+    query_id: Annotated[str | None, Argument(metavar="[ID]", help="Id of a query.")] = None,
+    watch: Annotated[bool, "Follow the query until nothing more happens."] = False,
+    phase: Annotated[QueryPhase | None, "List only queries in this phase."] = None,
+    tenant: Annotated[str | None, "List only queries of this tenant."] = None,
 ) -> None:
     """List the queries of the service, or show one.
 
@@ -84,8 +94,7 @@ def status(
         screen.note(f"only queries in phase {phase.value}")
     if tenant is not None:
         screen.note(f"only queries of tenant {tenant}")
-    items = [query.model_dump(mode="json") for query in found]
-    screen.show(queries_table(found), document={"items": items})
+    screen.show(tables.queries_table(found), document={"items": found})
 
 
 def cancel(screen: Screen, client: Client, query_id: QueryId) -> None:
@@ -98,7 +107,7 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     query = client.query(query_id)
     found = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
-    shown = plans_table(found.items, title=heading, chosen=query.plan_id)
+    shown = tables.plans_table(found.items, title=heading, chosen=query.plan_id)
     screen.show(shown, document=found)
 
 
@@ -106,17 +115,12 @@ def export(
     screen: Screen,
     client: Client,
     identifier: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Id of a query or plan.")
+        str | None, Argument(metavar="[ID]", help="Id of a query or plan.")
     ] = None,
-    problem: Annotated[
-        bool,
-        typer.Option("--problem", help="Write the scheduling problem, for `circinus study ilp`."),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write here instead of stdout; must be new.")
-    ] = None,
+    problem: Annotated[bool, "Write the scheduling problem, for `circinus study ilp`."] = False,
+    out: Annotated[Path | None, "Write here instead of stdout; must be new."] = None,
     form: Annotated[
-        Literal["yaml", "json"], typer.Option("--format", help="Of what is written.")
+        Literal["yaml", "json"], Option("--format", help="Of what is written.")
     ] = "yaml",
 ) -> None:
     """Write a query with its plans, or one plan, as YAML or JSON; or the problem, as JSON."""
@@ -128,9 +132,54 @@ def export(
     else:
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     if out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
     else:
-        screen.show(str(out), document=new_file(out, text, option="--out"))
+        screen.new_file(out, text, option="--out")
+
+
+def explain(
+    screen: Screen,
+    client: Client,
+    plan_id: Annotated[str, Argument(metavar="PLAN", help="Id of a plan.")],
+) -> None:
+    """Say why a plan is what it is: what operators take and cost, and what was ruled out."""
+    found = client.explanation(plan_id)
+    screen.show(*tables.explanation_parts(found), document=found)
+
+
+def whatif(
+    screen: Screen,
+    client: Client,
+    query_id: QueryId,
+    changes: ChangeOptions,
+    price: Annotated[Pairs, "Other price of a tier, such as cloud=2x."] = None,
+    machines: Annotated[Pairs, "Other number of machines, such as edge=-2."] = None,
+    speed: Annotated[Pairs, "Other speed of a tier, such as device=0.5x."] = None,
+    bandwidth: Annotated[Pairs, "Other Mbit/s of a link, such as device-edge=0.1x."] = None,
+) -> None:
+    """Say what other circumstances would do to a query, from what was measured already."""
+    told = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
+    others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in told.items()}
+    found = client.what_if(query_id, WhatIfBody.model_validate(asdict(changes) | others))
+    parts: list[RenderableType] = [found.words]
+    if found.after:
+        parts.append(tables.plans_table(found.after, title="Plans as they would be", most=5))
+    if found.shortfall is not None:
+        parts.append(tables.shortfall_text(found.shortfall))
+    screen.show(*parts, document=found)
+
+
+def replan(
+    screen: Screen,
+    client: Client,
+    query_id: QueryId,
+    changes: ChangeOptions,
+    examples: Annotated[int | None, "Number of examples to profile on instead."] = None,
+    examples_seed: Annotated[int, "Of those examples."] = 0,
+) -> None:
+    """Plan a query again for other objectives or data, with what is known of it."""
+    data = None if examples is None else ReplanData(examples=examples, seed=examples_seed)
+    show_phase(screen, client.replan(query_id, ReplanBody(**asdict(changes), data=data)))
 
 
 def show_phase(screen: Screen, query: QueryView) -> None:
@@ -141,11 +190,10 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
     """Give the query once nothing more will happen to it by itself, showing its progress."""
     clock = SystemClock()
-    with Follow(screen.err) as lines:
+    with screen.follow() as lines:
         while True:
             query = client.query(query_id)
-            if not screen.as_json:
-                lines.update({query.id: (_progress_key(query), progress_line(query))})
+            lines.update({query.id: (_progress_key(query), tables.progress_line(query))})
             if _is_settled(client, query):
                 return query
             clock.sleep(POLL_S)
@@ -154,7 +202,7 @@ def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
 def _is_settled(client: Client, query: QueryView) -> bool:
     if query.phase is QueryPhase.WAITING:  # for capacity, or only for the schedule to be made
         return any(waiting.query_id == query.id for waiting in client.schedule().waiting)
-    return query.phase is QueryPhase.SERVING or query.phase not in UNFINISHED
+    return query.phase in SETTLED
 
 
 def _progress_key(query: QueryView) -> str:
@@ -167,7 +215,7 @@ def _progress_key(query: QueryView) -> str:
 
 
 def _show_and_leave(screen: Screen, query: QueryView) -> None:
-    screen.show(query_text(query), document=query)
+    screen.show(tables.query_text(query), document=query)
     leave(_ENDINGS.get(query.phase, ExitCode.OK))
 
 
@@ -178,11 +226,10 @@ def _exported(client: Client, identifier: str) -> dict[str, object]:
         if refusal.problem.status != _NOT_FOUND:
             raise
         return client.plan(identifier).model_dump(mode="json")
-    found = client.plans(identifier)
     return {
         "id": query.id,
         "query": query.request.model_dump(mode="json", exclude_none=True),
         "phase": query.phase.value,
         "plan_id": query.plan_id,
-        "plans": [plan.model_dump(mode="json") for plan in found.items],
+        "plans": client.plans(identifier).model_dump(mode="json")["items"],
     }

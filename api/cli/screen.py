@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TextIO
 
 import typer
 import yaml
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
@@ -22,39 +23,29 @@ from circinus.pipelines.errors import InvalidInput
 
 PIPED_WIDTH = 100
 
-Document: TypeAlias = BaseModel | Mapping[str, object] | Sequence[Mapping[str, object]]
 
-
-def console(*, to_stderr: bool = False) -> Console:
+def _console(stream: TextIO) -> Console:
     """Give a console that is as wide as its terminal, or `PIPED_WIDTH` when piped."""
-    stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 class Screen:
-    """What a command prints on.
-
-    Attributes:
-        as_json: Whether stdout is for one JSON document.
-        out: For results.
-        err: For progress, hints and errors.
-    """
+    """What a command prints on."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
-        self.out = console()
-        self.err = console(to_stderr=True)
+        self.as_json = as_json  # whether stdout is for one JSON document
+        self.out = _console(sys.stdout)  # for results
+        self.err = _console(sys.stderr)  # for progress, hints and errors
 
-    def show(self, *parts: RenderableType, document: Document) -> None:
+    def show(self, *parts: RenderableType, document: object) -> None:
         """Print a result: its parts one below the other, or its document with `--json`."""
         if self.as_json:
             self.json(document)
-            return
-        for part in parts:
-            self.out.print(part)
+        else:
+            self.out.print(*parts, sep="\n")
 
-    def json(self, document: Document) -> None:
+    def json(self, document: object) -> None:
         """Print a JSON document."""
         sys.stdout.write(json_text(document))
 
@@ -70,53 +61,46 @@ class Screen:
         if not self.as_json:
             self.err.print(text, soft_wrap=True)
 
+    def new_file(self, path: Path, text: str, *, option: str) -> None:
+        """Write a file and tell of it; InvalidInput if it is there or cannot be written."""
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise InvalidInput.of(option, f"must be a new file ({reason})", str(path)) from error
+        self.show(str(path), document={"written": path})
 
-def json_text(document: Document) -> str:
-    """Give a document as JSON."""
-    tree = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
+    def follow(self) -> Follow:
+        """Give lines for people that are kept up to date beside the result."""
+        return Follow(self.err, quiet=self.as_json)
+
+
+def json_text(document: object) -> str:
+    """Give schemas, dataclasses and what holds them as JSON; null for what is no number."""
+    tree = to_jsonable_python(document, inf_nan_mode="null")
     return json.dumps(tree, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def new_file(path: Path, text: str, *, option: str) -> dict[str, object]:
-    """Write a file that must be new; give what `--json` tells of it.
-
-    Raises:
-        InvalidInput: If there is one already, or it cannot be written.
-    """
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InvalidInput.of(option, f"must be a new file ({reason})", str(path)) from error
-    return {"written": str(path)}
-
-
-class Follow:
+class Follow(ExitStack):
     """A line per subject, kept up to date.
 
     On a terminal every update redraws the lines in place. Elsewhere a line is printed when its
-    key changed (its phase, say), so that a log tells the story without a line per poll.
+    key changed (its phase, say), so that a log tells the story without a line per poll. At its
+    exit the last state is left on the screen.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        super().__init__()
+        self._console, self._quiet = console, quiet
+        live = Live(console=console, auto_refresh=False)
+        self._live = self.enter_context(live) if console.is_terminal else None
         self._told: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the last state on the screen."""
-        if self._live is not None:
-            self._live.stop()
 
     def update(self, lines: Mapping[str, tuple[str, str]]) -> None:
         """Show the lines: subject -> (key, text)."""
+        if self._quiet:
+            return
         if self._live is not None:
             shown = [f"  {subject}  {text}" for subject, (_, text) in lines.items()]
             self._live.update(Group(*shown), refresh=True)

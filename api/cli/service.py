@@ -1,18 +1,23 @@
-"""`circinus serve` and `circinus demo`, which starts a service of its own."""
+"""`circinus serve`; `demo`, which starts a service of its own; `operator`, which follows one."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MethodName, settings_with
 from circinus.api.cli.rendering import formats
 from circinus.api.cli.screen import Screen
+from circinus.api.client import Client
+from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import method_view
 from circinus.deploy.methods import method_of
+from circinus.pipelines.needs import package, require
 
 
 def demo(screen: Screen, method: MethodName = None) -> None:
@@ -28,15 +33,11 @@ def demo(screen: Screen, method: MethodName = None) -> None:
 
 def serve(
     screen: Screen,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    database_url: Annotated[
-        str | None, typer.Option(help="Where state lives.", metavar="URL")
-    ] = None,
-    infrastructure: Annotated[
-        str | None, typer.Option(help="YAML file or preset to plan for.")
-    ] = None,
-    planning_workers: Annotated[int | None, typer.Option(help="Processes that plan.")] = None,
+    host: Annotated[str | None, "Address to listen on."] = None,
+    port: Annotated[int | None, "Port to listen on."] = None,
+    database_url: Annotated[str | None, Option(help="Where state lives.", metavar="URL")] = None,
+    infrastructure: Annotated[str | None, "YAML file or preset to plan for."] = None,
+    planning_workers: Annotated[int | None, "Processes that plan."] = None,
     method: MethodName = None,
 ) -> None:
     """Run the service until it is interrupted.
@@ -58,8 +59,33 @@ def serve(
     tiers = read_infrastructure(settings.infrastructure)
     address = f"http://{settings.host}:{settings.port}"
     if screen.as_json:
-        told = {"address": address, "infrastructure": tiers.name}
-        screen.json({**told, "method": chosen.model_dump(mode="json")})
+        screen.json({"address": address, "infrastructure": tiers.name, "method": chosen})
     screen.note(f"Circinus at {address}, infrastructure {tiers.name}; its pages are at /docs")
     screen.note(f"queries are {', '.join(formats.method(chosen))}")
     run(settings)
+
+
+def operator(
+    screen: Screen,
+    client: Client,
+    namespace: Annotated[str | None, "Whose objects to follow; default: the pod's own."] = None,
+    kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
+    lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 15.0,
+    every: Annotated[float, "Seconds between two looks at an object."] = 1.0,
+    definition: Annotated[bool, "Print the custom resource definition and end."] = False,
+) -> None:
+    """Follow the PipelineQuery objects of a Kubernetes namespace until interrupted.
+
+    Each becomes a query of the service, and its status tells how that fares. Several operators
+    may run: one leads, the others wait for its lease to end.
+    """
+    from circinus.api.operator import definition as custom  # the rest: only when asked to
+
+    if definition:
+        screen.document(custom.definition())
+        return
+    require("operator", "kopf", [package("kopf", extra="kubernetes")])
+    from circinus.api.operator.controller import run
+
+    start_event_log("info")
+    asyncio.run(run(client, namespace, kubeconfig, lease_s=lease, look_s=every))

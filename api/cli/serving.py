@@ -6,30 +6,29 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import DEFAULT_URL, QueryId, Token, Url, connect
+from circinus.api.cli.options import DEFAULT_URL, QueryId, pairs
 from circinus.api.cli.queries import show_phase
-from circinus.api.cli.rendering import formats
-from circinus.api.cli.rendering.tables import links_table, schedule_table, tiers_table
+from circinus.api.cli.rendering import formats, tables
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
-from circinus.api.schemas.service import EmulationBody, RequestBody, RequestReply
+from circinus.api.schemas.service import EmulationBody, RequestBody
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput
 
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
-_HELD_OUT_SEED = 1_000_003
-"""Unlikely to be that of a query's data; it is refused if it is."""
+_MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once"
+_HELD_OUT_SEED = 1_000_003  # unlikely to be that of a query's data; it is refused if it is
 
 
 def schedule(screen: Screen, client: Client) -> None:
     """Show which queries are admitted, with which plan, on which machines."""
     found = client.schedule()
-    screen.show(schedule_table(found), document=found)
+    screen.show(tables.schedule_table(found), document=found)
 
 
 def capacity(
@@ -37,13 +36,17 @@ def capacity(
     client: Client,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TIER=N]...", help="Machines of a tier; TIER=stated undoes it."),
+        Argument(metavar="[TIER=N]...", help="Machines of a tier; TIER=stated undoes it."),
     ] = None,
 ) -> None:
     """Show the machines of every tier, or let some come or go."""
-    machines = _machines(changes or [])
+    machines: dict[str, int | None] = {}
+    for tier, number in pairs("TIER=N", changes, _MACHINES_RULE).items():
+        if number != "stated" and not (number.isascii() and number.isdecimal()):
+            raise InvalidInput.of("TIER=N", _MACHINES_RULE, f"{tier}={number}")
+        machines[tier] = None if number == "stated" else int(number[:12])
     found = client.set_machines(machines) if machines else client.infrastructure()
-    screen.show(tiers_table(found), document=found)
+    screen.show(tables.tiers_table(found), document=found)
 
 
 def emulate(
@@ -51,9 +54,7 @@ def emulate(
     client: Client,
     links: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar=f"[{_LINK_FORM}]...", help="Emulated links, as they are from now on."
-        ),
+        Argument(metavar=f"[{_LINK_FORM}]...", help="Emulated links, as they are from now on."),
     ] = None,
 ) -> None:
     """Show the links that are imitated, or change some; plans do not hear of it."""
@@ -62,31 +63,39 @@ def emulate(
         found = client.set_emulation(body)
     else:
         found = client.emulation()
-    screen.show(links_table(found), document=found)
+    screen.show(tables.links_table(found), document=found)
 
 
 def request(
     screen: Screen,
     client: Client,
     query_id: QueryId,
-    example: Annotated[int | None, typer.Option(help="Send this example of the pipeline.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the examples.")] = 0,
+    example: Annotated[int | None, "Send this example of the pipeline."] = None,
+    seed: Annotated[int, "Seed of the examples."] = 0,
     input_text: Annotated[
         str | None,
-        typer.Option("--input", metavar="JSON", help="Send this input; @FILE reads a file."),
+        Option("--input", metavar="JSON", help="Send this input; @FILE reads a file."),
     ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for the answer.")
-    ] = 30.0,
+    timeout: Annotated[float, "Seconds to wait for the answer."] = 30.0,
 ) -> None:
     """Send one request to the deployed plan of a query."""
-    body: dict[str, Any] = {"timeout_s": timeout_s}
+    body: dict[str, Any] = {"timeout_s": timeout}
     if input_text is not None:
         body["input"] = _input(input_text)
     if example is not None:
         body["example"] = {"index": example, "seed": seed}
     reply = client.request(query_id, checked(RequestBody, body))
-    screen.show(*_lines(reply), document=reply)
+    emulated = " (emulated tiers or links on the way)" if reply.emulated else ""
+    lines = [
+        f"output   {json.dumps(reply.output, ensure_ascii=False)}",
+        f"latency  {formats.seconds(reply.latency_s)}{emulated}",
+    ]
+    if reply.score is not None:
+        lines.append(f"score    {formats.fraction(reply.score)}")
+    times = ", ".join(f"{name} {formats.seconds(s)}" for name, s in reply.operator_s.items())
+    if times:
+        lines.append(f"of this  {times}; transfers {formats.seconds(reply.transfer_s)}")
+    screen.show(*lines, document=reply)
 
 
 def undeploy(screen: Screen, client: Client, query_id: QueryId) -> None:
@@ -96,31 +105,18 @@ def undeploy(screen: Screen, client: Client, query_id: QueryId) -> None:
 
 def verify(
     screen: Screen,
+    client: Client,
     query_id: QueryId,
-    requests: Annotated[
-        int, typer.Option(min=2, max=LARGEST_DATASET, help="How many are sent.")
-    ] = 200,
+    requests: Annotated[int, Option(min=2, max=LARGEST_DATASET, help="How many are sent.")] = 200,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of the inputs; not that of the query's data.")
+        int, Option(min=0, help="Of the inputs; not that of the query's data.")
     ] = _HELD_OUT_SEED,
-    job: Annotated[
-        bool, typer.Option("--job", help="Print a Kubernetes Job that does it in the cluster.")
-    ] = False,
-    namespace: Annotated[str, typer.Option(help="Of the Job.")] = "default",
-    release: Annotated[
-        str, typer.Option(help="Of the chart, whose service and token the Job uses.")
-    ] = "circinus",
-    image: Annotated[
-        str, typer.Option(help="Of the service, for the Job.")
-    ] = "circinus/service:latest",
-    pull_policy: Annotated[
-        str, typer.Option(help="IfNotPresent, Always or Never.")
-    ] = "IfNotPresent",
-    environment: Annotated[
-        str | None, typer.Option(help="Folder of the nodes with the Python packages.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
+    job: Annotated[bool, "Print a Kubernetes Job that does it in the cluster."] = False,
+    namespace: Annotated[str, "Of the Job."] = "default",
+    release: Annotated[str, "Of the chart, whose service and token the Job uses."] = "circinus",
+    image: Annotated[str, "Of the service, for the Job."] = "circinus/service:latest",
+    pull_policy: Annotated[str, "IfNotPresent, Always or Never."] = "IfNotPresent",
+    environment: Annotated[str | None, "Folder of the nodes with the Python packages."] = None,
 ) -> None:
     """Send requests to a deployed plan; show what it promised beside what was observed.
 
@@ -130,6 +126,7 @@ def verify(
     if job:
         from circinus.deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job
 
+        url = client.base_url
         settings = BenchmarkSettings(
             query_id=query_id,
             requests=requests,
@@ -143,18 +140,10 @@ def verify(
         )
         screen.document(benchmark_job(settings))
         return
-    with connect(url, token) as client:
-        _verify(screen, client, query_id, requests, seed)
-
-
-def _verify(screen: Screen, client: Client, query_id: str, requests: int, seed: int) -> None:
-    from circinus.api.cli.demo.report import comparison  # scipy behind it
-    from circinus.api.cli.demo.traffic import verified
-
-    tenth = max(1, requests // 10)
+    from circinus.api.cli.demo.report import comparison, verified  # scipy behind it
 
     def told(_query_id: str, done: int) -> None:
-        if done % tenth == 0:
+        if done % max(1, requests // 10) == 0:
             screen.note(f"{done} of {requests} requests")
 
     report = verified(client, query_id, requests, seed, SystemClock(), told)
@@ -162,18 +151,6 @@ def _verify(screen: Screen, client: Client, query_id: str, requests: int, seed: 
     for problem in report.problems:
         screen.note(problem)
     leave(ExitCode.OK if report.worked else ExitCode.INTERNAL)
-
-
-def _machines(changes: list[str]) -> dict[str, int | None]:
-    machines: dict[str, int | None] = {}
-    for change in changes:
-        tier, _, number = change.partition("=")
-        asked = number == "stated" or (number.isascii() and number.isdecimal())
-        if not asked or tier in machines:
-            rule = "must be TIER=N or TIER=stated, each tier once"
-            raise InvalidInput.of("TIER=N", rule, change)
-        machines[tier] = None if number == "stated" else int(number[:12])
-    return machines
 
 
 def _link(text: str) -> dict[str, object]:
@@ -196,17 +173,3 @@ def _input(text: str) -> object:
         return json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput.of("--input", f"must be JSON or @FILE ({error})", text) from error
-
-
-def _lines(reply: RequestReply) -> list[str]:
-    emulated = " (emulated tiers or links on the way)" if reply.emulated else ""
-    lines = [
-        f"output   {json.dumps(reply.output, ensure_ascii=False)}",
-        f"latency  {formats.seconds(reply.latency_s)}{emulated}",
-    ]
-    if reply.score is not None:
-        lines.append(f"score    {formats.fraction(reply.score)}")
-    times = ", ".join(f"{name} {formats.seconds(s)}" for name, s in reply.operator_s.items())
-    if times:
-        lines.append(f"of this  {times}; transfers {formats.seconds(reply.transfer_s)}")
-    return lines

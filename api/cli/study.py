@@ -1,4 +1,4 @@
-"""The group `circinus study`: measurements for offline comparisons, and what they replay."""
+"""The group `circinus study`: traces, and planning and profiling replayed on them."""
 
 from __future__ import annotations
 
@@ -7,47 +7,57 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here
 from circinus.api.cli.rendering import formats
-from circinus.api.cli.screen import Follow, Screen
-from circinus.api.cli.study_dispatch import dispatch, live
-from circinus.api.cli.study_ilp import ilp
-from circinus.api.cli.study_planning import drift, planning
-from circinus.api.query_file import load_data
+from circinus.api.cli.screen import Screen
+from circinus.api.cli.study_scheduling import dispatch, ilp, live
+from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.slo import LatencyStatistic
 from circinus.pipelines.trace import load_trace, save_trace
+from circinus.studies.planning import drift as drift_study
+from circinus.studies.planning import report
+from circinus.studies.planning import study as planning_study
+from circinus.studies.planning.contestants import ADAPTERS, names
 from circinus.studies.profiling import study as profiling_study
-from circinus.studies.report.tables import document
+from circinus.studies.report.tables import markdown
 from circinus.studies.trace import front as trace_front
 from circinus.studies.trace import stalling
 from circinus.studies.trace.study import TraceProgress, TraceSummary, run
 
-_TENTHS = 10
+_STALLS = stalling.Stalls()
+Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
+Levels = Annotated[str, "Of easy, medium, hard, separated by commas."]
+FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
+_METHODS = (
+    f"Names, separated by commas: {', '.join(names())}; with the extra studies "
+    f"{', '.join(ADAPTERS)}. NAME_tuned@30, botorch@30: on 30 inputs instead of 20."
+)
 
 
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
     for study in (trace, stall, ilp, dispatch, live, profiling, planning, drift):
-        command(made, study.__name__)(study)
+        command(made, study)
     return made
 
 
 def trace(
     screen: Screen,
     pipeline: Annotated[
-        str, typer.Argument(metavar="PIPELINE", help="Registered name or module:attribute.")
+        str, Argument(metavar="PIPELINE", help="Registered name or module:attribute.")
     ],
-    inputs: Annotated[int, typer.Option(help="Number of examples.", min=1, max=LARGEST_DATASET)],
-    out: Annotated[Path, typer.Option(help="Folder of the trace.")],
-    seed: Annotated[int, typer.Option(help="Seed of the examples.", min=0)] = 0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a trace that is there.")
-    ] = False,
+    inputs: Annotated[int, Option(help="Number of examples.", min=1, max=LARGEST_DATASET)],
+    out: Annotated[Path, "Folder of the trace."],
+    seed: Annotated[int, Option(help="Seed of the examples.", min=0)] = 0,
+    overwrite: Annotated[bool, "Replace a trace that is there."] = False,
 ) -> None:
     """Measure every configuration on every example and write the trace.
 
@@ -57,19 +67,17 @@ def trace(
     loaded = pipeline_here(pipeline)
     source = DataSource(examples=inputs, seed=seed)
     dataset = load_data(source, loaded, base=Path.cwd())
-    with Follow(screen.err) as lines:
+    with screen.follow() as lines:
 
         def show(progress: TraceProgress) -> None:
-            if not screen.as_json:
-                tenth = progress.measured * _TENTHS // progress.pairs
-                lines.update({pipeline: (str(tenth), _progress_line(progress))})
+            tenth = progress.measured * 10 // progress.pairs
+            lines.update({pipeline: (str(tenth), _progress_line(progress))})
 
         summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
     found = trace_front.tradeoff(load_trace(out))
     (out / "pareto.svg").write_text(trace_front.picture(found), encoding="utf-8")
     (out / "pareto.md").write_text(trace_front.table(found) + "\n", encoding="utf-8")
     told = asdict(summary) | {
-        "folder": str(summary.folder),
         "accuracy_span": found.accuracy_span,
         "latency_ratio": found.latency_ratio,
         "undominated": len(found.front),
@@ -83,15 +91,11 @@ def trace(
 
 def stall(
     screen: Screen,
-    trace: Annotated[Path, typer.Option(help="Folder of a trace.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new one.")],
-    every_s: Annotated[
-        float, typer.Option(help="Mean seconds of running between two stalls.")
-    ] = stalling.Stalls().every_s,
-    stall_s: Annotated[
-        float, typer.Option(help="Mean seconds of a stall.")
-    ] = stalling.Stalls().stall_s,
-    seed: Annotated[int, typer.Option(help="Of where they fall.", min=0)] = 0,
+    trace: Annotated[Path, "Folder of a trace."],
+    out: Annotated[Path, "Folder of the new one."],
+    every_s: Annotated[float, "Mean seconds of running between two stalls."] = _STALLS.every_s,
+    stall_s: Annotated[float, "Mean seconds of a stall."] = _STALLS.stall_s,
+    seed: Annotated[int, Option(help="Of where they fall.", min=0)] = 0,
 ) -> None:
     """Write a trace as a machine would have measured it that stands still now and then.
 
@@ -106,37 +110,138 @@ def stall(
     hit = float((after.latency_s > before.latency_s).any(axis=1).mean())
     screen.show(
         f"trace of {after.graph.name}: {out}; stalls fall on {hit:.2%} of its measurements",
-        document={"folder": str(out), "pipeline": after.graph.name, "hit": hit},
+        document={"folder": out, "pipeline": after.graph.name, "hit": hit},
     )
 
 
 def profiling(
     screen: Screen,
-    traces: Annotated[
-        list[Path], typer.Option("--trace", help="Folder of a trace; may be repeated.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the table, picture and page.")],
-    seeds: Annotated[int, typer.Option(help="Each adds 2,000 profiles to every cell.", min=1)] = 1,
+    traces: Annotated[list[Path], Option("--trace", help="Folder of a trace; may be repeated.")],
+    out: Annotated[Path, "Folder of the table, picture and page."],
+    seeds: Annotated[int, Option(help="Each adds 2,000 profiles to every cell.", min=1)] = 1,
 ) -> None:
     """Compare stopping rules and orders of inputs on replayed traces and synthetic scores.
 
     Prints, per rule and order, means over the distances of the accuracy SLO from the true mean,
     and the largest part of wrong verdicts in any cell. Every cell is in profiling.csv.
     """
-    with Follow(screen.err) as lines:
+    with screen.follow() as lines:
 
         def show(row: profiling_study.ProfilingRow) -> None:
-            if not screen.as_json:
-                line = f"{row.sampling} order, SLO at {row.slo_distance:+g} of the mean"
-                lines.update({row.trace: (row.sampling, line)})
+            line = f"{row.sampling} order, SLO at {row.slo_distance:+g} of the mean"
+            lines.update({row.trace: (row.sampling, line)})
 
         found = profiling_study.run(traces, seeds, out, observer=show)
-    told: dict[str, object] = {
-        "folder": str(out),
-        "cells": [document(row) for row in found.rows],
-        "cache_ratios": dict(found.cache_ratios),
-    }
+    told = {"folder": out, "cells": found.rows, "cache_ratios": found.cache_ratios}
     screen.show(_comparison(found, out), document=told)
+
+
+def planning(
+    screen: Screen,
+    trace: Traces,
+    out: Annotated[Path, "Folder of planning.csv and pictures."],
+    methods: Annotated[str, _METHODS] = "default,published,vulcan,videostorm,random",
+    slo: Levels = "easy,medium,hard",
+    seeds: Annotated[int, Option(help="Per Pareto point.", min=1)] = 20,
+    first_seed: FirstSeed = 0,
+    points: Annotated[
+        int | None, Option(help="Most Pareto points, spread evenly; none: all.", min=2)
+    ] = None,
+    configurations: Annotated[
+        int | None, Option(help="Most of a run; none: any number.", min=1)
+    ] = None,
+    infrastructure: Annotated[str | None, "Preset or file; none: one tier."] = None,
+    budget: Annotated[float, Option(help="Profiling seconds of a run.", min=0.001)] = 60.0,
+    first_only: Annotated[bool, "End a run with its first true plan."] = False,
+    statistic: Annotated[LatencyStatistic, "Of latency."] = LatencyStatistic.MEAN,
+    history: Annotated[
+        int, Option(help="Earlier queries on half of the inputs; runs on the rest.", min=0)
+    ] = 0,
+    workers: Annotated[int, Option(help="Measurements made at once.", min=1)] = 1,
+) -> None:
+    """Replay planning on traces; write a row per run, and pictures."""
+    tiers = read_infrastructure(infrastructure) if infrastructure else planning_study.ONE_TIER
+    asked = planning_study.PlanningStudy(
+        traces=tuple(trace),
+        methods=tuple(methods.split(",")),
+        levels=tuple(slo.split(",")),
+        seeds=seeds,
+        first_seed=first_seed,
+        infrastructure=tiers,
+        budget_s=budget,
+        first_only=first_only,
+        statistic=statistic,
+        history=history,
+        workers=workers,
+        points=points,
+        configurations=configurations,
+    )
+    with screen.follow() as lines:
+
+        def show(progress: planning_study.StudyProgress) -> None:
+            row, done = progress.row, progress.done
+            told = f"{done} of {progress.runs} runs, the last of {row.profiling_seconds:.3g} s"
+            tenth = str(done * 10 // progress.runs)
+            lines.update({f"{row.trace} {row.slo} {row.method}": (tenth, told)})
+
+        rows = planning_study.run(asked, out, observer=show)
+    for name, svg in report.pictures(rows).items():
+        (out / name).write_text(svg, encoding="utf-8")
+    cells, shown = report.summary(rows), report.coverage(rows)
+    tables = markdown(cells, report.PlanningCell), markdown(shown, report.Coverage)
+    screen.show("\n\n".join(tables), document={"cells": cells, "calibration": shown})
+
+
+def drift(
+    screen: Screen,
+    trace: Traces,
+    kind: Annotated[drift_study.DriftKind, Option("--drift", help="What drifts.")],
+    out: Annotated[Path, Option(help="Folder of drift.csv.", file_okay=False)],
+    slo: Levels = "medium",
+    seeds: Annotated[int, Option(help="Per SLO.", min=1)] = 3,
+    first_seed: FirstSeed = 0,
+    infrastructure: Annotated[
+        str | None,
+        "Preset or file; none: three tiers with a weak device for latency, else one.",
+    ] = None,
+    link: Annotated[
+        str | None, Option(metavar="TIER,TIER", help="Link that drifts; none: the first.")
+    ] = None,
+    left: Annotated[float, "Part of its bandwidth that is left, in (0, 1)."] = 0.5,
+    budget: Annotated[float, "Profiling seconds of a run after the drift."] = 60.0,
+    before: Annotated[float, "Most profiling seconds of planning before it."] = 1.0,
+    after: Annotated[
+        Path | None, "Folder of a trace of the same pipeline in the world after the drift."
+    ] = None,
+    history: Annotated[
+        int, Option(help="Earlier queries that replanning is told of besides its own.", min=0)
+    ] = 0,
+) -> None:
+    """Let a link or the inputs drift; compare planning again with planning from nothing.
+
+    Counts the queries whose plan the drift breaks while another one would do. Seconds are of
+    profiling, up to the first plan that truly satisfies. Every query is in drift.csv.
+    """
+    ends = None if link is None else link.split(",")
+    if ends is not None and len(ends) != 2:
+        raise InvalidInput.of("link", "must be two tiers, by a comma", link)
+    asked = drift_study.DriftStudy(
+        traces=tuple(trace),
+        kind=kind,
+        levels=tuple(slo.split(",")),
+        seeds=seeds,
+        first_seed=first_seed,
+        infrastructure=None if infrastructure is None else read_infrastructure(infrastructure),
+        link=None if ends is None else (ends[0], ends[1]),
+        left=left,
+        budget_s=budget,
+        before_s=before,
+        history=history,
+        after=after,
+    )
+    cells = drift_study.summary(drift_study.run(asked, out))
+    shown = markdown(cells, drift_study.DriftCell)
+    screen.show(shown, document={"folder": out, "cells": cells})
 
 
 def _comparison(found: profiling_study.Comparison, out: Path) -> str:
@@ -168,17 +273,17 @@ def _progress_line(progress: TraceProgress) -> str:
 
 
 def _summary(summary: TraceSummary) -> str:
+    spent, saved, elapsed = map(
+        formats.seconds, (summary.spent_s, summary.saved_s, summary.elapsed_s)
+    )
     lines = [
         f"trace of {summary.configurations} configurations on {summary.inputs} inputs: "
         f"{summary.folder}",
-        f"  {formats.seconds(summary.spent_s)} of operators run, "
-        f"{formats.seconds(summary.saved_s)} saved by shared prefixes, "
-        f"{formats.seconds(summary.elapsed_s)} in all",
+        f"  {spent} of operators run, {saved} saved by shared prefixes, {elapsed} in all",
     ]
     if summary.resumed:
         lines.append(f"  {summary.resumed} inputs taken over from an earlier run")
     if summary.missing:
-        lines.append(
-            f"  {summary.missing} measurements without a score: {'; '.join(summary.causes)}"
-        )
+        causes = "; ".join(summary.causes)
+        lines.append(f"  {summary.missing} measurements without a score: {causes}")
     return "\n".join(lines)

@@ -14,15 +14,20 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from threading import Event, Lock, Thread
-from types import TracebackType
-from typing import Self
+from threading import Event, Thread
 
 from circinus.api.bootstrap.execution import opened_executor
-from circinus.api.bootstrap.fingerprints import pipeline_fingerprint, planning_fingerprints
-from circinus.api.bootstrap.planning import Kept, Remembered, plan_query
+from circinus.api.bootstrap.planning import (
+    Kept,
+    Remembered,
+    pipeline_fingerprint,
+    plan_query,
+    planning_fingerprints,
+)
 from circinus.api.bootstrap.serving import make_planning_parts
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
@@ -42,11 +47,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts, made
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningOutcome, PlanningProgress, PlanningResult
 
 IDLE_S = 0.1
@@ -59,20 +60,11 @@ _MOST_KEPT = 1000
 
 _LOG = logging.getLogger(__name__)
 
-_PHASES: Mapping[PlanningOutcome, QueryPhase] = {
-    PlanningOutcome.FEASIBLE: QueryPhase.WAITING,
-    PlanningOutcome.INFEASIBLE: QueryPhase.INFEASIBLE,
-    PlanningOutcome.EXHAUSTED: QueryPhase.EXHAUSTED,
-    PlanningOutcome.CANCELLED: QueryPhase.CANCELLED,
-}
-
 
 def run_worker(settings: Settings, worker: str) -> None:
     """Plan queries until the parent ends or this process is told to.
 
-    Args:
-        settings: Of the service.
-        worker: Name of this process, unlike that of every other that ever was.
+    `worker` names this process, unlike every other that ever was.
     """
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent
@@ -110,7 +102,8 @@ def plan_next(parts: ServiceParts, worker: str) -> bool:
         return False
     event(_LOG, "query.claimed", query_id=record.id, worker=worker)
     start = parts.clock.now()
-    with Heart(parts.store, parts.clock, record.id, worker) as heart:
+    heart = Heart(parts.store, parts.clock, record.id, worker)
+    with heart.beating():
         ending = _ending(parts, record, heart)
     kept = parts.store.queue.finish(record.id, worker, ending, at=parts.clock.timestamp())
     event(
@@ -128,17 +121,27 @@ def plan_next(parts: ServiceParts, worker: str) -> bool:
 
 def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningEnding:
     try:
-        return ending_of(*_planned(parts, record, heart))
+        result, refused = _planned(parts, record, heart)
+        shortfall = result.shortfall
+        words = result.stopped_because if shortfall is None else shortfall.sentence
+        feasible = result.outcome is PlanningOutcome.FEASIBLE
+        return PlanningEnding(
+            phase=QueryPhase.WAITING if feasible else QueryPhase(result.outcome.value),
+            message=refused + words,
+            result=to_document(result),
+            plans=plan_documents(result.plans),
+        )
     except CircinusError as error:
         trouble(_LOG, "query.refused", query_id=record.id, error=error)
-        return PlanningEnding(phase=QueryPhase.FAILED, message=str(error), result=None)
+        message = str(error)
     except Exception as error:  # noqa: BLE001 - the edge of the process: the next query goes on
         trouble(_LOG, "query.broken", query_id=record.id, error=error)
         message = f"planning broke off: {type(error).__name__}: {error}"
-        return PlanningEnding(phase=QueryPhase.FAILED, message=message, result=None)
+    return PlanningEnding(phase=QueryPhase.FAILED, message=message, result=None)
 
 
 def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[PlanningResult, str]:
+    """Give what planning gave, and why it did not go on from a checkpoint; empty: see there."""
     settings, data = parts.settings, record.request.data
     pipeline = parts.pipeline(record.query.pipeline)
     if data.examples is None:
@@ -148,8 +151,18 @@ def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[Pl
     dataset = made(pipeline, data.examples, data.seed)
     history = SqlHistory(connect(settings.database_url))
     memory = Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
-    checkpoint, refused = _checkpoint(parts, record, pipeline, dataset, memory)
-    query, tiers = _asked(parts, record)
+    now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
+    # What measurements are remembered by: on other data a query is another one.
+    name = f"{record.id} on {now.parts['data']}"
+    earlier = () if record.request.cold else memory.earlier()
+    now = replace(now, history=tuple(r.query for r in earlier if r.query != name))
+    checkpoint, refused = _checkpoint(parts, record, now)
+    # Operators run on the tiers that there are, whatever is observed of them.
+    query, real, search = record.query, parts.capacity.planned_for(), record.searching
+    tiers = real
+    if search is not None:  # the query's own device is part of what was observed
+        query = replace(query, device=None)
+        tiers = replace(parts.capacity, stated=search.observed).planned_for()
     measured = connect(settings.database_url, Durability.PROCESS)
     kept = Kept(
         journal=SqlJournal(measured, record.id, edition_of(pipeline), record.claimed_by),
@@ -159,36 +172,17 @@ def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[Pl
         history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
     )
     reference = parts.catalogue.reference(query.pipeline)
-    # Operators run on the tiers that there are, whatever is observed of them.
-    real, choice = parts.capacity.planned_for(), settings.executor_choice
+    choice = settings.executor_choice
     with opened_executor(choice, reference, pipeline, real, settings.worker_logs) as executor:
         result = plan_query(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
-    memory.remember(_memory_id(record, checkpoint), query, result)
+    memory.remember(name, query, result)
     return result, refused
 
 
-def _asked(parts: ServiceParts, record: StoredQuery) -> tuple[Query, Infrastructure]:
-    """Give what to plan and for which world: as it was observed where a query is searched on."""
-    query, search = record.query, record.searching
-    if search is None:
-        return query, parts.capacity.planned_for()
-    observed = replace(parts.capacity, stated=search.observed)
-    # The query's own device is part of what was observed.
-    return replace(query, device=None), observed.planned_for()
-
-
 def _checkpoint(
-    parts: ServiceParts,
-    record: StoredQuery,
-    pipeline: Pipeline,
-    dataset: Dataset,
-    memory: Remembered,
+    parts: ServiceParts, record: StoredQuery, now: Checkpoint
 ) -> tuple[Checkpoint, str]:
     """Give what planning goes on from, and why it starts anew; empty: it need not."""
-    now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
-    mine = _memory_id(record, now)
-    earlier = () if record.request.cold else memory.earlier()
-    now = replace(now, history=tuple(r.query for r in earlier if r.query != mine))
     checkpoints = SqlCheckpoints(connect(parts.settings.database_url), record.claimed_by)
     try:
         return checkpoints.opened(record.id, now), ""
@@ -196,27 +190,6 @@ def _checkpoint(
         trouble(_LOG, "checkpoint.refused", query_id=record.id, cause=str(refusal))
         checkpoints.restart(record.id, now)
         return now, f"Planned anew: {refusal} "
-
-
-def _memory_id(record: StoredQuery, checkpoint: Checkpoint) -> str:
-    """Give what the measurements are remembered by: on other data a query is another one."""
-    return f"{record.id} on {checkpoint.parts['data']}"
-
-
-def ending_of(result: PlanningResult, refused: str = "") -> PlanningEnding:
-    """Give how planning ended, as the store takes it.
-
-    Args:
-        result: What planning gave.
-        refused: Why it did not go on from a checkpoint; empty: it did, or there was none.
-    """
-    shortfall = result.shortfall
-    return PlanningEnding(
-        phase=_PHASES[result.outcome],
-        message=refused + (result.stopped_because if shortfall is None else shortfall.sentence),
-        result=to_document(result),
-        plans=plan_documents(result.plans),
-    )
 
 
 @dataclass(slots=True)
@@ -230,33 +203,25 @@ class Heart:
     clock: Clock
     query_id: str
     worker: str
-    _latest: PlanningProgress | None = field(default=None, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
+    # at most one, not stored yet
+    _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
     _stop_planning: Event = field(default_factory=Event, init=False)
     _over: Event = field(default_factory=Event, init=False)
-    _thread: Thread | None = field(default=None, init=False)
 
-    def __enter__(self) -> Self:
-        """Start beating."""
-        self._thread = Thread(target=self._beat_on, name="heart", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop beating, the last progress stored."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Beat until the context is left, the last progress stored."""
+        thread = Thread(target=self._beat_on, name="heart", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
 
     def progress(self, progress: PlanningProgress) -> None:
         """See `planner.search.result.Observer`."""
-        with self._lock:
-            self._latest = progress
+        self._latest.append(progress)
 
     def cancelled(self) -> bool:
         """See `planner.search.result.Observer`."""
@@ -264,21 +229,17 @@ class Heart:
 
     def beat(self) -> None:
         """Store what is new since the last beat; hear whether to stop."""
-        with self._lock:
-            latest, self._latest = self._latest, None
-        news = None if latest is None else to_document(latest)
+        news = to_document(self._latest.pop()) if self._latest else None
         if self.store.queue.beat(
             self.query_id, self.worker, at=self.clock.timestamp(), progress=news
         ):
             self._stop_planning.set()
 
     def _beat_on(self) -> None:
-        while not self._over.wait(TICK_S):
-            self._tried_beat()
-        self._tried_beat()
-
-    def _tried_beat(self) -> None:
-        try:
-            self.beat()
-        except Exception as error:  # noqa: BLE001 - a beat that is missed is made up by the next
-            trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
+        over = False
+        while not over:
+            over = self._over.wait(TICK_S)
+            try:
+                self.beat()
+            except Exception as error:  # noqa: BLE001 - the next beat makes up for it
+                trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)

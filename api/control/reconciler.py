@@ -1,7 +1,7 @@
 """Makes what runs follow the schedule.
 
-A loop of its own in the service, beside the one that makes schedules: starting a plan takes
-seconds, and nobody's machines wait for that. After a restart it deploys the schedule again.
+Ticked by the service in a loop of its own, beside the one that makes schedules: starting a plan
+takes seconds, and nobody's machines wait for that. After a restart it deploys the schedule again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from circinus.api.event_log import trouble
-from circinus.api.phases import QueryPhase
-from circinus.api.use_cases.deployer import Deployer
+from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.use_cases.deployer import Deployer, found_status, serving_plan
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Target
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
-from circinus.pipelines.errors import InvalidInput
+from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.plan import Plan
 
 FIRST_RETRY_S = 1.0
@@ -40,16 +39,6 @@ class Reconciler:
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
 
-    async def run(self) -> None:
-        """Keep on until cancelled."""
-        while True:
-            try:
-                await self.tick()
-            except Exception as error:  # noqa: BLE001 - the loop's edge: the next look goes on
-                trouble(_LOG, "reconciler.tick_failed", error=error)
-                self._retry_later()
-            await asyncio.sleep(self.parts.settings.reconcile_s)
-
     async def tick(self) -> None:
         """Look once; act only if the target changed, or a deployment should be retried."""
         target = self.target()
@@ -57,43 +46,38 @@ class Reconciler:
         if target is None or (target is self._applied and not retry):
             return
         self._applied, self._retry_at = target, None
-        await self._deploy(target)
+        try:
+            await self._deploy(target)
+        except Exception:
+            self._retry_later()
+            raise
 
     async def _deploy(self, target: Target) -> None:
-        starting = {q: p for q, p in target.plans.items() if not _serves(self._status(q), p)}
-        await asyncio.to_thread(self._mark_phases, target, starting)
-        desired = {
-            query_id: await asyncio.to_thread(self._desired, plan)
+        starting = {
+            query_id: plan
             for query_id, plan in target.plans.items()
+            if serving_plan(found_status(self.deployer, query_id)) != plan.id
         }
-        await self.deployer.apply(desired)
-        statuses = {query_id: self._status(query_id) for query_id in target.plans}
+        await self.deployer.apply(await asyncio.to_thread(self._prepare, target, starting))
+        statuses = {query_id: found_status(self.deployer, query_id) for query_id in target.plans}
         await asyncio.to_thread(self._mark_deployed, target.plans, statuses)
 
-    def _mark_phases(self, target: Target, starting: Mapping[str, Plan]) -> None:
+    def _prepare(
+        self, target: Target, starting: Mapping[str, Plan]
+    ) -> dict[str, DesiredDeployment]:
+        """Mark the phases of what will be started and what waits; give what is desired."""
         # Whoever was marked under an older target after it had lost its machines waits after all.
         for query_id in sorted(self._marked & target.waiting.keys()):
-            self.parts.store.move(
-                query_id,
-                QueryPhase.WAITING,
-                at=self.parts.clock.timestamp(),
-                message=target.waiting[query_id],
-                expected=_DEPLOYED,
-            )
+            self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
         self._marked = set(target.plans)
         for query_id, plan in starting.items():
             self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}")
+        return {query_id: self._desired(plan) for query_id, plan in target.plans.items()}
 
     def _desired(self, plan: Plan) -> DesiredDeployment:
-        sample = self.parts.examples.examples(plan.pipeline, 1, 0).examples[0].input
+        sample = self.parts.examples(plan.pipeline, 1, 0).examples[0].input
         reference = self.parts.catalogue.reference(plan.pipeline)
         return DesiredDeployment(pipeline_reference=reference, plan=plan, sample=sample)
-
-    def _status(self, query_id: str) -> DeploymentStatus | None:
-        try:
-            return self.deployer.status(query_id)
-        except InvalidInput:
-            return None
 
     def _mark_deployed(
         self, chosen: Mapping[str, Plan], statuses: Mapping[str, DeploymentStatus | None]
@@ -104,7 +88,7 @@ class Reconciler:
             if latest is not None and query_id not in latest.plans:
                 continue  # it lost its machines meanwhile
             status = statuses[query_id]
-            if _serves(status, plan):
+            if serving_plan(status) == plan.id:
                 self._mark(query_id, QueryPhase.SERVING, "")
                 continue
             failed = True
@@ -122,10 +106,8 @@ class Reconciler:
         self._failures += 1
         self._retry_at = self.parts.clock.now() + pause
 
-    def _mark(self, query_id: str, phase: QueryPhase, message: str) -> None:
-        self.parts.store.move(query_id, phase, at=self.parts.clock.timestamp(), message=message)
-
-
-def _serves(status: DeploymentStatus | None, plan: Plan) -> bool:
-    serving = (DeploymentPhase.SERVING, DeploymentPhase.DEGRADED)
-    return status is not None and status.phase in serving and status.plan_id == plan.id
+    def _mark(
+        self, query_id: str, to: QueryPhase, message: str, expected: frozenset[QueryPhase] = LIVE
+    ) -> None:
+        now = self.parts.clock.timestamp()
+        self.parts.store.move(query_id, to, at=now, message=message, expected=expected)

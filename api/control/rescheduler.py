@@ -1,7 +1,7 @@
 """Keeps the schedule up as queries, machines and waiting times change.
 
-A loop of its own in the service: it looks at what is stored, lets `scheduler.rolling.scheduler`
-decide, in a thread so that requests go on meanwhile, and stores the schedule.
+Ticked by the service, it looks at what is stored, lets `scheduler.rolling.scheduler` decide, in a
+thread so that requests go on meanwhile, and stores the schedule.
 `api.control.reconciler` makes what runs follow. Every step can be repeated: a new start begins
 from the stored schedule.
 """
@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from circinus.api.event_log import event, trouble
+from circinus.api.event_log import event
 from circinus.api.phases import QueryPhase
-from circinus.api.store.records import DisplacedRecord
+from circinus.api.store.records import DisplacedRecord, InForce
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
-from circinus.api.use_cases.scheduling import InForce, LiveQuery, Target, problem_of, target_of
+from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.scheduler.rolling.preemption import Preemption
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
 
 _LOG = logging.getLogger(__name__)
@@ -33,30 +32,24 @@ class Rescheduler:
     parts: ServiceParts
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
-    _timed: set[str] = field(default_factory=set, init=False)
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _rolling: RollingSchedule | None = field(default=None, init=False)
 
-    async def run(self) -> None:
-        """Keep on until cancelled."""
-        while True:
-            try:
-                await self.tick()
-            except Exception as error:  # noqa: BLE001 - the loop's edge: the next look goes on
-                trouble(_LOG, "rescheduler.tick_failed", error=error)
-                self._rolling = None  # begin anew from what is stored
-            await asyncio.sleep(self.parts.settings.reconcile_s)
-
     async def tick(self) -> None:
         """Look once, off the event loop; reschedule if anything changed or a claim is due."""
-        target = await asyncio.to_thread(self._look)
+        try:
+            target = await asyncio.to_thread(self._look)
+        except Exception:
+            self._rolling = None  # begin anew from what is stored
+            raise
         if target is not None:
             self.target = target
 
     def _look(self) -> Target | None:
         now = self.parts.clock.timestamp()
         store = self.parts.store
-        for query_id in retire_expired(store, map(store.query, sorted(self._timed)), now=now):
+        timed = sorted(query_id for query_id, query in self._live.items() if query.timed)
+        for query_id in retire_expired(store, map(store.query, timed), now=now):
             event(_LOG, "query.expired", query_id=query_id)
         live = store.live()
         infrastructure = self.parts.capacity.now()
@@ -68,10 +61,8 @@ class Rescheduler:
         return self._put_in_force(self._rolling, self._rolling.change(events, now), now)
 
     def _begin(self, ids: Iterable[str], infrastructure: Infrastructure, now: float) -> Target:
-        self._live, self._timed = {}, set()
-        for query_id in ids:
-            self._meet(query_id)
-        _, before = self.parts.in_force.read()
+        self._live = {query_id: LiveQuery.of(self.parts.store, query_id) for query_id in ids}
+        _, before = self.parts.store.schedules.read()
         live = tuple(self._live.values())
         problem = problem_of(live, infrastructure, before.schedule.by_query, self.parts.quotas)
         times = Times(since=before.since, overdue=frozenset(before.overdue))
@@ -87,30 +78,24 @@ class Rescheduler:
         leaving = tuple(q for q, known in self._live.items() if live.get(q) != known.revision)
         for query_id in leaving:
             del self._live[query_id]
-            self._timed.discard(query_id)
-        arriving = tuple(self._meet(q) for q in live if q not in self._live)
+        arriving = {q: LiveQuery.of(self.parts.store, q) for q in live if q not in self._live}
+        self._live |= arriving
         machines = _shared(infrastructure)
         changed = {t: n for t, n in machines.items() if n != self._machines[t]}
         self._machines = machines
         return Events(
-            arriving=tuple(query.candidate for query in arriving),
+            arriving=tuple(query.candidate for query in arriving.values()),
             leaving=leaving,
             machines=changed,
         )
 
-    def _meet(self, query_id: str) -> LiveQuery:
-        record = self.parts.store.query(query_id)
-        query = LiveQuery.of(record, self.parts.store.plans(query_id))
-        self._live[query_id] = query
-        if record.query.duration_s is not None:
-            self._timed.add(query_id)
-        return query
-
     def _put_in_force(self, rolling: RollingSchedule, step: Step, now: float) -> Target:
         times = rolling.times
         # After a start everybody who waits is told: the last service may not have come to it.
-        told = () if self._rolling is None else self.parts.in_force.read()[1].schedule.waiting
-        self.parts.in_force.replace(
+        told = (
+            () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting
+        )
+        self.parts.store.schedules.replace(
             InForce(
                 schedule=step.schedule,
                 made_at=now,
@@ -118,12 +103,13 @@ class Rescheduler:
                 since=times.since,
                 overdue=tuple(sorted(times.overdue)),
             ),
-            tuple(record for found in step.displaced for record in displaced_records(found, now)),
+            # a record for each query that caused a displacement
+            tuple(
+                DisplacedRecord(at=now, query_id=found.query_id, by=by, moved=found.moved)
+                for found in step.displaced
+                for by in (found.by or (None,))
+            ),
         )
-        self._tell(told, step, now)
-        return target_of(self._live, step.schedule)
-
-    def _tell(self, told: Collection[str], step: Step, now: float) -> None:
         words = {found.query_id: found.words for found in step.displaced}
         event(
             _LOG,
@@ -139,15 +125,8 @@ class Rescheduler:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
+        return Target.of(self._live, step.schedule)
 
 
 def _shared(infrastructure: Infrastructure) -> dict[str, int]:
     return {tier.name: tier.machines for tier in infrastructure.tiers if not tier.dedicated}
-
-
-def displaced_records(found: Preemption, at: float) -> list[DisplacedRecord]:
-    """Give a displacement as it is stored: a record for each query that caused it."""
-    return [
-        DisplacedRecord(at=at, query_id=found.query_id, by=by, moved=found.moved)
-        for by in (found.by or (None,))
-    ]

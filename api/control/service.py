@@ -4,83 +4,80 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from circinus.api.bootstrap.serving import make_deployer, make_discovery, make_parts
-from circinus.api.control.drift_watch import DriftWatch
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor, spawn_with
-from circinus.api.schemas.schedule import PreviewBody
+from circinus.api.event_log import event, trouble
+from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings, pin_numeric_threads
 from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
-from circinus.api.use_cases.scheduling import Assessment, live_problem, preview
-from circinus.deploy.runtime.orchestrator import DeploymentStatus
-from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.problem import Problem, Schedule
+from circinus.pipelines.errors import CircinusError
+from circinus.planner.answers.drift import DriftSettings, drifted
+from circinus.scheduler.problem import Schedule
+
+_DRIFT = DriftSettings()
+_LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Service:
-    """What the routes work with.
-
-    Attributes:
-        parts: Store, pipelines, machines, clock.
-        deployer: Runs deployments.
-        requests: Sends calls to them.
-        emulation: The links that are imitated.
-    """
+    """What the routes work with; nothing of it is started."""
 
     parts: ServiceParts
     deployer: Deployer
-    requests: Requests
-    emulation: Emulation
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What sends calls to deployments."""
+        return Requests(parts=self.parts, deployer=self.deployer)
+
+    @cached_property
+    def emulation(self) -> Emulation:
+        """The links that are imitated."""
+        return Emulation(now=self.parts.infrastructure, deployer=self.deployer)
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""
-        return self.parts.in_force.read()[1].schedule
+        return self.parts.store.schedules.read()[1].schedule
 
-    def problem(self) -> Problem:
-        """Give the scheduling problem as it stands."""
-        parts = self.parts
-        _, in_force = parts.in_force.read()
-        return live_problem(parts.store, in_force, parts.capacity.now(), parts.quotas)
+    async def look_for_drift(self) -> None:
+        """Replan what no longer gives what it was planned for; for use within one event loop."""
+        for query_id, plan_id in self.requests.windows.queries():
+            try:
+                await self._look(query_id, plan_id)
+            except CircinusError as error:
+                trouble(_LOG, "drift.replan_failed", query_id=query_id, error=error)
+                self.requests.windows.forget(query_id)
 
-    def preview(self, change: PreviewBody) -> tuple[Schedule, Assessment]:
-        """Give the schedule that a change would lead to, and how good it is.
-
-        Raises:
-            InvalidInput: See `api.use_cases.scheduling.preview`.
-        """
-        _, in_force = self.parts.in_force.read()
-        now = self.parts.clock.timestamp()
-        return preview(self.problem(), in_force, self.parts.upkeep, change, now=now)
-
-    def status(self, query_id: str) -> DeploymentStatus | None:
-        """Give how a query's deployment fares; None: it has none."""
-        try:
-            return self.deployer.status(query_id)
-        except InvalidInput:
-            return None
-
-
-def make_service(parts: ServiceParts, deployer: Deployer) -> Service:
-    """Give a service; nothing is started."""
-    return Service(
-        parts=parts,
-        deployer=deployer,
-        requests=Requests(parts=parts, deployer=deployer),
-        emulation=Emulation(stated=parts.infrastructure, deployer=deployer),
-    )
-
-
-def drift_watch(service: Service) -> DriftWatch:
-    """Give what watches the deployments of a service."""
-    return DriftWatch(parts=service.parts, windows=service.requests.windows)
+    async def _look(self, query_id: str, plan_id: str) -> None:
+        windows = self.requests.windows
+        record = await asyncio.to_thread(self.parts.store.query, query_id)
+        stored = await asyncio.to_thread(self.parts.store.plans, query_id)
+        plan = next((entry.plan for entry in stored if entry.id == plan_id), None)
+        if record.phase is not QueryPhase.SERVING or plan is None:
+            windows.forget(query_id)
+            return
+        seen, data = windows.seen(query_id), windows.data(query_id)
+        drift = drifted(plan, record.query.slo, seen, _DRIFT)
+        if drift is None:
+            return
+        event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
+        done = await asyncio.to_thread(
+            replan_for_drift, self.parts, record, plan, drift, seen, data
+        )
+        # Judged anew by new requests, also where nothing could be done.
+        windows.forget(query_id)
+        event(_LOG, "query.replanned", query_id=query_id, outcome=done)
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +86,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     pin_numeric_threads()
     parts = await asyncio.to_thread(make_parts, settings)
     deployer = make_deployer(parts)
-    service = make_service(parts, deployer)
+    service = Service(parts, deployer)
     discovery = await asyncio.to_thread(make_discovery, parts)
     supervisor = PlanningSupervisor(parts=parts, spawn=spawn_with(settings))
     # Whoever planned before the start is gone: workers end with their service.
@@ -101,7 +98,12 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     rescheduler = Rescheduler(parts=parts)
     reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)
     loops = [
-        asyncio.create_task(loop.run()) for loop in (rescheduler, reconciler, drift_watch(service))
+        asyncio.create_task(_kept_on(tick, every_s, failed))
+        for tick, every_s, failed in (
+            (rescheduler.tick, settings.reconcile_s, "rescheduler.tick_failed"),
+            (reconciler.tick, settings.reconcile_s, "reconciler.tick_failed"),
+            (service.look_for_drift, settings.drift_s, "drift.look_failed"),
+        )
     ]
     try:
         yield service
@@ -114,3 +116,13 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
         parts.store.close()
+
+
+async def _kept_on(tick: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+    """Keep on until cancelled; an error is logged under that name, and the next look goes on."""
+    while True:
+        try:
+            await tick()
+        except Exception as error:  # noqa: BLE001 - the loop's edge
+            trouble(_LOG, failed, error=error)
+        await asyncio.sleep(every_s)

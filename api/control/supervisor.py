@@ -8,9 +8,8 @@ import secrets
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from threading import Event, Thread
-from typing import Protocol
 
 from circinus.api.control.planning_worker import run_worker
 from circinus.api.event_log import event, trouble
@@ -25,24 +24,7 @@ _GRACE_S = 2.0
 _LOG = logging.getLogger(__name__)
 
 
-class WorkerProcess(Protocol):
-    """A process that plans, as the standard library has it."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs."""
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-
-    def kill(self) -> None:
-        """End it."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it ended, or for so many seconds."""
-
-
-Spawn = Callable[[str], WorkerProcess]
+Spawn = Callable[[str], BaseProcess]
 """Starts a worker of a name."""
 
 
@@ -50,7 +32,7 @@ def spawn_with(settings: Settings) -> Spawn:
     """Give what starts planning workers with these settings, without the service's token."""
     told = settings.model_copy(update={"token": None})
 
-    def spawn(worker: str) -> SpawnProcess:
+    def spawn(worker: str) -> BaseProcess:
         process = multiprocessing.get_context("spawn").Process(
             target=run_worker, args=(told, worker), name=worker, daemon=True
         )
@@ -65,7 +47,7 @@ class _Seat:
     """A place for one worker: who sits there, and when the next one may."""
 
     worker: str = ""
-    process: WorkerProcess | None = None
+    process: BaseProcess | None = None
     deaths: int = 0
     not_before: float = 0.0
 
@@ -99,7 +81,8 @@ class PlanningSupervisor:
             if process.exitcode is None:
                 process.kill()
                 process.join()
-            self._give_back(worker)
+            freed = self.parts.store.queue.release(worker, at=self.parts.clock.timestamp())
+            event(_LOG, "worker.stopped", worker=worker, query_ids=list(freed))
 
     def tick(self) -> None:
         """Look after every worker once."""
@@ -107,7 +90,8 @@ class PlanningSupervisor:
             if seat.process is not None and seat.process.exitcode is not None:
                 self._bury(seat, seat.process)
             if seat.process is None and self.parts.clock.now() >= seat.not_before:
-                self._seat(seat)
+                seat.worker = f"planner-{secrets.token_hex(4)}"
+                seat.process = self.spawn(seat.worker)
         now = self.parts.clock.timestamp()
         lease_s = self.parts.settings.lease_s
         for query_id in self.parts.store.queue.requeue_silent(since=now - lease_s, at=now):
@@ -122,12 +106,10 @@ class PlanningSupervisor:
                 trouble(_LOG, "supervisor.tick_failed", error=error)
             self._over.wait(TICK_S)
 
-    def _seat(self, seat: _Seat) -> None:
-        seat.worker = f"planner-{secrets.token_hex(4)}"
-        seat.process = self.spawn(seat.worker)
-
-    def _bury(self, seat: _Seat, process: WorkerProcess) -> None:
-        cause = f"the planning worker ended with {_ending_of(process)}"
+    def _bury(self, seat: _Seat, process: BaseProcess) -> None:
+        code = process.exitcode or 0
+        ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        cause = f"the planning worker ended with {ending}"
         at = self.parts.clock.timestamp()
         limit = self.parts.settings.crash_limit
         freed = self.parts.store.queue.crashed(seat.worker, at=at, limit=limit, cause=cause)
@@ -137,13 +119,3 @@ class PlanningSupervisor:
         pause = min(_SHORTEST_PAUSE_S * 2**seat.deaths, _LONGEST_PAUSE_S)
         seat.process = None
         seat.not_before = self.parts.clock.now() + pause
-
-    def _give_back(self, worker: str) -> None:
-        at = self.parts.clock.timestamp()
-        freed = self.parts.store.queue.release(worker, at=at)
-        event(_LOG, "worker.stopped", worker=worker, query_ids=list(freed))
-
-
-def _ending_of(process: WorkerProcess) -> str:
-    code = process.exitcode or 0
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

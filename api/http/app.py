@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service, running
 from circinus.api.event_log import start_event_log
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate
 from circinus.api.http.routes import queries, service
-from circinus.api.http.routes.service import provide, service_version
+from circinus.api.http.routes.service import provide
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.settings import Settings
 
@@ -23,10 +24,9 @@ _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves reques
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Give the application; starting it starts the service, stopping it stops the service.
 
-    Args:
-        settings: None reads them from the environment.
+    Settings of None are read from the environment.
     """
-    chosen = Settings() if settings is None else settings
+    chosen = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +48,7 @@ def application_of(started: Service) -> FastAPI:
 def _application(settings: Settings, *, lifespan: object) -> FastAPI:
     app = FastAPI(
         title="Circinus",
-        version=service_version(),
+        version=installed_version("circinus"),
         description=_DESCRIPTION,
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         responses={"default": {"model": ProblemDetails, "description": "A problem document"}},

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from circinus.api.event_log import trouble
-from circinus.api.http.strict_json import NotJson
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.faults import faults_of
 from circinus.api.store.records import Conflict, NotFound
@@ -50,18 +49,20 @@ class ClientGone(CircinusError):
     """The client closed the connection: nobody waits for the answer."""
 
 
+class NotJson(CircinusError):
+    """A body is not JSON; `faults` say why."""
+
+    def __init__(self, rule: str, value: object) -> None:
+        self.faults = (Fault.of("body", rule, value),)
+        super().__init__(str(self.faults[0]))
+
+
 class BodyTooLarge(CircinusError):
     """The body is larger than the operator allows."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"body must have at most {limit} bytes, got more.")
 
 
 class WrongMediaType(CircinusError):
     """The body is said to be something else than JSON."""
-
-    def __init__(self, media_type: str) -> None:
-        super().__init__(f"Content-Type must be application/json, got {media_type!r}.")
 
 
 STATUS: Mapping[type[Exception], tuple[int, str]] = {
@@ -87,7 +88,12 @@ def problem_of(error: CircinusError, path: str) -> JSONResponse:
     """Give the problem document of an error of the project, with the headers that go with it."""
     status, title = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     faults: Sequence[Fault] = getattr(error, "faults", ())
-    return _problem(title, status, str(error), path, faults, _headers(error))
+    headers = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
+    elif isinstance(error, Unauthorised):
+        headers["WWW-Authenticate"] = 'Bearer realm="circinus"'
+    return _problem(title, status, str(error), path, faults, headers)
 
 
 def _problem(
@@ -101,22 +107,8 @@ def _problem(
     problem = ProblemDetails(
         title=title, status=status, detail=detail, instance=path, errors=list(faults)
     )
-    return JSONResponse(
-        problem.model_dump(mode="json"),
-        status_code=status,
-        headers=dict(headers or {}),
-        media_type=MEDIA_TYPE,
-    )
-
-
-def _headers(error: CircinusError) -> dict[str, str]:
-    match error:
-        case Unavailable():
-            return {"Retry-After": str(max(1, ceil(error.retry_after_s)))}
-        case Unauthorised():
-            return {"WWW-Authenticate": 'Bearer realm="circinus"'}
-        case _:
-            return {}
+    content = problem.model_dump(mode="json")
+    return JSONResponse(content, status, dict(headers or {}), media_type=MEDIA_TYPE)
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -150,7 +142,5 @@ def _body_of(request: Request) -> type[BaseModel] | None:
     """Give the schema of the route's body; None when it has none."""
     route = request.scope.get("route")
     body = route.body_field if isinstance(route, APIRoute) else None
-    annotation: object = None if body is None else body.field_info.annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return None
+    kind: object = None if body is None else body.field_info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None

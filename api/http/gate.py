@@ -10,6 +10,7 @@ held in memory beyond the limit.
 from __future__ import annotations
 
 import hmac
+import json
 from email.message import Message
 
 from starlette.datastructures import Headers
@@ -18,27 +19,25 @@ from starlette.types import Message as AsgiMessage
 
 from circinus.api.http.errors import (
     BodyTooLarge,
+    NotJson,
     Unauthorised,
     WrongHost,
     WrongMediaType,
     problem_of,
 )
-from circinus.api.http.strict_json import parse_json
 from circinus.api.settings import is_loopback
 from circinus.pipelines.errors import CircinusError
 
 GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
+_DEEPEST = 100
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Gate:
-    """Lets a request through, or answers it with a problem document.
+    """Lets a request through to the application, or answers it with a problem document.
 
-    Args:
-        app: Behind the gate.
-        token: What must be shown; None: nothing, but only loopback names are served.
-        body_limit_bytes: Of a request.
+    A token of None need not be shown, but only loopback names are served then.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, body_limit_bytes: int) -> None:
@@ -62,38 +61,38 @@ class Gate:
 
     def _check(self, path: str, headers: Headers) -> None:
         if self._token is None:
-            _check_host(headers.get("host", ""))
+            host = headers.get("host", "")
+            bare = host.startswith("[") and host.endswith("]")
+            if not is_loopback(host if bare else host.rpartition(":")[0] or host):
+                rule = "Host must be a loopback name while the service has no token"
+                raise WrongHost(f"{rule}, got {host[:80]!r}.")
         elif any(path == own or path.startswith(f"{own}/") for own in GUARDED):
-            _check_token(self._token, headers.get("authorization", ""))
+            scheme, _, shown = headers.get("authorization", "").partition(" ")
+            # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
+            same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
+            if scheme.lower() != _SCHEME or not same:
+                raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
 
     async def _checked_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
         said = headers.get("content-length", "")
-        if said.isdecimal() and int(said[:20]) > self._limit:
-            raise BodyTooLarge(self._limit)
-        body = await _read(receive, self._limit)
+        too_large = said.isdecimal() and int(said[:20]) > self._limit
+        read, more = bytearray(), True
+        while more and not too_large:
+            message = await receive()
+            read += message.get("body", b"")
+            more = message.get("more_body", False)
+            too_large = len(read) > self._limit
+        if too_large:
+            raise BodyTooLarge(f"body must have at most {self._limit} bytes, got more.")
+        body = bytes(read)
         if method in _WITH_BODY and body:
-            _require_json(headers.get("content-type", ""))
+            header, content_type = Message(), headers.get("content-type", "")
+            header["content-type"] = content_type
+            if not content_type or header.get_content_type() != "application/json":
+                rule = "Content-Type must be application/json"
+                raise WrongMediaType(f"{rule}, got {content_type[:80]!r}.")
             parse_json(body)
         return body
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    more = True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > limit:
-            raise BodyTooLarge(limit)
-    return bytes(body)
-
-
-def _require_json(content_type: str) -> None:
-    header = Message()
-    header["content-type"] = content_type
-    if not content_type or header.get_content_type() != "application/json":
-        raise WrongMediaType(content_type[:80])
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -110,17 +109,62 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _check_host(host: str) -> None:
-    name = host if host.startswith("[") and host.endswith("]") else host.rpartition(":")[0] or host
-    if not is_loopback(name):
-        raise WrongHost(
-            f"Host must be a loopback name while the service has no token, got {host[:80]!r}."
+def parse_json(data: bytes) -> object:
+    """Give what a body holds.
+
+    NotJson if it is not UTF-8, not JSON, nests too deep, has a number without a JSON form (`NaN`,
+    `Infinity`, `1e999`), or names a field twice.
+    """
+    try:
+        tree: object = json.loads(
+            data.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_without_duplicates,
         )
+    except UnicodeDecodeError as error:
+        raise NotJson("must be UTF-8", data[error.start : error.start + 8]) from error
+    except json.JSONDecodeError as error:
+        rule = f"must be JSON ({error.msg} at line {error.lineno} column {error.colno})"
+        raise NotJson(rule, error.doc[error.pos : error.pos + 20]) from error
+    except RecursionError as error:
+        raise NotJson(f"must nest at most {_DEEPEST} deep", "deeper") from error
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise NotJson("must have numbers of fewer digits", str(error)) from error
+    _require_shallow(tree)
+    return tree
 
 
-def _check_token(token: str, header: str) -> None:
-    scheme, _, shown = header.partition(" ")
-    # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
-    same = hmac.compare_digest(shown.strip().encode(), token.encode())
-    if scheme.lower() != _SCHEME or not same:
-        raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
+def _refuse_constant(constant: str) -> object:
+    raise NotJson("must have finite numbers", constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise NotJson("must have finite numbers", text)
+    return number
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise NotJson("must name every field once", name)
+        found[name] = value
+    return found
+
+
+def _require_shallow(tree: object) -> None:
+    level = [tree]
+    for _ in range(_DEEPEST):
+        deeper: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                deeper += item.values()
+            elif isinstance(item, list):
+                deeper += item
+        if not deeper:
+            return
+        level = deeper
+    raise NotJson(f"must nest at most {_DEEPEST} deep", "deeper")

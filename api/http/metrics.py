@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.runtime.tier_queue import QueueFigures
 
 Queues = Mapping[str, Mapping[str, QueueFigures]]
 """Query id -> tier -> its queue."""
@@ -35,31 +36,20 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[QueueFigures], float]]] = {
 }
 
 
+@dataclass(frozen=True, eq=False)
 class _Queues(Collector):
     """Tells the figures of all queues at the moment of asking."""
 
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
+    queues: Queues
 
     def collect(self) -> Iterator[Metric]:
-        for name, (words, figure) in _GAUGES.items():
-            yield self._filled(
-                GaugeMetricFamily(f"circinus_dispatch_{name}", words, labels=_LABELS), figure
-            )
-        for name, (words, figure) in _COUNTERS.items():
-            yield self._filled(
-                CounterMetricFamily(f"circinus_dispatch_{name}", words, labels=_LABELS), figure
-            )
-
-    def _filled(
-        self,
-        family: GaugeMetricFamily | CounterMetricFamily,
-        figure: Callable[[QueueFigures], float],
-    ) -> Metric:
-        for query, tiers in self._queues.items():
-            for tier, figures in tiers.items():
-                family.add_metric([query, tier], float(figure(figures)))
-        return family
+        for kind, told in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, (words, figure) in told.items():
+                family = kind(f"circinus_dispatch_{name}", words, labels=_LABELS)
+                for query, tiers in self.queues.items():
+                    for tier, figures in tiers.items():
+                        family.add_metric([query, tier], float(figure(figures)))
+                yield family
 
 
 def exposition(queues: Queues) -> bytes:

@@ -11,10 +11,8 @@ is fine.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Callable, Mapping
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -29,28 +27,14 @@ _LARGEST_DIMENSION = 2**40
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 
 
-def payload_to_json(payload: Payload) -> JsonValue:
-    """Give the JSON form of a payload.
+def payload_to_json(payload: object, depth: int = 0) -> JsonValue:
+    """Give the JSON form of a payload that lies so deep in another.
 
-    Raises:
-        InvalidInput: If it is no payload, or has a number that JSON has no form for.
+    InvalidInput if it is none, or has a number that JSON has no form for.
     """
-    return _to_json(payload, 0)
-
-
-def payload_from_json(tree: object, *, field: str = "input") -> Payload:
-    """Give the payload of a JSON form; arrays own their memory and can be written.
-
-    Raises:
-        InvalidInput: If a mark is malformed, an array is torn, or it nests too deep.
-    """
-    return _from_json(tree, field, 0)
-
-
-def _to_json(payload: object, depth: int) -> JsonValue:
     _require_shallow("output", depth)
     if isinstance(payload, np.generic):
-        return _to_json(payload.item(), depth)
+        return payload_to_json(payload.item(), depth)
     if isinstance(payload, float) and not math.isfinite(payload):
         raise InvalidInput.of("output", "must be finite to be written as JSON", payload)
     if payload is None or isinstance(payload, bool | int | float | str):
@@ -60,9 +44,9 @@ def _to_json(payload: object, depth: int) -> JsonValue:
     if isinstance(payload, np.ndarray):
         return {"$array": _array_to_json(payload)}
     if isinstance(payload, list):
-        return [_to_json(item, depth + 1) for item in payload]
+        return [payload_to_json(item, depth + 1) for item in payload]
     if isinstance(payload, dict):
-        items = [(key, _to_json(value, depth + 1)) for key, value in payload.items()]
+        items = [(key, payload_to_json(value, depth + 1)) for key, value in payload.items()]
         if any(str(key).startswith("$") for key, _ in items):
             return {"$dict": [[key, value] for key, value in items]}
         return dict(items)
@@ -80,24 +64,24 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _from_json(tree: object, field: str, depth: int) -> Payload:
+def payload_from_json(tree: object, field: str = "input", depth: int = 0) -> Payload:
+    """Give the payload of a JSON form; arrays own their memory and can be written.
+
+    InvalidInput if a mark is malformed, an array is torn, or it nests too deep.
+    """
     _require_shallow(field, depth)
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     if isinstance(tree, list):
-        return [_from_json(item, f"{field}[{i}]", depth + 1) for i, item in enumerate(tree)]
+        return [payload_from_json(item, f"{field}[{i}]", depth + 1) for i, item in enumerate(tree)]
     if not isinstance(tree, dict):
         raise InvalidInput.of(field, "must be made of JSON values", type(tree).__name__)
     marks = [key for key in tree if key.startswith("$")]
     if not marks:
-        return {key: _from_json(v, f"{field}.{key}", depth + 1) for key, v in tree.items()}
+        return {key: payload_from_json(v, f"{field}.{key}", depth + 1) for key, v in tree.items()}
     if len(tree) > 1 or marks[0] not in _MARKS:
         raise InvalidInput.of(field, f"must have one of {', '.join(_MARKS)} alone", list(tree))
     return _MARKS[marks[0]](tree[marks[0]], f"{field}.{marks[0]}", depth)
-
-
-def _bytes_from_json(tree: object, field: str, _: int) -> Payload:
-    return _data(tree, field)
 
 
 def _array_from_json(tree: object, field: str, _: int) -> Payload:
@@ -106,7 +90,7 @@ def _array_from_json(tree: object, field: str, _: int) -> Payload:
     dtype = _dtype(tree["dtype"], f"{field}.dtype")
     shape = _shape(tree["shape"], f"{field}.shape")
     data = _data(tree["base64"], f"{field}.base64")
-    expected = prod(shape) * dtype.itemsize
+    expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         rule = f"must hold the {expected} bytes of dtype and shape"
         raise InvalidInput.of(f"{field}.base64", rule, f"{len(data)} bytes")
@@ -119,7 +103,7 @@ def _dict_from_json(tree: object, field: str, depth: int) -> Payload:
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise InvalidInput.of(field, "must be a list of [text, value]", pair)
-        found[pair[0]] = _from_json(pair[1], f"{field}.{pair[0]}", depth + 1)
+        found[pair[0]] = payload_from_json(pair[1], f"{field}.{pair[0]}", depth + 1)
     return found
 
 
@@ -142,10 +126,10 @@ def _shape(shape: object, field: str) -> tuple[int, ...]:
     raise InvalidInput.of(field, rule, shape)
 
 
-def _data(text: object, field: str) -> bytes:
+def _data(text: object, field: str, _: int = 0) -> bytes:
     try:
         return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
-    except (ValueError, binascii.Error) as error:
+    except ValueError as error:
         raise InvalidInput.of(field, "must be base64", text) from error
 
 
@@ -155,7 +139,7 @@ def _require_shallow(field: str, depth: int) -> None:
 
 
 _MARKS: Mapping[str, Callable[[object, str, int], Payload]] = {
-    "$bytes": _bytes_from_json,
+    "$bytes": _data,
     "$array": _array_from_json,
     "$dict": _dict_from_json,
 }

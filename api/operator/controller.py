@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
 import signal
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,91 +24,59 @@ import kopf
 from circinus.api.client import Client, Refused
 from circinus.api.event_log import trouble
 from circinus.api.operator.definition import GROUP, PLURAL, VERSION
-from circinus.api.operator.following import Look, SeenQuery, follow, release
+from circinus.api.operator.following import SeenQuery, Status, follow, release, transition
 from circinus.api.operator.leadership import ClusterLeases, Contender, lead
-from circinus.api.operator.status import Status, transition
 from circinus.deploy.kubernetes.access import OPERATOR, require_access
 from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import Unavailable
 
 FINALIZER = f"{GROUP}/finalizer"
-LEASE_NAME = "circinus-operator"
 _RENEWALS = 5
 _RETRY_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorSettings:
-    """How an operator works."""
+async def run(
+    service: Client, namespace: str | None, kubeconfig: Path | None, lease_s: float, look_s: float
+) -> None:
+    """Follow the objects of a namespace, None: the pod's own, until SIGTERM or an interrupt.
 
-    namespace: str | None  # whose objects it follows; None: the pod's own
-    kubeconfig: Path | None  # the way to the cluster; None: the pod's own, or `KUBECONFIG`
-    identity: str  # unlike that of any other operator
-    lease_s: float  # after which a silent leader is replaced
-    look_s: float  # seconds between two looks at an object
-
-
-def run(settings: OperatorSettings, service: Client) -> None:
-    """Follow the objects of a namespace until SIGTERM or an interrupt.
-
-    Raises:
-        InvalidInput: If there is no way to the cluster, or a setting breaks a rule.
-        NotAllowed: If the account lacks a permission; the message names all of them.
-        Unavailable: If the cluster does not answer.
+    A leader that is silent for `lease_s` is replaced. InvalidInput if there is no way to the
+    cluster or a figure breaks a rule, NotAllowed (naming all of them) if the account lacks
+    permissions, Unavailable if the cluster does not answer.
     """
-    asyncio.run(_run(settings, service))
-
-
-async def _run(settings: OperatorSettings, service: Client) -> None:
-    namespace = settings.namespace or own_namespace()
-    cluster = Cluster(connect(settings.kubeconfig))
+    namespace = namespace or own_namespace()
+    cluster = Cluster(connect(kubeconfig))
     await asyncio.to_thread(require_access, cluster, namespace, OPERATOR)
     clock = SystemClock()
-    duration_s = settings.lease_s
-    contender = Contender(
-        identity=settings.identity,
-        leases=ClusterLeases(
-            cluster=cluster, namespace=namespace, name=LEASE_NAME, duration_s=duration_s
-        ),
-        clock=clock,
-        duration_s=duration_s,
-        renew_s=duration_s / _RENEWALS,
-    )
+    leases = ClusterLeases(cluster=cluster, namespace=namespace, duration_s=lease_s)
+    identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    pause_s = lease_s / _RENEWALS
+    contender = Contender(identity=identity, leases=leases, clock=clock, renew_s=pause_s)
     handlers = Handlers(service=service, clock=clock)
 
     async def act(over: asyncio.Event) -> None:
-        await _control(settings, namespace, cluster, handlers, over)
+        """Follow the objects of the namespace until the event is set."""
+        registry = kopf.OperatorRegistry()
+        kind = (GROUP, VERSION, PLURAL)
+        kopf.on.login(registry=registry, id="login")(lambda **_: connection_of(cluster))
+        kopf.timer(*kind, registry=registry, id="look", interval=look_s)(handlers.look)
+        kopf.on.delete(*kind, registry=registry, id="release")(handlers.delete)
+        await kopf.operator(
+            registry=registry,
+            settings=_kopf_settings(identity),
+            standalone=True,  # which of several acts is the lease's to say, not kopf's peering
+            namespaces=[namespace],
+            stop_flag=over,
+        )
 
     leading = asyncio.ensure_future(lead(contender, act))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await leading
-
-
-async def _control(
-    settings: OperatorSettings,
-    namespace: str,
-    cluster: Cluster,
-    handlers: Handlers,
-    over: asyncio.Event,
-) -> None:
-    """Follow the objects of a namespace until the event is set."""
-    registry = kopf.OperatorRegistry()
-    kind = (GROUP, VERSION, PLURAL)
-    kopf.on.login(registry=registry, id="login")(lambda **_: connection_of(cluster))
-    kopf.timer(*kind, registry=registry, id="look", interval=settings.look_s)(handlers.look)
-    kopf.on.delete(*kind, registry=registry, id="release")(handlers.delete)
-    await kopf.operator(
-        registry=registry,
-        settings=_kopf_settings(settings.identity),
-        standalone=True,  # which of several acts is the lease's to say, not kopf's peering
-        namespaces=[namespace],
-        stop_flag=over,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +89,17 @@ class Handlers:
     def look(self, body: kopf.Body, patch: kopf.Patch, **_: Any) -> None:  # noqa: ANN401 - kopf's own
         """Look at one object: call the service, write the status if it changed."""
         seen = seen_of(body)
-        document = self._looked(seen, body)
-        changed = {k: v for k, v in document.items() if seen.status.get(k) != v}
-        if changed:
+        try:
+            status, events = follow(seen, self.service)
+        except (Unavailable, Refused) as error:
+            if isinstance(error, Refused):  # such as a token that the service does not know
+                trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
+            status, events = Status.unreachable(seen.generation, seen.status, str(error)), []
+        document = status.document(seen.status, at=self.clock.timestamp())
+        for event in (*events, *transition(seen.status, document)):
+            kind = "Warning" if event.warning else "Normal"
+            kopf.event(body, type=kind, reason=event.reason, message=event.message)
+        if changed := {k: v for k, v in document.items() if seen.status.get(k) != v}:
             patch.status.update(changed)
 
     def delete(self, body: kopf.Body, **_: Any) -> None:  # noqa: ANN401 - kopf's own
@@ -133,21 +112,6 @@ class Handlers:
         if left:
             told = f"still being stopped: {', '.join(left)}"
             raise kopf.TemporaryError(told, delay=_RETRY_S)
-
-    def _looked(self, seen: SeenQuery, body: kopf.Body) -> dict[str, Any]:
-        try:
-            look = follow(seen, self.service)
-        except (Unavailable, Refused) as error:
-            if isinstance(error, Refused):  # such as a token that the service does not know
-                trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
-            status = Status.unreachable(seen.generation, seen.status, str(error))
-            look = Look(status=status)
-        document = look.status.document(seen.status, at=self.clock.timestamp())
-        new = transition(seen.status, document)
-        for event in (*look.events, *((new,) if new else ())):
-            kind = "Warning" if event.warning else "Normal"
-            kopf.event(body, type=kind, reason=event.reason, message=event.message)
-        return document
 
 
 def connection_of(cluster: Cluster) -> kopf.ConnectionInfo:
@@ -186,15 +150,6 @@ def seen_of(body: Mapping[str, Any]) -> SeenQuery:
     return SeenQuery(
         uid=metadata["uid"],
         generation=metadata["generation"],
-        spec=_plain(body.get("spec", {})),
-        status=_plain(body.get("status", {})),
+        spec=body.get("spec", {}),  # what the cluster sent: kopf's live views are attributes
+        status=body.get("status", {}),
     )
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a JSON tree
-    """Give a JSON tree of dicts and lists, none of kopf's live views."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value

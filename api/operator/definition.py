@@ -32,25 +32,19 @@ _COLUMNS = (
     ("Query", "string", ".status.queryId", 1),
     ("Message", "string", ".status.message", 1),
 )
-_RULES = (
-    (
-        "self.pipeline.matches('^[A-Za-z][A-Za-z0-9_.-]{0,62}$')",
+_RULES = {
+    "self.pipeline.matches('^[A-Za-z][A-Za-z0-9_.-]{0,62}$')": (
         "pipeline must be the name of a registered pipeline: a letter, then at most 62 letters, "
-        "digits, '_', '.', '-'",
+        "digits, '_', '.', '-'"
     ),
-    (
-        "self.pipeline == oldSelf.pipeline",
-        "pipeline must stay as it is: make another PipelineQuery",
-    ),
-)
+    "self.pipeline == oldSelf.pipeline": "pipeline must stay as it is: make another PipelineQuery",
+}
 
 
 def definition() -> dict[str, Any]:
     """Give the CustomResourceDefinition as a document."""
-    columns = [
-        {"name": name, "type": kind, "jsonPath": path, "priority": priority}
-        for name, kind, path, priority in _COLUMNS
-    ]
+    parts = ("name", "type", "jsonPath", "priority")
+    columns = [dict(zip(parts, column, strict=True)) for column in _COLUMNS]
     version = {
         "name": VERSION,
         "served": True,
@@ -87,9 +81,7 @@ def definition() -> dict[str, Any]:
 
 def _spec_schema() -> dict[str, Any]:
     whole = query_schema()
-    definitions = whole["$defs"]
-    if not isinstance(definitions, Mapping):
-        raise TypeError("the query schema must have definitions")
+    definitions: Any = whole["$defs"]
     spec = structural(whole, definitions)
     data = spec["properties"]["data"]
     del data["oneOf"]  # a service reads no files: examples are all that is left
@@ -98,7 +90,7 @@ def _spec_schema() -> dict[str, Any]:
     data["required"] = ["examples"]
     data["description"] = "Which of the pipeline's examples to profile on."
     spec["x-kubernetes-validations"] = [
-        {"rule": rule, "message": message} for rule, message in _RULES
+        {"rule": rule, "message": message} for rule, message in _RULES.items()
     ]
     return spec
 
@@ -142,7 +134,7 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
         return found
     del found["anyOf"]
     if len(typed) == 1:
-        return {**_resolved(typed[0], definitions), **found}
+        return _resolved(typed[0], definitions) | found
     # Kubernetes knows no choice of types: what it is, the service checks.
     kept = {k: v for k, v in found.items() if k in ("description", "default")}
     return {**kept, "x-kubernetes-preserve-unknown-fields": True}
@@ -162,28 +154,24 @@ def _status_schema() -> dict[str, Any]:
             "observedGeneration": {"type": "integer", "format": "int64"},
         },
     }
+    planning = {
+        "method": {**text, "description": "Left out: no method has these parts."},
+        "strategy": text,
+        "stopping": {**text, "description": "Left out: the strategy decides itself."},
+        "sampling": text,
+    }
+    served_by = "Query of an older spec that answers requests meanwhile."
     return {
         "type": "object",
         "properties": {
             "observedGeneration": {"type": "integer", "format": "int64"},
-            "phase": text,
-            "message": text,
-            "queryId": text,
-            "planId": text,
+            **dict.fromkeys(("phase", "message", "queryId", "planId"), text),
             "planning": {
                 "type": "object",
                 "description": "How the query is planned.",
-                "properties": {
-                    "method": {**text, "description": "Left out: no method has these parts."},
-                    "strategy": text,
-                    "stopping": {**text, "description": "Left out: the strategy decides itself."},
-                    "sampling": text,
-                },
+                "properties": planning,
             },
-            "servedBy": {
-                "type": "string",
-                "description": "Query of an older spec that answers requests meanwhile.",
-            },
+            "servedBy": {**text, "description": served_by},
             "costUsdPerHour": {"type": "number"},
             "slo": {"type": "string", "description": "What is known of each SLO, in words."},
             "sloStates": {"type": "object", "additionalProperties": text},

@@ -11,19 +11,28 @@ event says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from circinus.api.client import Client, Refused
-from circinus.api.operator.status import Event, Status, status_of
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
 from circinus.api.query_file import query_of
-from circinus.api.schemas.plans import PlanList
 from circinus.api.schemas.progress import QueryView
 from circinus.pipelines.errors import InvalidInput
 
 NO_DEPLOYMENT = "none"
 _NOT_FOUND = 404
+PLANNED = "Planned"
+READY = "Ready"
+_TROUBLE = frozenset(
+    {QueryPhase.INFEASIBLE, QueryPhase.EXHAUSTED, QueryPhase.FAILED, QueryPhase.CANCELLED}
+)
+_REFUSED = "refused"
+_UNKNOWN = "unknown"
+_OF_QUERY = ("queryId", "planId", "servedBy", "planning")
+_OF_PLAN = ("costUsdPerHour", "slo", "sloStates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,62 +42,51 @@ class SeenQuery:
     uid: str  # of this object, never used again
     generation: int  # grows with every change of the spec
     spec: Mapping[str, object]  # as the API server let it through
-    status: Mapping[str, object]  # as it was written last; empty before the first time
-
-    @property
-    def key(self) -> str:
-        """The idempotency key of its present spec."""
-        return f"{self.uid}/{self.generation}"
-
-    @property
-    def key_prefix(self) -> str:
-        """How the keys of all its specs begin."""
-        return f"{self.uid}/"
+    status: Mapping[str, Any]  # as it was written last; empty before the first time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What one look gave: a status to be written, events to be told."""
+def follow(seen: SeenQuery, service: Client) -> tuple[Status, list[Event]]:
+    """Let the service do what the object asks for; give its status, and events to be told.
 
-    status: Status
-    events: tuple[Event, ...] = ()
-
-
-def follow(seen: SeenQuery, service: Client) -> Look:
-    """Let the service do what the object asks for, and give what to say of it.
-
-    Raises:
-        Refused: If the service names another problem than a broken rule.
-        Unavailable: If it cannot answer now.
+    Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """
     query = _known(seen, service)
     events: list[Event] = []
     serving = None
     if query is None:
-        others = {q.id: q for q in service.all_queries(key_prefix=seen.key_prefix)}
-        query = next((q for q in others.values() if q.idempotency_key == seen.key), None)
+        key = f"{seen.uid}/{seen.generation}"
+        others = {q.id: q for q in service.all_queries(key_prefix=f"{seen.uid}/")}
+        query = next((q for q in others.values() if q.idempotency_key == key), None)
         if query is None:
             try:
-                query = service.submit(query_of(dict(seen.spec)), idempotency_key=seen.key)
+                query = service.submit(query_of(dict(seen.spec)), idempotency_key=key)
             except InvalidInput as error:
                 # Whatever served before serves on: the new spec never became a query.
-                return Look(status=Status.refused(seen.generation, str(error)))
+                return Status.refused(seen.generation, str(error)), []
         others.pop(query.id, None)
         events, serving = _make_way(query, others.values(), service)
-    plans = _plans(service, query, seen)
-    status = status_of(seen.generation, query, plans, served_by=serving)
-    return Look(status=status, events=tuple(events))
+    message = query.message or "" if query.shortfall is None else query.shortfall.sentence
+    parts = query.planning.model_dump(mode="json", exclude_none=True)
+    facts = {
+        "phase": query.phase.value,
+        "message": message,
+        "queryId": query.id,
+        "planId": query.plan_id,
+        "servedBy": serving,
+        "planning": dict.fromkeys(seen.status.get("planning") or ()) | parts,
+        **_plan_facts(service, query, seen.status),
+    }
+    conditions = _conditions(query, message, serving)
+    return Status(generation=seen.generation, facts=facts, conditions=conditions), events
 
 
 def release(seen: SeenQuery, service: Client) -> tuple[str, ...]:
     """Stop everything that the object ever asked for; give the ids of what still runs.
 
-    Raises:
-        Refused: If the service names a problem.
-        Unavailable: If it cannot answer now.
+    Refused if the service names a problem, Unavailable if it cannot answer now.
     """
     left = []
-    for query in service.all_queries(key_prefix=seen.key_prefix):
+    for query in service.all_queries(key_prefix=f"{seen.uid}/"):
         _stop(query, service)
         if service.deployment(query.id).phase != NO_DEPLOYMENT:
             left.append(query.id)
@@ -114,8 +112,7 @@ def _make_way(
     query: QueryView, others: Iterable[QueryView], service: Client
 ) -> tuple[list[Event], str | None]:
     """Stop the queries of older specs; give what to tell, and which of them serves on."""
-    events = []
-    serving = None
+    events, serving = [], None
     for other in others:
         if other.phase is QueryPhase.SERVING and serving is None and not _is_due(query, service):
             serving = other.id  # the newest of them: requests are answered until the change
@@ -154,10 +151,105 @@ def _stop(query: QueryView, service: Client) -> bool:
     return False
 
 
-def _plans(service: Client, query: QueryView, seen: SeenQuery) -> PlanList | None:
-    """Give the plans, unless the status tells of the chosen one already."""
-    status = seen.status
-    known = status.get("queryId") == query.id and status.get("planId") == query.plan_id
-    if query.plan_id is None or (known and status.get("sloStates")):
-        return None
-    return service.plans(query.id)
+def _plan_facts(
+    service: Client, query: QueryView, before: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Give what to say of the chosen plan; nothing if the status tells of it already."""
+    if query.plan_id is None:
+        return dict.fromkeys(_OF_PLAN)
+    known = before.get("queryId") == query.id and before.get("planId") == query.plan_id
+    plans = () if known and before.get("sloStates") else service.plans(query.id).items
+    for plan in plans:
+        if plan.id == query.plan_id:
+            states = {name: state.value for name, state in plan.states.items()}
+            words = ", ".join(f"{name} {state}" for name, state in states.items())
+            facts = (plan.cost_usd_per_hour, words, states)
+            return dict(zip(_OF_PLAN, facts, strict=True))
+    return {}
+
+
+def _conditions(query: QueryView, message: str, served_by: str | None) -> tuple[Condition, ...]:
+    word = query.phase.value.capitalize()
+    if query.phase in LIVE or query.phase is QueryPhase.RETIRED:
+        planned = Condition(type=PLANNED, status="True", reason="PlansFound")
+    else:
+        state = "False" if query.phase in _TROUBLE else "Unknown"
+        planned = Condition(type=PLANNED, status=state, reason=word, message=message)
+    if served_by is not None:
+        message = f"query {served_by} of the spec before answers meanwhile. {message}".strip()
+    serves = str(query.phase is QueryPhase.SERVING)
+    return planned, Condition(type=READY, status=serves, reason=word, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to tell whoever watches the object: the reason is one word, in CamelCase."""
+
+    warning: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What is so, is not so, or is not known."""
+
+    type: str  # `Planned` or `Ready`
+    status: str  # `True`, `False`, or `Unknown`: not known yet
+    reason: str  # one word, in CamelCase
+    message: str = ""  # in words; may be empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a status says, from the service's view of the query."""
+
+    generation: int  # of the spec that it is about
+    facts: Mapping[str, object]  # fields of the status; None: no longer holds; left out: as it was
+    conditions: tuple[Condition, ...]  # all of them
+
+    @classmethod
+    def refused(cls, generation: int, message: str) -> Status:
+        """Give the status of a spec that the service does not take."""
+        no = tuple(
+            Condition(type=type, status="False", reason="Refused", message=message)
+            for type in (PLANNED, READY)
+        )
+        facts = {"phase": _REFUSED, "message": message, **dict.fromkeys(_OF_QUERY + _OF_PLAN)}
+        return cls(generation=generation, facts=facts, conditions=no)
+
+    @classmethod
+    def unreachable(cls, generation: int, before: Mapping[str, Any], message: str) -> Status:
+        """Give the status while the service does not answer: what was known, and why no more."""
+        reason = "ServiceUnavailable"
+        unknown = Condition(type=READY, status="Unknown", reason=reason, message=message)
+        facts = {**before, "phase": before.get("phase") or _UNKNOWN, "message": message}
+        return cls(generation=generation, facts=facts, conditions=(unknown,))
+
+    def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
+        """Give the status as the cluster keeps it; fields that no longer hold are None.
+
+        `before` is what was written last; what changes does so `at` seconds since the epoch. What
+        does not keeps its time stamps: of an unchanged query nothing is written to the cluster.
+        """
+        known = {each["type"]: dict(each) for each in before.get("conditions") or ()}
+        now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for condition in self.conditions:
+            old = known.get(condition.type, {})
+            same = old.get("status") == condition.status
+            known[condition.type] = {
+                **asdict(condition),
+                "lastTransitionTime": (old.get("lastTransitionTime") if same else None) or now,
+                "observedGeneration": self.generation,
+            }
+        conditions = list(known.values())
+        return {**self.facts, "observedGeneration": self.generation, "conditions": conditions}
+
+
+def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[Event]:
+    """Give the event of a phase if it is new."""
+    phase = str(now["phase"])
+    if before.get("phase") != phase:
+        message = str(now["message"]) or f"query {now.get('queryId')} is {phase}"
+        warning = phase in {_REFUSED, _UNKNOWN, *_TROUBLE}  # phases are text
+        yield Event(warning=warning, reason=phase.capitalize(), message=message)

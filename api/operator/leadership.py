@@ -20,6 +20,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 
+_NAME = "circinus-operator"  # of the lease
 _LOG = logging.getLogger(__name__)
 
 
@@ -28,32 +29,30 @@ class Lease:
     """Who leads, as the cluster has it."""
 
     holder: str = ""  # who; empty: nobody, it was given up
-    # When the holder renewed it last, by its own clock; to be compared for equality only
-    renewed: str = ""
-    # Of the record: writing needs the one that was read. None: there is no record
-    version: str | None = None
+    renewed: str = ""  # when the holder did last, by its own clock; to be compared for equality
+    version: str | None = None  # of the record, for writing; None: there is no record
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ClusterLeases:
-    """A lease of a name in a namespace. Calls block, and raise as `Cluster` does."""
+    """The operators' lease in a namespace. Calls block, and raise as `Cluster` does."""
 
     cluster: Cluster  # that keeps it
     namespace: str  # where
-    name: str  # of the lease
-    duration_s: float  # told to others who look, in whole seconds
+    # A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own controllers
+    duration_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        checks.positive("duration_s", self.duration_s)
 
     def read(self) -> Lease:
         """Give the lease; one without version if there is none."""
-        found = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
+        found = self.cluster.get(path_of(self.namespace, f"Lease/{_NAME}"))
         return Lease() if found is None else _lease(found)
 
     def write(self, lease: Lease, holder: str, *, at: float) -> Lease | None:
-        """Put a holder, renewed at that time, into the lease that was read.
-
-        None: somebody else was faster.
-        """
-        metadata = {"name": self.name, "namespace": self.namespace}
+        """Put a holder into the lease that was read; None: somebody else was faster."""
+        metadata = {"name": _NAME, "namespace": self.namespace}
         if lease.version is not None:
             metadata["resourceVersion"] = lease.version
         body = {
@@ -69,8 +68,7 @@ class ClusterLeases:
         try:
             if lease.version is None:
                 return _lease(self.cluster.create(collection_of("Lease", self.namespace), body))
-            path = path_of(self.namespace, f"Lease/{self.name}")
-            return _lease(self.cluster.replace(path, body))
+            return _lease(self.cluster.replace(path_of(self.namespace, f"Lease/{_NAME}"), body))
         except Clash:
             return None
 
@@ -86,26 +84,20 @@ def _lease(found: Object) -> Lease:
 
 @dataclass(slots=True, kw_only=True)
 class Contender:
-    """One controller's way to the lease and with it. Used within one thread at a time.
+    """One controller's way to the lease and with it. Used within one thread at a time."""
 
-    Its identity is unlike that of any other.
-    """
-
-    identity: str
+    identity: str  # unlike that of any other
     leases: ClusterLeases
     clock: Clock
-    # A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own controllers
-    duration_s: float = 15.0
     renew_s: float = 3.0  # pause between renewals, `> 0` and below half the duration: one may fail
     _seen: Lease | None = field(default=None, init=False)
     _seen_at: float = field(default=0.0, init=False)
     _held_until: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        checks.positive("duration_s", self.duration_s)
         checks.positive("renew_s", self.renew_s)
         rule = "must be below half of duration_s"
-        checks.require(self.renew_s < self.duration_s / 2, "renew_s", rule, self.renew_s)
+        checks.require(self.renew_s < self.leases.duration_s / 2, "renew_s", rule, self.renew_s)
 
     @property
     def leads(self) -> bool:
@@ -115,29 +107,25 @@ class Contender:
     def tick(self) -> bool:
         """Try to get or renew the lease; give whether it is ours.
 
-        Raises:
-            CircinusError: If the cluster does not answer, or says no. We may lead on until the
-                lease ends.
+        CircinusError if the cluster does not answer, or says no: we may lead on until it ends.
         """
         asked = self.clock.now()
         lease = self.leases.read()
-        if self._seen is None or lease != self._seen:
+        if lease != self._seen:
             self._seen, self._seen_at = lease, asked
-        stale = asked - self._seen_at >= self.duration_s
+        stale = asked - self._seen_at >= self.leases.duration_s
         if lease.holder not in ("", self.identity) and not stale:
             self._held_until = None
             return False
         mine = self.leases.write(lease, self.identity, at=self.clock.timestamp())
-        self._held_until = None if mine is None else asked + self.duration_s
+        self._held_until = None if mine is None else asked + self.leases.duration_s
         return mine is not None
 
     def resign(self) -> None:
         """Give the lease up, so that the next one need not wait for its end.
 
         Also one that has ended meanwhile: others count its time from when they saw it.
-
-        Raises:
-            CircinusError: If the cluster does not answer, or says no.
+        CircinusError if the cluster does not answer, or says no.
         """
         if self._held_until is not None:
             self._held_until = None
@@ -154,13 +142,16 @@ async def lead(contender: Contender, act: Callable[[asyncio.Event], Awaitable[No
     """
     try:
         while True:
-            while not await _tried(contender):
+            while not await _renewed(contender):
                 await asyncio.sleep(contender.renew_s)
             event(_LOG, "leadership.won", identity=contender.identity)
             over = asyncio.Event()
             acting = asyncio.ensure_future(act(over))
             try:
-                await _held(contender, acting)
+                leads = True
+                while leads and not acting.done():
+                    await asyncio.wait([acting], timeout=contender.renew_s)
+                    leads = acting.done() or await _renewed(contender) or contender.leads
             finally:
                 over.set()
                 await acting
@@ -168,28 +159,17 @@ async def lead(contender: Contender, act: Callable[[asyncio.Event], Awaitable[No
                 return
             trouble(_LOG, "leadership.lost", identity=contender.identity)
     finally:
-        await _answered(
-            contender, contender.resign, "leadership.not_resigned"
-        )  # then it ends by itself
+        # If that fails, the lease ends by itself.
+        await _answered(contender, contender.resign, "leadership.not_resigned")
 
 
-async def _held(contender: Contender, acting: asyncio.Future[None]) -> None:
-    """Return when the lease is lost, or the acting is over."""
-    while not acting.done():
-        await asyncio.wait([acting], timeout=contender.renew_s)
-        if not acting.done() and not await _tried(contender) and not contender.leads:
-            return
+async def _renewed(contender: Contender) -> bool:
+    return await _answered(contender, contender.tick, "leadership.no_answer")
 
 
-async def _tried(contender: Contender) -> bool:
-    return bool(await _answered(contender, contender.tick, "leadership.no_answer"))
-
-
-async def _answered(
-    contender: Contender, ask: Callable[[], bool | None], otherwise: str
-) -> bool | None:
+async def _answered(contender: Contender, ask: Callable[[], bool | None], otherwise: str) -> bool:
     try:
-        return await asyncio.to_thread(ask)
+        return bool(await asyncio.to_thread(ask))
     except CircinusError as error:
         trouble(_LOG, otherwise, identity=contender.identity, reason=str(error))
         return False

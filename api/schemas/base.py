@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from circinus.pipelines.errors import Fault
 
@@ -30,7 +31,7 @@ class View(BaseModel):
     )
 
     @classmethod
-    def of(cls, source: object, **others: object) -> Self:
+    def of(cls, source: object = None, **others: object) -> Self:
         """Give a value of the project as it is shown: attribute by attribute, but for `others`."""
         names = cls.model_fields.keys() - others.keys()
         told = {name: getattr(source, name) for name in names if hasattr(source, name)}
@@ -45,19 +46,23 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 """A number, or none for what JSON has no number for."""
 
 
+def time_of(value: object) -> object:
+    """Give seconds since the epoch as a time, UTC; what is none stays as it is."""
+    return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(time_of)]
+BYTES_PER_MBIT = 1e6 / 8
+
+
 class ProblemDetails(View):
     """The body of every error, `application/problem+json`."""
 
-    type: str = "about:blank"
-    """Names the kind of problem."""
-    title: str
-    """The kind in words."""
-    status: int
-    """HTTP status."""
-    detail: str
-    """What is wrong this time."""
-    instance: str | None = None
-    """Path that was asked for."""
+    type: str = Field(default="about:blank", description="Names the kind of problem.")
+    title: str = Field(description="The kind in words.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="What is wrong this time.")
+    instance: str | None = Field(default=None, description="Path that was asked for.")
     errors: list[Fault] = Field(default_factory=list)
     """Every broken rule of an invalid input."""
 
@@ -65,7 +70,5 @@ class ProblemDetails(View):
 class HealthView(View):
     """Whether the service is up."""
 
-    status: str = "ok"
-    """`ok` when it can take queries."""
-    version: str
-    """Of the service."""
+    status: str = Field(default="ok", description="`ok` when it can take queries.")
+    version: str = Field(description="Of the service.")

@@ -20,14 +20,10 @@ Changes = Annotated[dict[str, Change], Field(max_length=1000)]
 class ExplanationView(View):
     """Why a plan is what it is, from measurements that are there."""
 
-    plan: PlanView
-    """The plan."""
-    operators: list[OperatorPart]
-    """In topological order."""
-    alternatives: list[Alternative]
-    """Each operator on each other tier."""
-    ruled_out: list[RuledOut]
-    """What is no plan and why."""
+    plan: PlanView = Field(description="The plan.")
+    operators: list[OperatorPart] = Field(description="In topological order.")
+    alternatives: list[Alternative] = Field(description="Each operator on each other tier.")
+    ruled_out: list[RuledOut] = Field(description="What is no plan and why.")
     planning: PlanningView = Field(default_factory=planned_by_default)
     """How the query was planned."""
 
@@ -35,21 +31,16 @@ class ExplanationView(View):
 class ReplanData(Input):
     """Examples of the pipeline to profile on."""
 
-    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET)]
-    """Number of examples."""
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    """Of the examples."""
+    examples: int = Field(ge=1, le=LARGEST_DATASET, description="Number of examples.")
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, description="Of the examples.")
 
 
 class ObjectiveChange(Input):
     """SLOs that would be otherwise: `0.8x` times, `+2` or `-2` more or less, `5` exactly."""
 
-    accuracy: Change = ""
-    """The accuracy SLO."""
-    latency: Change = ""
-    """The latency SLO, seconds."""
-    cost: Change = ""
-    """The cost SLO, US dollars per hour."""
+    accuracy: Change = Field(default="", description="The accuracy SLO.")
+    latency: Change = Field(default="", description="The latency SLO, seconds.")
+    cost: Change = Field(default="", description="The cost SLO, US dollars per hour.")
 
 
 class WhatIfBody(ObjectiveChange):
@@ -57,10 +48,8 @@ class WhatIfBody(ObjectiveChange):
 
     price: Changes = Field(default_factory=dict)
     """Tier -> its price, US dollars per hour."""
-    machines: Changes = Field(default_factory=dict)
-    """Tier -> number of its machines."""
-    speed: Changes = Field(default_factory=dict)
-    """Tier -> its speed factor."""
+    machines: Changes = Field(default_factory=dict, description="Tier -> number of its machines.")
+    speed: Changes = Field(default_factory=dict, description="Tier -> its speed factor.")
     bandwidth: Changes = Field(default_factory=dict)
     """`tier-tier` -> bandwidth of their link, Mbit/s."""
 
@@ -75,11 +64,8 @@ class ReplanBody(ObjectiveChange):
 class WhatIfView(View):
     """What a change of circumstances would do, from measurements that are there."""
 
-    words: str
-    """What changes for the cheapest plan."""
-    before: list[PlanView]
-    """Plans as things are, cheapest first."""
-    after: list[PlanView]
-    """Plans as they would be, cheapest first."""
+    words: str = Field(description="What changes for the cheapest plan.")
+    before: list[PlanView] = Field(description="Plans as things are, cheapest first.")
+    after: list[PlanView] = Field(description="Plans as they would be, cheapest first.")
     shortfall: ShortfallView | None
     """Why there would be no plan; none: there would be one."""

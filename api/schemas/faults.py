@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -15,33 +16,31 @@ MOST_FAULTS = 50
 
 _LONGEST_PATH = 120
 
-_TYPES = {
+_RULES = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
+    "enum": "must be one of {expected}",
     "finite_number": "must be finite",
     "float_type": "must be a finite number",
+    "greater_than": "must be > {gt}",
+    "greater_than_equal": "must be >= {ge}",
     "int_from_float": "must be a whole number",
     "int_parsing_size": "must be a whole number of fewer digits",
     "int_type": "must be a whole number",
     "json_invalid": "must be JSON",
+    "less_than": "must be < {lt}",
+    "less_than_equal": "must be <= {le}",
     "list_type": "must be a list",
+    "literal_error": "must be one of {expected}",
     "missing": "must be given",
     "model_attributes_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
     "string_type": "must be text",
     "string_unicode": "must be text",
-}
-_BOUNDS: Mapping[str, tuple[str, str]] = {
-    "enum": ("expected", "must be one of {}"),
-    "greater_than": ("gt", "must be > {}"),
-    "greater_than_equal": ("ge", "must be >= {}"),
-    "less_than": ("lt", "must be < {}"),
-    "less_than_equal": ("le", "must be <= {}"),
-    "literal_error": ("expected", "must be one of {}"),
-    "string_too_long": ("max_length", "must have at most {} characters"),
-    "string_too_short": ("min_length", "must have at least {} characters"),
-    "too_long": ("max_length", "must have at most {} items"),
-    "too_short": ("min_length", "must have at least {} items"),
+    "too_long": "must have at most {max_length} items",
+    "too_short": "must have at least {min_length} items",
 }
 
 
@@ -49,11 +48,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def checked(model: type[Model], document: object) -> Model:
-    """Give what a parsed document or options describe.
-
-    Raises:
-        InvalidInput: With every broken rule that was found.
-    """
+    """Give what a parsed document or options describe; InvalidInput with every broken rule."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -66,21 +61,14 @@ def faults_of(
     model: type[BaseModel] | None = None,
     skip: int = 0,
 ) -> list[Fault]:
-    """Give every broken rule, at least one and at most `MOST_FAULTS`.
+    """Give every broken rule of an error or its `errors()`, at least one, at most `MOST_FAULTS`.
 
-    Args:
-        error: A validation error, or the list that its `errors()` gives.
-        model: Schema that was checked, to name the known fields where an unknown one is found.
-        skip: Number of leading parts to leave out of every path (1 for FastAPI's `body`).
+    `model` was checked: it names the known fields where an unknown one is found. Of every path
+    `skip` leading parts are left out (1 for FastAPI's `body`).
     """
-    details: Iterable[Mapping[str, Any]] = (
-        error.errors() if isinstance(error, ValidationError) else error
-    )
-    faults: list[Fault] = []
-    for detail in details:
-        location = tuple(detail["loc"])[skip:]
-        faults += _faults(location, detail, model)
-    return faults[:MOST_FAULTS]
+    details = error.errors() if isinstance(error, ValidationError) else error
+    each = (_faults(tuple(detail["loc"])[skip:], detail, model) for detail in details)
+    return list(chain.from_iterable(each))[:MOST_FAULTS]
 
 
 def _faults(
@@ -90,30 +78,22 @@ def _faults(
     context: Mapping[str, Any] = detail.get("ctx") or {}
     cause = context.get("error")
     if isinstance(cause, InvalidInput):  # raised by one of our own validators
-        return [Fault(_path((*location, *_parts(f.field))), f.rule, f.value) for f in cause.faults]
-    field = _path(location)
+        return [
+            Fault(_path((*location, *filter(None, (f.field,)))), f.rule, f.value)
+            for f in cause.faults
+        ]
+    field, given = _path(location), detail.get("input")
     if kind == "missing":
-        return [Fault(field, _TYPES[kind], "nothing")]
+        return [Fault(field, _RULES[kind], "nothing")]
     if kind == "extra_forbidden":
-        return [Fault.of(field, _unknown_rule(model, location[:-1]), detail.get("input"))]
-    return [Fault.of(field, _rule(kind, context, str(detail.get("msg"))), detail.get("input"))]
-
-
-def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
-    if kind in _TYPES:
-        return _TYPES[kind]
-    if kind in _BOUNDS:
-        name, rule = _BOUNDS[kind]
-        return rule.format(_number(context.get(name)))
-    return f"must be valid ({message})"
+        return [Fault.of(field, _unknown_rule(model, location[:-1]), given)]
+    bounds = {name: _number(bound) for name, bound in context.items()}
+    rule = _RULES[kind].format(**bounds) if kind in _RULES else f"must be valid ({detail['msg']})"
+    return [Fault.of(field, rule, given)]
 
 
 def _number(bound: object) -> object:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
-
-
-def _parts(field: str) -> tuple[str, ...]:
-    return (field,) if field else ()
 
 
 def _path(location: tuple[str | int, ...]) -> str:
@@ -126,20 +106,12 @@ def _path(location: tuple[str | int, ...]) -> str:
 
 
 def _unknown_rule(model: type[BaseModel] | None, location: tuple[str | int, ...]) -> str:
-    found = _model_at(model, location)
-    if found is None:
-        return "must be a known field"
-    return f"must be one of the known fields ({', '.join(found.model_fields)})"
-
-
-def _model_at(
-    model: type[BaseModel] | None, location: tuple[str | int, ...]
-) -> type[BaseModel] | None:
     for part in location:
-        if model is None or part not in model.model_fields:
-            return None
-        model = _model_in(model.model_fields[str(part)].annotation)
-    return model
+        fields = {} if model is None else model.model_fields
+        model = _model_in(fields[str(part)].annotation) if part in fields else None
+    if model is None:
+        return "must be a known field"
+    return f"must be one of the known fields ({', '.join(model.model_fields)})"
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

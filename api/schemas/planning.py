@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from circinus.api.schemas.base import Input, View
 from circinus.deploy.methods import DEFAULT, METHODS, Method, method_of, parts_of
@@ -38,8 +38,7 @@ class PlanningRequest(Input):
 
     method: MethodName | None = None
     """Whose parts plan it; left out: those of the service's method."""
-    strategy: Strategy | None = None
-    """Proposes what to measure."""
+    strategy: Strategy | None = Field(default=None, description="Proposes what to measure.")
     stopping: Stopping | None = None
     """Says when a configuration was measured enough; not with `multi_fidelity`, which decides
     that itself."""
@@ -52,36 +51,25 @@ class PlanningView(View):
 
     method: str | None = None
     """Name of the method with these parts; none: no method has them."""
-    strategy: str
-    """Proposes what to measure."""
+    strategy: str = Field(description="Proposes what to measure.")
     stopping: str | None = None
     """Says when a configuration was measured enough; none: the strategy does."""
-    sampling: str
-    """The order in which inputs are drawn."""
+    sampling: str = Field(description="The order in which inputs are drawn.")
 
 
 class MethodView(View):
     """How a service plans, schedules and dispatches."""
 
-    name: str
-    """Of the method; the policies below may be others than its own."""
-    planning: PlanningView
-    """How it plans the queries that do not say."""
-    scheduling: str
-    """Chooses the plans of live queries."""
-    dispatch: str
-    """Chooses the instance of a request."""
+    name: str = Field(description="Of the method; the policies below may be others than its own.")
+    planning: PlanningView = Field(description="How it plans the queries that do not say.")
+    scheduling: str = Field(description="Chooses the plans of live queries.")
+    dispatch: str = Field(description="Chooses the instance of a request.")
 
 
 def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMethod:
-    """Give how a query is planned.
+    """Give how a query is planned: as far as it does not say, by the method of whoever plans.
 
-    Args:
-        request: What the query says of it; None: nothing.
-        method: Of whoever plans: plans as far as the query does not say.
-
-    Raises:
-        InvalidInput: If the parts do not go together.
+    InvalidInput if the parts do not go together.
     """
     if request is None:
         return method.planning

@@ -14,50 +14,36 @@ from circinus.pipelines.slo import Slo, SloState
 class EstimateView(View):
     """A figure and how well it is known."""
 
-    value: Finite
-    """The figure; none: nothing was measured."""
-    low: Finite
-    """Lower end of the confidence interval; none: unbounded."""
-    high: Finite
-    """Upper end of the confidence interval; none: unbounded."""
-    confidence: float
-    """Of the interval, in (0, 1)."""
-    inputs: int
-    """On how many inputs it rests."""
+    value: Finite = Field(description="The figure; none: nothing was measured.")
+    low: Finite = Field(description="Lower end of the confidence interval; none: unbounded.")
+    high: Finite = Field(description="Upper end of the confidence interval; none: unbounded.")
+    confidence: float = Field(description="Of the interval, in (0, 1).")
+    inputs: int = Field(description="On how many inputs it rests.")
 
 
 class DemandView(View):
     """A share of one machine of a tier."""
 
-    tier: str
-    """Name of the tier."""
-    share: float
-    """Of one machine, in (0, 1]."""
+    tier: str = Field(description="Name of the tier.")
+    share: float = Field(description="Of one machine, in (0, 1].")
 
 
 class PlanView(View):
     """Which configuration runs where, on how much, and what that is expected to give."""
 
-    id: str
-    """Equal for equal plans."""
-    pipeline: str
-    """Name of the pipeline."""
+    id: str = Field(description="Equal for equal plans.")
+    pipeline: str = Field(description="Name of the pipeline.")
     configuration: dict[str, dict[str, KnobValue]]
     """Operator -> knob -> value."""
-    placement: dict[str, str]
-    """Operator -> tier, in topological order."""
+    placement: dict[str, str] = Field(description="Operator -> tier, in topological order.")
     allocation: dict[str, float]
     """Operator -> share of one machine of its tier."""
-    replicas: dict[str, int]
-    """Operator -> number of copies."""
-    demand: list[DemandView]
-    """What the plan asks of machines."""
-    accuracy: EstimateView
-    """Mean score."""
+    replicas: dict[str, int] = Field(description="Operator -> number of copies.")
+    demand: list[DemandView] = Field(description="What the plan asks of machines.")
+    accuracy: EstimateView = Field(description="Mean score.")
     latency_s: EstimateView
     """Seconds per request, in the statistic that the SLO bounds."""
-    cost_usd_per_hour: float
-    """Price of the demand."""
+    cost_usd_per_hour: float = Field(description="Price of the demand.")
     states: dict[str, SloState] = Field(default_factory=dict)
     """What is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
     tier_service_s: dict[str, float] = Field(default_factory=dict)
@@ -69,18 +55,11 @@ class PlanView(View):
 class PlanList(View):
     """The Pareto set of a query."""
 
-    items: list[PlanView]
-    """Cheapest first."""
+    items: list[PlanView] = Field(description="Cheapest first.")
 
 
 def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
-    """Give a plan as the service shows it to the owner of a query with that SLO.
-
-    Args:
-        plan: What to show.
-        slo: What `states` are about.
-        infrastructure: Says which tiers are emulated.
-    """
+    """Give a plan as the owner of a query with that SLO sees it."""
     deployment = plan.deployment
     return PlanView.of(
         plan,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import BaseModel, Field
 
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.base import View
+from circinus.api.schemas.base import Time, View
 from circinus.api.schemas.planning import PlanningView, planned_by_default
 from circinus.api.schemas.plans import PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest
@@ -26,14 +26,10 @@ Outcome = Literal["feasible", "infeasible", "exhausted", "cancelled"]
 class BillView(View):
     """What was expected, paid and saved."""
 
-    paid: Cost
-    """Paid, warm-ups and failures included."""
-    cache: Cost
-    """What reused outputs saved of the inputs that were measured."""
-    early_stopping: Cost
-    """What ending early saved beside that."""
-    against: str
-    """What early stopping is compared with."""
+    paid: Cost = Field(description="Paid, warm-ups and failures included.")
+    cache: Cost = Field(description="What reused outputs saved of the inputs that were measured.")
+    early_stopping: Cost = Field(description="What ending early saved beside that.")
+    against: str = Field(description="What early stopping is compared with.")
     forecast: Forecast | None = None
     """What was expected before profiling; none: nothing was."""
 
@@ -41,28 +37,20 @@ class BillView(View):
 class ProgressView(View):
     """How far planning is."""
 
-    phase: str
-    """What the planner is doing, in a word or two."""
-    measured: int = 0
-    """Configurations measured."""
-    failed: int = 0
-    """How many of them failed."""
-    inputs: int = 0
-    """(configuration, input) pairs measured."""
-    spent_s: float = 0.0
-    """Operator seconds spent on profiling."""
-    saved_s: float = 0.0
-    """Operator seconds that caches saved."""
+    phase: str = Field(description="What the planner is doing, in a word or two.")
+    measured: int = Field(default=0, description="Configurations measured.")
+    failed: int = Field(default=0, description="How many of them failed.")
+    inputs: int = Field(default=0, description="(configuration, input) pairs measured.")
+    spent_s: float = Field(default=0.0, description="Operator seconds spent on profiling.")
+    saved_s: float = Field(default=0.0, description="Operator seconds that caches saved.")
     profiling_left_s: float | None = None
     """Operator seconds that may still be spent; none: not known."""
     elapsed_s: float | None = None
     """Wall-clock seconds since planning started; none: not known."""
     time_left_s: float | None = None
     """Wall-clock seconds left; none: not limited."""
-    plans: int = 0
-    """Feasible plans found so far."""
-    best: PlanView | None = None
-    """Cheapest feasible plan so far."""
+    plans: int = Field(default=0, description="Feasible plans found so far.")
+    best: PlanView | None = Field(default=None, description="Cheapest feasible plan so far.")
     bill: BillView | None = None
     """What was expected, paid and saved; none: not known."""
 
@@ -70,57 +58,43 @@ class ProgressView(View):
 class ShortfallView(View):
     """Why no plan meets the SLOs, and what comes closest."""
 
-    binding: list[str]
-    """SLOs that bind."""
-    closest: PlanView | None
-    """The closest measured plan."""
-    sentence: str
-    """The same in words."""
+    binding: list[str] = Field(description="SLOs that bind.")
+    closest: PlanView | None = Field(description="The closest measured plan.")
+    sentence: str = Field(description="The same in words.")
     relaxations: dict[str, float] = Field(default_factory=dict)
     """SLO -> the nearest bound that a measured plan would have met, the others as they are."""
     sure_relaxations: dict[str, float] = Field(default_factory=dict)
     """The same with the confidence of the estimates."""
-    evidence: str | None = None
-    """What the answer rests on."""
+    evidence: str | None = Field(default=None, description="What the answer rests on.")
 
 
 class ReplannedView(View):
     """That a query was planned again."""
 
-    at: AwareDatetime
-    """When."""
-    why: str
-    """In words: what drifted, or what was changed."""
+    at: Time = Field(description="When.")
+    why: str = Field(description="In words: what drifted, or what was changed.")
 
 
 class SearchView(View):
     """A search for other plans while the old ones serve."""
 
-    since: AwareDatetime
-    """When it was asked for."""
-    why: str
-    """In words: what drifted."""
+    since: Time = Field(description="When it was asked for.")
+    why: str = Field(description="In words: what drifted.")
     progress: ProgressView | None = None
     """How far it is; none before it starts and after it ended."""
     ended: str | None = None
     """Why it ended without plans, in words; none: it goes on."""
-    ended_at: AwareDatetime | None = None
-    """When; none: it goes on."""
+    ended_at: Time | None = Field(default=None, description="When; none: it goes on.")
 
 
 class QueryView(View):
     """A query: what was asked, where it is, what came out."""
 
-    id: str
-    """Names the query in every path."""
-    request: QueryRequest
-    """What was submitted, defaults filled in."""
-    phase: QueryPhase
-    """Where it is on its way."""
-    submitted_at: AwareDatetime
-    """When it was submitted, UTC."""
-    updated_at: AwareDatetime
-    """When anything about it changed last, UTC."""
+    id: str = Field(description="Names the query in every path.")
+    request: QueryRequest = Field(description="What was submitted, defaults filled in.")
+    phase: QueryPhase = Field(description="Where it is on its way.")
+    submitted_at: Time = Field(description="When it was submitted, UTC.")
+    updated_at: Time = Field(description="When anything about it changed last, UTC.")
     planning: PlanningView = Field(default_factory=planned_by_default)
     """How it is planned."""
     progress: ProgressView | None = None
@@ -131,8 +105,7 @@ class QueryView(View):
     """What ended the search, in words."""
     shortfall: ShortfallView | None = None
     """For a query without a feasible plan: what binds."""
-    plan_id: str | None = None
-    """The plan that the schedule chose."""
+    plan_id: str | None = Field(default=None, description="The plan that the schedule chose.")
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
     idempotency_key: str | None = None
@@ -147,35 +120,41 @@ class QueryView(View):
     """Where it had to make way, or others for it, the latest first; empty in lists."""
 
 
+class PageRequest(BaseModel):
+    """Which queries to list; of what is left out, any."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Annotated[str | None, Field(max_length=200)] = None
+    phase: QueryPhase | None = None
+    tenant: Annotated[str | None, Field(max_length=63)] = None
+    key_prefix: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+
 class QueryPage(View):
     """A page of queries, newest first."""
 
-    items: list[QueryView]
-    """At most `limit` of them."""
+    items: list[QueryView] = Field(description="At most `limit` of them.")
     next_cursor: str | None = None
     """Hand it back as `cursor` for the next page; none: this is the last."""
 
 
 def progress_view(
-    progress: PlanningProgress, slo: Slo, infrastructure: Infrastructure
+    told: PlanningProgress | PlanningResult, slo: Slo, infrastructure: Infrastructure
 ) -> ProgressView:
-    """Give how far planning is."""
-    best = _shown(progress.best, slo, infrastructure)
-    return ProgressView.of(progress, saved_s=progress.bill.cache.seconds, best=best)
-
-
-def finished_view(
-    result: PlanningResult, slo: Slo, infrastructure: Infrastructure
-) -> ProgressView:
-    """Give where planning ended."""
-    best = _shown(next(iter(result.plans), None), slo, infrastructure)
-    return ProgressView.of(result, phase="finished", plans=len(result.plans), best=best)
+    """Give how far planning is, or where it ended."""
+    if isinstance(told, PlanningResult):
+        best = _shown(next(iter(told.plans), None), slo, infrastructure)
+        return ProgressView.of(told, phase="finished", plans=len(told.plans), best=best)
+    best = _shown(told.best, slo, infrastructure)
+    return ProgressView.of(told, saved_s=told.bill.cache.seconds, best=best)
 
 
 def shortfall_view(
-    shortfall: Shortfall, slo: Slo, infrastructure: Infrastructure
-) -> ShortfallView:
-    """Give why there is no plan."""
+    shortfall: Shortfall | None, slo: Slo, infrastructure: Infrastructure
+) -> ShortfallView | None:
+    """Give why there is no plan; None: there is one."""
+    if shortfall is None:
+        return None
     return ShortfallView.of(shortfall, closest=_shown(shortfall.closest, slo, infrastructure))
 
 

@@ -20,13 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from circinus.api.schemas.base import Input
+from circinus.api.schemas.base import BYTES_PER_MBIT, Input
 from circinus.api.schemas.planning import PlanningRequest, to_planning
 from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.infrastructure import DeviceProfile
 from circinus.pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
 from circinus.pipelines.restrictions import Stays
 from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic
@@ -50,6 +49,7 @@ def _tenant(value: str) -> str:
 
 
 Tenant = Annotated[str, AfterValidator(_tenant)]
+_SOURCES = ("examples", "folder", "jsonl")
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
@@ -62,13 +62,7 @@ class DataSource(Input):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [
-                {"required": ["examples"]},
-                {"required": ["folder"]},
-                {"required": ["jsonl"]},
-            ]
-        }
+        json_schema_extra={"oneOf": [{"required": [name]} for name in _SOURCES]}
     )
 
     examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET)] | None = None
@@ -82,20 +76,11 @@ class DataSource(Input):
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSource:
-        given = {
-            name: value
-            for name, value in (
-                ("examples", self.examples),
-                ("folder", self.folder),
-                ("jsonl", self.jsonl),
-            )
-            if value is not None
-        }
-        if len(given) != 1:
-            rule = "must have exactly one of examples, folder, jsonl"
-            raise InvalidInput.of("", rule, given)
-        if "seed" in self.model_fields_set and self.examples is None:
-            raise InvalidInput.of("seed", "must be left out without examples", self.seed)
+        given = self.model_dump(include=set(_SOURCES), exclude_none=True)
+        rule = f"must have exactly one of {', '.join(_SOURCES)}"
+        checks.require(len(given) == 1, "", rule, given)
+        seeded = "seed" in self.model_fields_set and self.examples is None
+        checks.require(not seeded, "seed", "must be left out without examples", self.seed)
         return self
 
 
@@ -108,8 +93,7 @@ class SloRequest(Input):
         }
     )
 
-    accuracy: Annotated[float, Field(ge=0, le=1)]
-    """Least mean score over the data, in [0, 1]."""
+    accuracy: float = Field(ge=0, le=1, description="Least mean score over the data, in [0, 1].")
     latency_s: PositiveSeconds | None = None
     """Most seconds per request; may be left out with `throughput_per_s` only: then any."""
     latency_statistic: LatencyStatistic = Field(default=LatencyStatistic.MEAN, strict=False)
@@ -143,15 +127,13 @@ class LimitsRequest(Input):
 
 MOST_VALUES = 1000
 LONGEST_VALUE = 1000
-_BYTES_PER_MBIT = 1e6 / 8
 
 
 def _knob_value(value: object) -> object:
     """Refuse what is no knob value, in one fault instead of one per type that it could be."""
     short = isinstance(value, str) and len(value) <= LONGEST_VALUE
     finite = isinstance(value, int | float) and -(2**63) <= value < 2**63
-    if not (short or finite):
-        raise InvalidInput.of("", "must be text, a finite number or a truth value", value)
+    checks.require(short or finite, "", "must be text, a finite number or a truth value", value)
     return value
 
 
@@ -209,10 +191,8 @@ class DeviceRequest(Input):
 
     speed_factor: Annotated[float, Field(gt=0)] | None = None
     """How many times as fast as the reference machine."""
-    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)] | None = None
-    """Of its links."""
-    delay_s: Annotated[float, Field(ge=0)] | None = None
-    """Of its links."""
+    bandwidth_mbit_per_s: float | None = Field(default=None, gt=0, description="Of its links.")
+    delay_s: float | None = Field(default=None, ge=0, description="Of its links.")
 
 
 class QueryRequest(Input):
@@ -220,10 +200,8 @@ class QueryRequest(Input):
 
     pipeline: Annotated[str, Field(max_length=190)]
     """Name of a registered pipeline; on the command line also `module:attribute`."""
-    data: DataSource
-    """Inputs to profile on."""
-    slo: SloRequest
-    """What must hold."""
+    data: DataSource = Field(description="Inputs to profile on.")
+    slo: SloRequest = Field(description="What must hold.")
     request_rate_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
     """Expected requests per second; left out: one request at a time."""
     weight: Weight = 1.0
@@ -236,8 +214,7 @@ class QueryRequest(Input):
     """Seconds to serve it; left out: until it is undeployed."""
     limits: LimitsRequest = Field(default_factory=LimitsRequest)
     """What planning may spend."""
-    seed: Seed = 0
-    """Of every random choice on the query's way."""
+    seed: Seed = Field(default=0, description="Of every random choice on the query's way.")
     restrictions: RestrictionsRequest = Field(default_factory=RestrictionsRequest)
     """What is not left to the planner."""
     device: DeviceRequest | None = None
@@ -249,20 +226,19 @@ class QueryRequest(Input):
 
     @model_validator(mode="after")
     def _one_rate(self) -> QueryRequest:
-        if self.request_rate_per_s is not None and self.slo.throughput_per_s is not None:
-            rule = "must be left out with slo.throughput_per_s"
-            raise InvalidInput.of("request_rate_per_s", rule, self.request_rate_per_s)
+        free = self.request_rate_per_s is None or self.slo.throughput_per_s is None
+        rule = "must be left out with slo.throughput_per_s"
+        checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
         return self
 
     @field_validator("pipeline")
     @classmethod
     def _reference(cls, value: str) -> str:
-        if not _PIPELINE.fullmatch(value):
-            rule = (
-                "must be a name (a letter, then at most 62 letters, digits, '_', '.', '-') "
-                "or module:attribute"
-            )
-            raise InvalidInput.of("", rule, value)
+        rule = (
+            "must be a name (a letter, then at most 62 letters, digits, '_', '.', '-') "
+            "or module:attribute"
+        )
+        checks.require(_PIPELINE.fullmatch(value) is not None, "", rule, value)
         return value
 
 
@@ -271,34 +247,23 @@ def to_query(
 ) -> Query:
     """Give the query that a request asks for.
 
-    Args:
-        request: As checked.
-        pipeline: Name of the loaded pipeline, where the request names it by `module:attribute`.
-        method: Of whoever plans it: plans as far as the request does not say. Stored requests
-            say all of it, but for those from before there was a choice.
-
-    Raises:
-        InvalidInput: If a value breaks a rule that the schema does not state.
+    `pipeline` is the name of the loaded one, where the request names it by `module:attribute`. As
+    far as the request does not say, it is planned by the method of whoever plans: stored ones say
+    all of it, but for those from before there was a choice. InvalidInput if a value breaks a rule
+    that the schema does not state.
     """
     told = request.model_dump(exclude={"data", "cold"})
     told["pipeline"] = pipeline or request.pipeline
     if request.slo.latency_s is None:
         told["slo"]["latency_s"] = ANY_LATENCY_S
-    told["device"] = None if request.device is None else _device(request.device)
+    device = told["device"]
+    if device is not None and (rate := device.pop("bandwidth_mbit_per_s")) is not None:
+        device["bandwidth_bytes_per_s"] = rate * BYTES_PER_MBIT
     told["planning"] = to_planning(request.planning, method)
     try:
         return _QUERY.validate_python(told)
     except ValidationError as error:  # the schema has seen to all but the parts' own rules
         raise error.errors()[0]["ctx"]["error"] from error
-
-
-def _device(request: DeviceRequest) -> DeviceProfile:
-    rate = request.bandwidth_mbit_per_s
-    return DeviceProfile(
-        speed_factor=request.speed_factor,
-        bandwidth_bytes_per_s=None if rate is None else rate * _BYTES_PER_MBIT,
-        delay_s=request.delay_s,
-    )
 
 
 _QUERY = TypeAdapter(Query)

@@ -4,73 +4,57 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from circinus.api.schemas.base import Input, View
+from circinus.api.schemas.base import Input, Time, View
 from circinus.api.schemas.query import Priority, Tenant, Weight
 
 
 class MachineShare(View):
     """A share of one machine."""
 
-    tier: str
-    """Name of the tier."""
-    machine: int
-    """Index of the machine within the tier."""
-    share: float
-    """Of the machine, in (0, 1]."""
+    tier: str = Field(description="Name of the tier.")
+    machine: int = Field(description="Index of the machine within the tier.")
+    share: float = Field(description="Of the machine, in (0, 1].")
 
 
 class AssignmentView(View):
     """An admitted query."""
 
-    query_id: str
-    """Which query."""
-    plan_id: str
-    """With which plan."""
-    machines: list[MachineShare]
-    """On which machines."""
-    since: AwareDatetime | None = None
-    """Since when it is served, UTC."""
+    query_id: str = Field(description="Which query.")
+    plan_id: str = Field(description="With which plan.")
+    machines: list[MachineShare] = Field(description="On which machines.")
+    since: Time | None = Field(default=None, description="Since when it is served, UTC.")
 
 
 class WaitingView(View):
     """A query that has plans but no capacity."""
 
-    query_id: str
-    """Which query."""
-    reason: str
-    """Why, and what would let it in, in words."""
-    since: AwareDatetime | None = None
-    """Since when it waits, UTC."""
+    query_id: str = Field(description="Which query.")
+    reason: str = Field(description="Why, and what would let it in, in words.")
+    since: Time | None = Field(default=None, description="Since when it waits, UTC.")
 
 
 class DisplacedView(View):
     """A query that had to make way."""
 
-    query_id: str
-    """Who ran."""
+    query_id: str = Field(description="Who ran.")
     by: str | None
     """Who came onto its machines; none: its machines or its plan are gone."""
     moved: bool
     """Whether it is served all the same, elsewhere or with another plan."""
-    sentence: str
-    """The same in words."""
-    at: AwareDatetime | None = None
-    """When, UTC; none in a preview."""
+    sentence: str = Field(description="The same in words.")
+    at: Time | None = Field(default=None, description="When, UTC; none in a preview.")
 
 
 class TierUse(View):
     """How much of a tier is in use."""
 
-    tier: str
-    """Name of the tier."""
+    tier: str = Field(description="Name of the tier.")
     machines: int
     """Machines there are; of a dedicated tier, that each query has."""
-    used: float
-    """Sum of the shares in use, in machines."""
-    utilisation: float
-    """Used part of the tier, in [0, 1]."""
+    used: float = Field(description="Sum of the shares in use, in machines.")
+    utilisation: float = Field(description="Used part of the tier, in [0, 1].")
     dedicated: bool = False
     """Whether every query has machines of its own here."""
     emulated: bool = False
@@ -80,12 +64,9 @@ class TierUse(View):
 class ScheduleView(View):
     """Which queries are admitted, with which plan, on which machines."""
 
-    assignments: list[AssignmentView]
-    """Admitted queries."""
-    waiting: list[WaitingView]
-    """Queries without capacity."""
-    tiers: list[TierUse]
-    """Every tier of the infrastructure."""
+    assignments: list[AssignmentView] = Field(description="Admitted queries.")
+    waiting: list[WaitingView] = Field(description="Queries without capacity.")
+    tiers: list[TierUse] = Field(description="Every tier of the infrastructure.")
     goodput: float | None = None
     """The objective: sum of the weights of the live queries that are served, scaled where
     priorities differ, so that one query outweighs all of lower priority."""
@@ -95,45 +76,36 @@ class ScheduleView(View):
     """Part of the bound that is not reached, in [0, 1]; the optimum may be nearer."""
     displaced: list[DisplacedView] = Field(default_factory=list)
     """Who had to make way lately, the latest first; in a preview, who would."""
-    revision: int | None = None
-    """Counts schedules; none in a preview."""
-    made_at: AwareDatetime | None = None
+    revision: int | None = Field(default=None, description="Counts schedules; none in a preview.")
+    made_at: Time | None = None
     """When it was made, UTC; none in a preview and before the first."""
 
 
 class DemandInput(Input):
     """An item of a plan's demand."""
 
-    tier: str
-    """Name of the tier."""
-    share: Annotated[float, Field(gt=0, le=1)]
-    """Of one machine."""
+    tier: str = Field(description="Name of the tier.")
+    share: Annotated[float, Field(gt=0, le=1)] = Field(description="Of one machine.")
 
 
 class PlanInput(Input):
     """A plan of a query that might come."""
 
-    id: str
-    """Unique within the query."""
-    demand: Annotated[list[DemandInput], Field(max_length=64)]
-    """What it asks of machines."""
-    cost_usd_per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """Price of the demand."""
+    id: str = Field(description="Unique within the query.")
+    demand: list[DemandInput] = Field(max_length=64, description="What it asks of machines.")
+    cost_usd_per_hour: float = Field(default=0.0, ge=0, description="Price of the demand.")
 
 
 class ArrivalInput(Input):
     """A query that might come."""
 
-    id: str
-    """Unlike those of the live queries."""
+    id: str = Field(description="Unlike those of the live queries.")
     plans: Annotated[list[PlanInput], Field(min_length=1, max_length=1000)]
     """Any of them would do."""
-    weight: Weight = 1.0
-    """Benefit of serving it."""
+    weight: Weight = Field(default=1.0, description="Benefit of serving it.")
     priority: Priority = 0
     """Goes before any number of queries of lower priority."""
-    tenant: Tenant = ""
-    """Whose it is; quotas count by it."""
+    tenant: Tenant = Field(default="", description="Whose it is; quotas count by it.")
 
 
 class PreviewBody(Input):

@@ -6,65 +6,50 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, model_validator
 
-from circinus.api.schemas.base import Input, View
+from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View
 from circinus.api.schemas.query import Seed
+from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import LARGEST_DATASET
-from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.operators import KnobValue, Scaling
 from circinus.pipelines.registry import ListedPipeline
 
 LONGEST_REQUEST_S = 600.0
-_BYTES_PER_MBIT = 1e6 / 8
 
 
 class KnobView(View):
     """A named choice of an operator."""
 
-    name: str
-    """Unique within its operator."""
-    values: list[KnobValue]
-    """The choices."""
-    ordered: bool
-    """Whether neighbouring values are alike."""
+    name: str = Field(description="Unique within its operator.")
+    values: list[KnobValue] = Field(description="The choices.")
+    ordered: bool = Field(description="Whether neighbouring values are alike.")
 
 
 class OperatorView(View):
     """One step of a pipeline."""
 
-    name: str
-    """Unique within the pipeline."""
-    after: list[str]
-    """Operators whose outputs it takes."""
-    knobs: list[KnobView]
-    """Its choices."""
-    scaling: Scaling
-    """How its latency answers to a share of a machine."""
+    name: str = Field(description="Unique within the pipeline.")
+    after: list[str] = Field(description="Operators whose outputs it takes.")
+    knobs: list[KnobView] = Field(description="Its choices.")
+    scaling: Scaling = Field(description="How its latency answers to a share of a machine.")
 
 
 class MissingView(View):
     """Something that a pipeline needs and this machine lacks."""
 
-    name: str
-    """What it is; of a pipeline that cannot be loaded, why."""
-    install: str
-    """How to get it; empty when there is no way to."""
+    name: str = Field(description="What it is; of a pipeline that cannot be loaded, why.")
+    install: str = Field(description="How to get it; empty when there is no way to.")
 
 
 class PipelineView(View):
     """A registered pipeline."""
 
-    name: str
-    """What a query calls it."""
-    available: bool
-    """Whether it can run here."""
-    missing: list[MissingView]
-    """Why not."""
-    metric: str
-    """What its score means."""
-    unit: str
-    """Unit of the score."""
+    name: str = Field(description="What a query calls it.")
+    available: bool = Field(description="Whether it can run here.")
+    missing: list[MissingView] = Field(description="Why not.")
+    metric: str = Field(description="What its score means.")
+    unit: str = Field(description="Unit of the score.")
     configurations: int
     """Size of its configuration space; 0: it cannot be loaded."""
     operators: list[OperatorView]
@@ -74,17 +59,14 @@ class PipelineView(View):
 class PipelineList(View):
     """The registered pipelines."""
 
-    items: list[PipelineView]
-    """By name."""
+    items: list[PipelineView] = Field(description="By name.")
 
 
 class CalibrationView(View):
     """Speed factors measured on a tier's workers."""
 
-    date: str
-    """When, as YYYY-MM-DD."""
-    share: float
-    """Of a machine that the workers had."""
+    date: str = Field(description="When, as YYYY-MM-DD.")
+    share: float = Field(description="Of a machine that the workers had.")
     speeds: dict[str, float]
     """Class of operators -> how many times as fast as the reference machine."""
 
@@ -92,22 +74,16 @@ class CalibrationView(View):
 class TierView(View):
     """A pool of like machines."""
 
-    name: str
-    """Unique within the infrastructure."""
+    name: str = Field(description="Unique within the infrastructure.")
     machines: int
     """How many there are now; of a dedicated tier, that each query has."""
-    price_usd_per_hour: float
-    """Of one whole machine."""
-    speed_factor: float
-    """How many times as fast as the reference machine."""
-    dedicated: bool
-    """Whether every query has machines of its own here."""
-    emulated: bool
-    """Whether the speed is put on by waiting."""
+    price_usd_per_hour: float = Field(description="Of one whole machine.")
+    speed_factor: float = Field(description="How many times as fast as the reference machine.")
+    dedicated: bool = Field(description="Whether every query has machines of its own here.")
+    emulated: bool = Field(description="Whether the speed is put on by waiting.")
     call_s: float
     """Seconds that calling an instance there costs it, on the reference machine."""
-    call_s_per_byte: float = 0.0
-    """The same for each byte handed over."""
+    call_s_per_byte: float = Field(default=0.0, description="The same for each byte handed over.")
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
 
@@ -115,14 +91,10 @@ class TierView(View):
 class LinkView(View):
     """A connection between two tiers."""
 
-    between: tuple[str, str]
-    """The two tiers."""
-    bandwidth_bytes_per_s: float
-    """Bytes per second."""
-    delay_s: float
-    """Seconds until the first byte arrives."""
-    emulated: bool
-    """Whether the time is put on by waiting."""
+    between: tuple[str, str] = Field(description="The two tiers.")
+    bandwidth_bytes_per_s: float = Field(description="Bytes per second.")
+    delay_s: float = Field(description="Seconds until the first byte arrives.")
+    emulated: bool = Field(description="Whether the time is put on by waiting.")
 
 
 class MachinesBody(Input):
@@ -135,12 +107,9 @@ class MachinesBody(Input):
 class LinkBody(Input):
     """A link as it is imitated."""
 
-    between: Annotated[list[str], Field(min_length=2, max_length=2)]
-    """The two tiers."""
-    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)]
-    """Megabits per second."""
-    delay_s: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds until the first byte arrives."""
+    between: list[str] = Field(min_length=2, max_length=2, description="The two tiers.")
+    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)] = Field(description="Megabits per second.")
+    delay_s: float = Field(default=0.0, ge=0, description="Seconds until the first byte arrives.")
 
 
 class EmulationBody(Input):
@@ -153,50 +122,34 @@ class EmulationBody(Input):
 class InfrastructureView(View):
     """What the service plans for."""
 
-    name: str
-    """For people."""
-    origin: str
-    """Tier where requests arrive."""
-    tiers: list[TierView]
-    """From the device towards the cloud."""
-    links: list[LinkView] = Field(default_factory=list)
-    """Between the tiers."""
+    name: str = Field(description="For people.")
+    origin: str = Field(description="Tier where requests arrive.")
+    tiers: list[TierView] = Field(description="From the device towards the cloud.")
+    links: list[LinkView] = Field(default_factory=list, description="Between the tiers.")
 
 
 class InstanceView(View):
     """One running worker process."""
 
-    tier: str
-    """Tier that it stands for."""
-    operators: list[str] = Field(default_factory=list)
-    """Operators that it runs."""
+    tier: str = Field(description="Tier that it stands for.")
+    operators: list[str] = Field(default_factory=list, description="Operators that it runs.")
     pid: int | None = None
     """Process id, where it is a process of this machine."""
-    address: str
-    """Where it listens."""
-    share: float
-    """Of one machine, in (0, 1]."""
-    enforcement: str
-    """How the share is enforced: `cgroup` or `duty cycle`."""
-    emulated: bool
-    """Whether the tier's speed is put on by waiting."""
+    address: str = Field(description="Where it listens.")
+    share: float = Field(description="Of one machine, in (0, 1].")
+    enforcement: str = Field(description="How the share is enforced: `cgroup` or `duty cycle`.")
+    emulated: bool = Field(description="Whether the tier's speed is put on by waiting.")
 
 
 class ObservedView(View):
     """What the last requests took. Figures are none until there is a request."""
 
-    count: int = 0
-    """Requests answered since deployment."""
-    failed: int = 0
-    """Requests that failed since deployment."""
-    mean_s: float | None = None
-    """Mean latency in seconds."""
-    p50_s: float | None = None
-    """Median latency in seconds."""
-    p90_s: float | None = None
-    """90th percentile in seconds."""
-    p99_s: float | None = None
-    """99th percentile in seconds."""
+    count: int = Field(default=0, description="Requests answered since deployment.")
+    failed: int = Field(default=0, description="Requests that failed since deployment.")
+    mean_s: float | None = Field(default=None, description="Mean latency in seconds.")
+    p50_s: float | None = Field(default=None, description="Median latency in seconds.")
+    p90_s: float | None = Field(default=None, description="90th percentile in seconds.")
+    p99_s: float | None = Field(default=None, description="99th percentile in seconds.")
     window: int | None = None
     """Number of latest requests that the figures are over; none: all."""
 
@@ -204,35 +157,27 @@ class ObservedView(View):
 class DeploymentView(View):
     """The deployment of a query."""
 
-    query_id: str
-    """Whose deployment."""
-    plan_id: str | None = None
-    """Plan that runs."""
-    phase: str
-    """`starting`, `ready`, `failed`, `stopped` ..."""
-    message: str | None = None
-    """More about the phase, in words."""
+    query_id: str = Field(description="Whose deployment.")
+    plan_id: str | None = Field(default=None, description="Plan that runs.")
+    phase: str = Field(description="`starting`, `ready`, `failed`, `stopped` ...")
+    message: str | None = Field(default=None, description="More about the phase, in words.")
     instances: list[InstanceView] = Field(default_factory=list)
     """The worker processes."""
-    observed: ObservedView = Field(default_factory=ObservedView)
-    """What requests took."""
+    observed: ObservedView = Field(default_factory=ObservedView, description="What requests took.")
 
 
 class ExampleReference(Input):
     """One of the examples that the pipeline makes or loads."""
 
-    index: Annotated[int, Field(ge=0, lt=LARGEST_DATASET)]
-    """Which example, from 0."""
-    seed: Seed = 0
-    """Of the examples."""
+    index: int = Field(ge=0, lt=LARGEST_DATASET, description="Which example, from 0.")
+    seed: Seed = Field(default=0, description="Of the examples.")
     count: Annotated[int, Field(ge=1, le=LARGEST_DATASET)] = 200
     """How many examples are made or loaded, of which this is one."""
 
     @model_validator(mode="after")
     def _within(self) -> ExampleReference:
-        if self.index >= self.count:
-            rule = f"must be less than count, which is {self.count}"
-            raise InvalidInput.of("index", rule, self.index)
+        rule = f"must be less than count, which is {self.count}"
+        checks.require(self.index < self.count, "index", rule, self.index)
         return self
 
 
@@ -243,8 +188,7 @@ class RequestBody(Input):
     `{"$bytes": base64}`.
     """
 
-    input: JsonValue = None
-    """What the source operators get."""
+    input: JsonValue = Field(default=None, description="What the source operators get.")
     example: ExampleReference | None = None
     """Take the input from the pipeline's examples."""
     timeout_s: Annotated[float, Field(gt=0, le=LONGEST_REQUEST_S)] = 30.0
@@ -253,8 +197,8 @@ class RequestBody(Input):
     @model_validator(mode="after")
     def _one_input(self) -> RequestBody:
         given = sorted({"input", "example"} & self.model_fields_set)
-        if len(given) != 1 or (given == ["example"] and self.example is None):
-            raise InvalidInput.of("", "must have exactly one of input, example", given)
+        good = given == ["input"] or (given == ["example"] and self.example is not None)
+        checks.require(good, "", "must have exactly one of input, example", given)
         return self
 
 
@@ -269,10 +213,8 @@ class RequestReply(View):
     """Operator -> seconds that it ran, waiting for its share included."""
     tier_s: dict[str, float] = Field(default_factory=dict)
     """Tier -> seconds spent there."""
-    transfer_s: float = 0.0
-    """Seconds spent between tiers."""
-    plan_id: str | None = None
-    """Plan that answered."""
+    transfer_s: float = Field(default=0.0, description="Seconds spent between tiers.")
+    plan_id: str | None = Field(default=None, description="Plan that answered.")
     score: float | None = None
     """Of the output, in [0, 1]; none without an expected output."""
     emulated: bool = False
@@ -293,15 +235,11 @@ def pipeline_view(listed: ListedPipeline) -> PipelineView:
 
 
 def to_links(body: EmulationBody) -> list[Link]:
-    """Give the links of a body.
-
-    Raises:
-        InvalidInput: If one connects a tier to itself.
-    """
+    """Give the links of a body; InvalidInput if one connects a tier to itself."""
     return [
         Link(
             between=(link.between[0], link.between[1]),
-            bandwidth_bytes_per_s=link.bandwidth_mbit_per_s * _BYTES_PER_MBIT,
+            bandwidth_bytes_per_s=link.bandwidth_mbit_per_s * BYTES_PER_MBIT,
             delay_s=link.delay_s,
         )
         for link in body.links
@@ -310,15 +248,12 @@ def to_links(body: EmulationBody) -> list[Link]:
 
 def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
     """Give an infrastructure as the service shows it."""
-    return InfrastructureView.of(
-        infrastructure,
-        origin=infrastructure.origin or infrastructure.tiers[0].name,
-        tiers=[TierView.of(tier, calibration=_calibration(tier)) for tier in infrastructure.tiers],
-    )
+    return InfrastructureView.of(infrastructure, tiers=[*map(_tier_view, infrastructure.tiers)])
 
 
-def _calibration(tier: Tier) -> CalibrationView | None:
+def _tier_view(tier: Tier) -> TierView:
     found = tier.calibration
     if found is None:
-        return None
-    return CalibrationView.of(found, speeds={name: tier.speed_of(name) for name in found.speeds})
+        return TierView.of(tier)
+    speeds = {name: tier.speed_of(name) for name in found.speeds}
+    return TierView.of(tier, calibration=CalibrationView.of(found, speeds=speeds))

@@ -9,14 +9,13 @@ check of `__post_init__` runs again.
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Hashable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Hashable, Mapping
 from functools import cache
 from typing import TypeVar, cast
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from circinus.pipelines.errors import InvalidInput
 
@@ -24,26 +23,27 @@ Value = TypeVar("Value")
 
 
 def to_document(value: object) -> dict[str, object]:
-    """Give the JSON form of a frozen dataclass.
-
-    Raises:
-        InvalidInput: If something inside has no JSON form.
-    """
+    """Give the JSON form of a frozen dataclass; InvalidInput if something inside has none."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise InvalidInput.of("document", "must be made of a dataclass", type(value).__name__)
-    return {
-        field.name: _plain(getattr(value, field.name))
-        for field in dataclasses.fields(value)
-        if field.init
-    }
+    given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    try:
+        text = to_json(given, inf_nan_mode="strings", fallback=_plain)
+    except PydanticSerializationError as error:
+        raise InvalidInput.of("document", "must be made of plain values", str(error)) from error
+    return cast("dict[str, object]", from_json(text))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
 
 
 def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
-    """Give the value whose JSON form `to_document` made.
-
-    Raises:
-        InvalidInput: If it is the form of another kind, or breaks a rule of this one.
-    """
+    """Give the value whose JSON form `to_document` made; InvalidInput if it breaks a rule."""
     try:
         return cast("Value", _adapter(cast("Hashable", kind)).validate_python(document))
     except ValidationError as error:
@@ -55,21 +55,3 @@ def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
 @cache
 def _adapter(kind: Hashable) -> TypeAdapter[object]:
     return TypeAdapter(cast("type[object]", kind))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_document(value)
-    if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
-    raise InvalidInput.of("document", "must be made of plain values", type(value).__name__)

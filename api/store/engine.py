@@ -7,21 +7,23 @@ lock when they begin: a lock taken halfway through cannot wait, it fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
 from circinus.pipelines.errors import InvalidInput
+
+Row = TypeVar("Row")
 
 BUSY_TIMEOUT_MS = 20_000
 _READ_ONLY = {"circinus_read": True}
@@ -39,14 +41,13 @@ class Durability(StrEnum):
 def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
     """Give an engine; the folder of an SQLite file is made when it is missing.
 
-    Args:
-        url: `sqlite:///FILE`, `sqlite://` (in memory, gone when closed), `postgresql+...`.
-        durability: Of commits; SQLite only.
-
-    Raises:
-        InvalidInput: If it is no database URL.
+    URLs are `sqlite:///FILE`, `sqlite://` (in memory, gone when closed), `postgresql+...`; any
+    other raises InvalidInput. The durability is of SQLite only.
     """
-    parsed = _parse(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput.of("database_url", "must be a database URL", url) from error
     if parsed.get_backend_name() != "sqlite":
         return create_engine(parsed, pool_pre_ping=True)
     in_memory = parsed.database in (None, "", ":memory:")
@@ -62,13 +63,6 @@ def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
     )
     _prepare_sqlite(engine, durability)
     return engine
-
-
-def _parse(url: str) -> URL:
-    try:
-        return make_url(url)
-    except ArgumentError as error:
-        raise InvalidInput.of("database_url", "must be a database URL", url) from error
 
 
 def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
@@ -106,6 +100,12 @@ def writing(engine: Engine) -> Iterator[Session]:
     """Give a session whose changes are stored when the block ends well, else none of them."""
     with Session(engine, expire_on_commit=False) as session, session.begin():
         yield session
+
+
+def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:
+    """Give what a selection of one thing finds, without a lock."""
+    with reading(engine) as session:
+        return session.scalars(wanted).all()
 
 
 @contextmanager

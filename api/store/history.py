@@ -1,22 +1,26 @@
 """What earlier queries measured, in the database: later ones on the same pipeline start from it.
 
 Bounded: of all pipelines together the newest records are kept. How a query was planned is told
-beside its record.
+beside its record. And the latencies learnt of deployed plans: a restarted service goes on from
+what it knew.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.engine import connect, migrate, reading, writing
-from circinus.api.store.tables import HistoryRow
+from circinus.api.store.engine import connect, migrate, reading, rows, writing
+from circinus.api.store.tables import HistoryRow, LatencyRow
 from circinus.deploy.methods import DEFAULT, parts_of
+from circinus.deploy.runtime.learning import Learnt
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.query import PlanningMethod
@@ -29,7 +33,7 @@ _PLANNING = "planning"
 """Beside the fields of a record, in its document: how its query was planned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HistorySummary:
     """How many queries are kept of one version of a pipeline, planned in one way."""
 
@@ -42,9 +46,7 @@ class HistorySummary:
 class SqlHistory:
     """Records of earlier queries, on an engine whose tables exist. Safe to call from any thread.
 
-    Args:
-        engine: With the tables.
-        most: Records kept, of all fingerprints together; the oldest go first, `>= 1`.
+    Of all fingerprints together it keeps `most` records, `>= 1`; the oldest go first.
     """
 
     def __init__(self, engine: Engine, *, most: int = MOST_RECORDS) -> None:
@@ -76,7 +78,7 @@ class SqlHistory:
             .order_by(HistoryRow.serial.desc())
             .limit(max(most, 0))
         )
-        return tuple(from_document(QueryRecord, row.record) for row in self._rows(wanted))
+        return tuple(from_document(QueryRecord, row.record) for row in rows(self._engine, wanted))
 
     def summaries(self) -> tuple[HistorySummary, ...]:
         """Give what is kept, by pipeline, version and how it was planned, the oldest way first."""
@@ -84,47 +86,26 @@ class SqlHistory:
             HistoryRow.pipeline, HistoryRow.fingerprint, HistoryRow.serial
         )
         counted = Counter(
-            (row.pipeline, row.fingerprint, _planning(row.record)) for row in self._rows(wanted)
+            (row.pipeline, row.fingerprint, _planning(row.record))
+            for row in rows(self._engine, wanted)
         )
-        return tuple(
-            HistorySummary(
-                pipeline=pipeline, fingerprint=fingerprint, planning=planning, queries=count
-            )
-            for (pipeline, fingerprint, planning), count in counted.items()
-        )
+        return tuple(HistorySummary(*key, count) for key, count in counted.items())
 
     def exported(self) -> dict[str, object]:
         """Give everything as one document, the oldest record first; `imported` takes it."""
-        rows = self._rows(select(HistoryRow).order_by(HistoryRow.serial))
-        return {"circinus_history": _FORM, "records": [row.record for row in rows]}
+        every = rows(self._engine, select(HistoryRow).order_by(HistoryRow.serial))
+        return {"circinus_history": _FORM, "records": [row.record for row in every]}
 
     def imported(self, document: object) -> int:
-        """Take in what `exported` gave, all or nothing; give how many records it has.
-
-        Raises:
-            InvalidInput: If it is no such document, or a record breaks a rule.
-        """
+        """Take in what `exported` gave, all or nothing (InvalidInput); give how many records."""
         records = _records(document)
         for record, planning in records:
             self.record(record, planning)
         return len(records)
 
-    def close(self) -> None:
-        """Let go of connections."""
-        self._engine.dispose()
-
-    def _rows(self, wanted: object) -> tuple[HistoryRow, ...]:
-        with reading(self._engine) as session:
-            return tuple(session.scalars(wanted))  # type: ignore[call-overload]  # a select of rows
-
 
 def open_history(url: str) -> SqlHistory:
-    """Give the history in a database, brought up to date.
-
-    Raises:
-        InvalidInput: If it is no database URL.
-        Unavailable: If the database cannot be opened.
-    """
+    """Give the history in a database, brought up to date; Unavailable if it cannot be opened."""
     try:
         engine = connect(url)
         migrate(engine)
@@ -135,9 +116,9 @@ def open_history(url: str) -> SqlHistory:
 
 
 def _records(document: object) -> list[tuple[QueryRecord, PlanningMethod]]:
-    form = document.get("circinus_history") if isinstance(document, dict) else None
+    told = document if isinstance(document, dict) else {}
+    form, records = told.get("circinus_history"), told.get("records")
     checks.require(form == _FORM, "history", f"must be an export of form {_FORM}", form)
-    records = document.get("records") if isinstance(document, dict) else None
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise InvalidInput.of("history.records", "must be a list of records", records)
     return [(from_document(QueryRecord, one), _planning(one)) for one in records]
@@ -151,3 +132,22 @@ def _planning(record: Mapping[str, object]) -> PlanningMethod:
     if not isinstance(told, Mapping):
         raise InvalidInput.of("history.records.planning", "must be a mapping", told)
     return from_document(PlanningMethod, told)
+
+
+class SqlLatencies:
+    """A `deploy.runtime.learning.LatencyMemory`; the last one who keeps a plan's wins."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def recall(self, plan_id: str) -> Learnt:
+        """See `LatencyMemory.recall`."""
+        with reading(self._engine) as session:
+            row = session.get(LatencyRow, plan_id)
+            return {} if row is None else cast("Learnt", row.learnt)
+
+    def keep(self, plan_id: str, learnt: Learnt) -> None:
+        """See `LatencyMemory.keep`."""
+        document = json.loads(json.dumps(learnt, allow_nan=False))
+        with writing(self._engine) as session:
+            session.merge(LatencyRow(plan_id=plan_id, learnt=document))

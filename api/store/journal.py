@@ -1,11 +1,9 @@
 """The measurements of one query in the database: a restarted search pays for none of them again.
 
 Its rows tell what was measured; a checkpoint tells of which query, data, pipeline and versions.
-Where one differs, going on would mix figures of two things, so the checkpoint is refused.
-
-Each record is a commit of its own. On SQLite it outlives a killed process, not a
-power cut (`Durability.PROCESS`), which spares a wait for the disk per measurement;
-a measurement lost to a power cut is measured again, nothing worse.
+Where one differs, going on would mix figures of two things, so the checkpoint is refused. Each
+record is a commit of its own; on SQLite one outlives a killed process, not a power cut
+(`Durability.PROCESS`): that spares a wait for the disk, and what is lost is measured again.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import ColumnElement, Engine, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.engine import reading, writing
+from circinus.api.store.engine import reading, rows, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import CheckpointRow, MeasurementRow
 from circinus.pipelines.configuration import Configuration
@@ -33,23 +31,21 @@ from circinus.profiler.journal import MeasuredInput
 _TYPE = np.dtype("<f8")
 _TABLE = MeasurementRow.__table__
 _KEY = ("query_id", "configuration", "input")
+_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs")
+"""What a row says as a measurement does."""
 
 
 class SqlJournal:
-    """A `profiler.journal.Journal` of one query.
+    """A `profiler.journal.Journal` of one query, which must be stored.
 
-    Attributes:
-        query_id: The query, which must be stored.
-        edition: Of the pipeline: what was measured of another one is not recalled.
-        worker: That must hold the query to record; None: anybody may.
+    What was measured of another `edition` of the pipeline is not recalled. To record, `worker`
+    must hold the query; None: anybody may.
     """
 
     def __init__(
         self, engine: Engine, query_id: str, edition: str, worker: str | None = None
     ) -> None:
-        self.query_id = query_id
-        self.edition = edition
-        self.worker = worker
+        self.query_id, self.edition, self.worker = query_id, edition, worker
         self._engine = engine
         make = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
         insert = make(MeasurementRow)
@@ -63,46 +59,34 @@ class SqlJournal:
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
         """See `Journal.recall`."""
-        wanted = select(MeasurementRow).where(
-            MeasurementRow.query_id == self.query_id,
-            MeasurementRow.configuration == self._key(configuration),
-        )
-        with reading(self._engine) as session:
-            return tuple(_measured(row) for row in session.scalars(wanted))
+        key = self._key(configuration)
+        return tuple(_measured(row) for row in self._rows(MeasurementRow.configuration == key))
 
     def everything(self) -> Sequence[tuple[Configuration, MeasuredInput]]:
         """Give every measurement of the query, in no order."""
         mine = f"{self.edition} "
-        wanted = select(MeasurementRow).where(
-            MeasurementRow.query_id == self.query_id,
-            MeasurementRow.configuration.startswith(mine, autoescape=True),
+        of_edition = MeasurementRow.configuration.startswith(mine, autoescape=True)
+        return tuple(
+            (_configuration(row.configuration[len(mine) :]), _measured(row))
+            for row in self._rows(of_edition)
         )
-        with reading(self._engine) as session:
-            return tuple(
-                (_configuration(row.configuration[len(mine) :]), _measured(row))
-                for row in session.scalars(wanted)
-            )
+
+    def _rows(self, wanted: ColumnElement[bool]) -> Sequence[MeasurementRow]:
+        mine = select(MeasurementRow).where(MeasurementRow.query_id == self.query_id, wanted)
+        return rows(self._engine, mine)
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """See `Journal.record`.
-
-        Raises:
-            ClaimLost: If the worker does not hold the query.
-        """
+        """See `Journal.record`; ClaimLost if the worker does not hold the query."""
         failure = measured.failure
         values = {
+            **{name: getattr(measured, name) for name in _ALIKE},
             "query_id": self.query_id,
             "configuration": self._key(configuration),
-            "input": measured.input,
             "times": 1,
             "score": _number(measured.score),
             "operator_s": measured.operator_s.astype(_TYPE).tobytes(),
             "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
             "input_bytes": _number(measured.input_bytes),
-            "spent_s": measured.spent_s,
-            "saved_s": measured.saved_s,
-            "runs": measured.runs,
-            "saved_runs": measured.saved_runs,
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
@@ -123,14 +107,11 @@ def edition_of(pipeline: Pipeline) -> str:
 
 def measurement_counts(engine: Engine, query_id: str) -> tuple[int, int]:
     """Give how many measurements a query has, and how many were paid for more than once."""
-    mine = MeasurementRow.query_id == query_id
-    wanted = (
-        select(func.count()).where(mine),
-        select(func.count()).where(mine, MeasurementRow.times > 1),
-    )
+    again = func.count().filter(MeasurementRow.times > 1)
+    wanted = select(func.count(), again).where(MeasurementRow.query_id == query_id)
     with reading(engine) as session:
-        total, again = (session.scalar(statement) or 0 for statement in wanted)
-    return total, again
+        total, repeated = session.execute(wanted).one()
+    return total, repeated
 
 
 def _configuration(text: str) -> Configuration:
@@ -146,7 +127,7 @@ def _nan(value: float | None) -> float:
 
 
 def _array(data: bytes) -> FloatArray:
-    return np.frombuffer(bytearray(data), dtype=_TYPE).astype(np.float64)
+    return np.frombuffer(data, dtype=_TYPE).astype(np.float64)
 
 
 def _measured(stored: MeasurementRow) -> MeasuredInput:
@@ -156,31 +137,21 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
             input=stored.input, operator=stored.failed_operator, cause=stored.failure or ""
         )
     return MeasuredInput(
-        input=stored.input,
+        **{name: getattr(stored, name) for name in _ALIKE},
         score=_nan(stored.score),
         operator_s=_array(stored.operator_s),
         output_bytes=_array(stored.output_bytes),
         input_bytes=_nan(stored.input_bytes),
         failure=failure,
-        spent_s=stored.spent_s,
-        saved_s=stored.saved_s,
-        runs=stored.runs,
-        saved_runs=stored.saved_runs,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What planning a query rests on.
+    """What planning a query rests on."""
 
-    Attributes:
-        parts: Part -> its fingerprint: `query`, `data`, `pipeline`, `versions`.
-        history: Ids of the earlier queries that the search was told of, so that a restart is told
-            of the same ones.
-    """
-
-    parts: Mapping[str, str]
-    history: tuple[str, ...] = ()
+    parts: Mapping[str, str]  # part -> its fingerprint: `query`, `data`, `pipeline`, `versions`
+    history: tuple[str, ...] = ()  # earlier queries that the search, and a restart, is told of
 
 
 class StaleCheckpoint(CircinusError):
@@ -208,9 +179,7 @@ class SqlCheckpoints:
     def opened(self, query_id: str, now: Checkpoint) -> Checkpoint:
         """Give the checkpoint to go on from: the one that is kept, else `now`, kept from here on.
 
-        Raises:
-            StaleCheckpoint: If one is kept for something else; nothing was changed.
-            ClaimLost: If the worker does not hold the query.
+        StaleCheckpoint if one is kept for something else, which stays; ClaimLost as `restart`.
         """
         with writing(self._engine) as session:
             require_claim(session, query_id, self.worker)
@@ -224,11 +193,7 @@ class SqlCheckpoints:
         return kept
 
     def restart(self, query_id: str, now: Checkpoint) -> None:
-        """Forget what was measured of a query, and keep another checkpoint from here on.
-
-        Raises:
-            ClaimLost: If the worker does not hold the query.
-        """
+        """Forget what was measured, keep another checkpoint; ClaimLost if the worker lost it."""
         with writing(self._engine) as session:
             require_claim(session, query_id, self.worker)
             session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == query_id))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -19,7 +18,6 @@ from sqlalchemy.orm import Session
 
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.store.engine import reading, writing
-from circinus.api.store.query_rows import add_plans, end_search, enter, give_back, record_of
 from circinus.api.store.records import JsonObject, PlanningEnding, StoredQuery
 from circinus.api.store.tables import QueryRow
 from circinus.pipelines.errors import CircinusError
@@ -50,14 +48,12 @@ class PlanningQueue:
             if all(session.scalar(look) is None for look in looks):
                 return None
         with writing(self._engine) as session:
-            row = session.scalar(queued) or session.scalar(asked)
-            if row is None:
+            if (row := session.scalar(queued) or session.scalar(asked)) is None:
                 return None
-            row.claimed_by = worker
-            row.heartbeat_at = at
+            row.claimed_by, row.heartbeat_at = worker, at
             if row.phase == QueryPhase.QUEUED:
-                enter(row, QueryPhase.PLANNING, at, "")
-            return record_of(row)
+                row.enter(QueryPhase.PLANNING, at, "")
+            return row.record
 
     def beat(
         self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
@@ -76,8 +72,7 @@ class PlanningQueue:
             .returning(QueryRow.cancel_requested)
         )
         with writing(self._engine) as session:
-            cancel_requested = session.scalar(renewal)
-        return cancel_requested is None or cancel_requested
+            return session.scalar(renewal) is not False
 
     def finish(self, query_id: str, worker: str, ending: PlanningEnding, *, at: float) -> bool:
         """Store how planning ended, plans included; False: the worker holds the query no longer.
@@ -88,19 +83,18 @@ class PlanningQueue:
         """
         held = select(QueryRow).where(QueryRow.id == query_id, QueryRow.claimed_by == worker)
         with writing(self._engine) as session:
-            row = session.scalar(held.with_for_update())
-            if row is None:
+            if (row := session.scalar(held.with_for_update())) is None:
                 return False
             if row.phase in LIVE:
-                end_search(session, row, ending, at)
+                row.end_search(session, ending, at)
                 return True
             row.claimed_by = row.heartbeat_at = None
             row.result = None if ending.result is None else dict(ending.result)
             if row.cancel_requested:
-                enter(row, QueryPhase.CANCELLED, at, "")
+                row.enter(QueryPhase.CANCELLED, at, "")
             else:
-                enter(row, ending.phase, at, ending.message)
-            add_plans(session, row, ending.plans)
+                row.enter(ending.phase, at, ending.message)
+            row.add_plans(session, ending.plans)
             return True
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
@@ -109,36 +103,29 @@ class PlanningQueue:
         They go back to the queue; at the limit of crashes they are `failed` with the cause. A
         search goes back, or ends with the cause; its query stays as it is.
         """
-
-        def die(row: QueryRow) -> None:
-            row.crashes += 1
-            give_back(row, at, limit, cause)
-
-        return self._each(select(QueryRow).where(QueryRow.claimed_by == worker), die)
+        return self._returned(QueryRow.claimed_by == worker, at, cause, limit)
 
     def release(self, worker: str, *, at: float) -> tuple[str, ...]:
         """Return its queries and searches from a worker that was stopped; give the ids."""
-        claimed = select(QueryRow).where(QueryRow.claimed_by == worker)
-        return self._returned(claimed, at, "the service was stopped")
+        return self._returned(QueryRow.claimed_by == worker, at, "the service was stopped")
 
     def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
         """Return what is planned or searched without a beat since then; give the ids."""
-        silent = select(QueryRow).where(
-            QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING}), QueryRow.heartbeat_at < since
-        )
+        silent = QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING}) & (QueryRow.heartbeat_at < since)
         with reading(self._engine) as session:  # nearly always nobody: asked without a lock
-            if session.scalar(silent.with_only_columns(QueryRow.serial).limit(1)) is None:
+            if session.scalar(select(QueryRow.serial).where(silent).limit(1)) is None:
                 return ()
         return self._returned(silent, at, "the planning worker fell silent")
 
-    def _returned(self, wanted: Select[QueryRow], at: float, cause: str) -> tuple[str, ...]:
-        return self._each(wanted, lambda row: give_back(row, at, row.crashes + 1, cause))
-
-    def _each(self, wanted: Select[QueryRow], act: Callable[[QueryRow], None]) -> tuple[str, ...]:
+    def _returned(
+        self, wanted: ColumnElement[bool], at: float, cause: str, crashes: int | None = None
+    ) -> tuple[str, ...]:
+        """Take queries from their worker, which died where a limit of `crashes` is given."""
         with writing(self._engine) as session:
-            rows = session.scalars(wanted.with_for_update()).all()
+            rows = session.scalars(select(QueryRow).where(wanted).with_for_update()).all()
             for row in rows:
-                act(row)
+                row.crashes += crashes is not None
+                row.give_back(at, row.crashes + 1 if crashes is None else crashes, cause)
             return tuple(row.id for row in rows)
 
 
@@ -166,12 +153,7 @@ class ClaimLost(CircinusError):
 
 
 def require_claim(transaction: Connection | Session, query_id: str, worker: str | None) -> None:
-    """Make sure that a worker holds a query until the transaction ends; None: nobody has to.
-
-    Raises:
-        ClaimLost: If it does not.
-    """
-    if worker is None:
-        return
-    if transaction.scalar(_HELD, {"query_id": query_id, "worker": worker}) is None:
+    """Raise ClaimLost unless a worker holds a query till a transaction ends; None: none has to."""
+    holder = {"query_id": query_id, "worker": worker}
+    if worker is not None and transaction.scalar(_HELD, holder) is None:
         raise ClaimLost(query_id, worker)

@@ -6,7 +6,7 @@ A query's documents are read once, when first asked for, and known by their type
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningResult
+from circinus.scheduler.problem import Schedule
 
 REPLANNED = "replanned: "
 """How the messages of replanned queries begin."""
@@ -43,28 +44,19 @@ class Conflict(CircinusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQuery:
-    """A query as it is submitted.
-
-    Attributes:
-        id: Unique.
-        spec: The query as the client wrote it, defaults filled in, and how it is planned.
-        fingerprint: Equal for equal specifications, as they came.
-        idempotency_key: Chosen by the client; None: every submission is a new query.
-        at: Seconds since the epoch.
-        tenant: Whose it is; empty: nobody's.
-    """
+    """A query as it is submitted."""
 
     id: str
-    spec: JsonObject
-    fingerprint: str
-    idempotency_key: str | None
-    at: float
-    tenant: str = ""
+    spec: JsonObject  # as the client wrote it, defaults filled in, and how it is planned
+    fingerprint: str  # equal for equal specifications, as they came
+    idempotency_key: str | None  # chosen by the client; None: every submission is a new query
+    at: float  # seconds since the epoch, as in all of these
+    tenant: str = ""  # whose it is; empty: nobody's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChange:
-    """One step of a query's life: the phase it entered, seconds since the epoch, why in words."""
+    """One step of a query's life: the phase it entered, when, why in words."""
 
     phase: QueryPhase
     at: float
@@ -73,20 +65,12 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search for other plans of a query whose old ones go on serving.
+    """A search for other plans of a query whose old ones go on serving."""
 
-    Attributes:
-        why: What drifted, in words.
-        infrastructure: The world to plan for, as it was observed: a document.
-        at: Seconds since the epoch when it was asked for.
-        ended: Why it ended without plans, in words; None: it has not ended.
-        ended_at: Seconds since the epoch; None: it has not ended.
-    """
-
-    why: str
-    infrastructure: JsonObject
-    at: float
-    ended: str | None = None
+    why: str  # what drifted, in words
+    infrastructure: JsonObject  # the world to plan for, as it was observed
+    at: float  # when it was asked for
+    ended: str | None = None  # why it ended without plans, in words; None: it has not ended
     ended_at: float | None = None
 
     @property
@@ -97,39 +81,22 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredQuery:
-    """A stored query.
+    """A stored query."""
 
-    Attributes:
-        serial: Grows with every submission: the order of queue and list.
-        id: Unique.
-        spec: As submitted.
-        phase: Where it is.
-        message: Why it is there, in words; may be empty.
-        history: Every phase so far, oldest first.
-        progress: Latest word of the planning worker; None before the first.
-        result: How planning ended; None before.
-        claimed_by: The worker that plans it; None: nobody.
-        cancel_requested: Whether planning should stop.
-        crashes: How many workers died over planning it, or over searching on.
-        idempotency_key: Of the client's choice; None: it gave none.
-        search: The latest search since its plans were stored; None: there was none.
-        revision: Grows whenever plans are stored for it.
-    """
-
-    serial: int
+    serial: int  # grows with every submission: the order of queue and list
     id: str
-    spec: JsonObject
+    spec: JsonObject  # as submitted
     phase: QueryPhase
-    message: str
-    history: tuple[PhaseChange, ...]
-    progress: JsonObject | None
-    result: JsonObject | None
-    claimed_by: str | None
+    message: str  # why it is there, in words; may be empty
+    history: tuple[PhaseChange, ...]  # every phase so far, oldest first
+    progress: JsonObject | None  # latest word of the planning worker; None before the first
+    result: JsonObject | None  # how planning ended; None before
+    claimed_by: str | None  # the worker that plans it; None: nobody
     cancel_requested: bool
-    crashes: int
-    idempotency_key: str | None
-    search: Search | None = None
-    revision: int = 0
+    crashes: int  # how many workers died over planning it, or over searching on
+    idempotency_key: str | None  # None: the client gave none
+    search: Search | None = None  # the latest since its plans were stored; None: there was none
+    revision: int = 0  # grows whenever plans are stored for it
 
     @cached_property
     def request(self) -> QueryRequest:
@@ -163,31 +130,22 @@ class StoredQuery:
 
     @property
     def updated_at(self) -> float:
-        """Seconds since the epoch when it entered a phase, or a search began or ended."""
-        search = self.search
-        searched_at = 0.0 if search is None else search.ended_at or search.at
+        """When it entered a phase, or a search began or ended."""
+        searched_at = (self.search.ended_at or self.search.at) if self.search else 0.0
         return max(self.history[-1].at, searched_at)
 
     def entered(self, phase: QueryPhase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""
-        times = (change.at for change in self.history if change.phase is phase)
-        return next(times, None)
+        return next((change.at for change in self.history if change.phase is phase), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """A plan of a query.
+    """A plan of a query."""
 
-    Attributes:
-        id: Unique among the query's plans; queries that found the same plan have the same id.
-        query_id: Whose.
-        position: Place among the query's plans, cheapest first, from 0.
-        document: The plan, as JSON.
-    """
-
-    id: str
+    id: str  # unique among the query's; queries that found the same plan have the same id
     query_id: str
-    position: int
+    position: int  # place among the query's plans, cheapest first, from 0
     document: JsonObject
 
     @property
@@ -196,63 +154,57 @@ class StoredPlan:
         return from_document(Plan, self.document)
 
 
-def plan_documents(plans: Iterable[Plan]) -> tuple[tuple[str, JsonObject], ...]:
-    """Give plans as the store takes them: each (plan id, document)."""
+PlanDocuments: TypeAlias = tuple[tuple[str, JsonObject], ...]
+"""Plans in order, each (plan id, document)."""
+
+
+def plan_documents(plans: Iterable[Plan]) -> PlanDocuments:
+    """Give plans as the store takes them."""
     return tuple((plan.id, to_document(plan)) for plan in plans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningEnding:
-    """How planning ended.
+    """How planning ended."""
 
-    Attributes:
-        phase: The next one.
-        message: Why, in words.
-        result: The document; None: planning gave nothing.
-        plans: In order, each (plan id, document).
-    """
-
-    phase: QueryPhase
-    message: str
-    result: JsonObject | None
-    plans: tuple[tuple[str, JsonObject], ...] = ()
+    phase: QueryPhase  # the next one
+    message: str  # why, in words
+    result: JsonObject | None  # None: planning gave nothing
+    plans: PlanDocuments = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replan:
-    """Other plans for a query, or another search for them.
-
-    Attributes:
-        query_id: Which query.
-        spec: It from now on.
-        why: In words.
-        at: Seconds since the epoch.
-        result: How planning ended, with plans; None: it goes back to the queue.
-        plans: In order, each (plan id, document); none when it goes back to the queue.
-        forget: Whether its measurements are of other data, and dropped.
-    """
+    """Other plans for a query, or another search for them."""
 
     query_id: str
-    spec: JsonObject
-    why: str
+    spec: JsonObject  # the query from now on
+    why: str  # in words
     at: float
-    result: JsonObject | None = None
-    plans: tuple[tuple[str, JsonObject], ...] = ()
-    forget: bool = False
+    result: JsonObject | None = None  # how planning ended, with plans; None: back to the queue
+    plans: PlanDocuments = ()  # none when it goes back to the queue
+    forget: bool = False  # whether its measurements are of other data, and dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplacedRecord:
-    """One query that had to make way for another.
-
-    Attributes:
-        at: Seconds since the epoch.
-        query_id: Who ran.
-        by: Who came onto its machines; None: nobody, its machines or its plan are gone.
-        moved: Whether it is served all the same, elsewhere or with another plan.
-    """
+    """One query that had to make way for another."""
 
     at: float
-    query_id: str
-    by: str | None
-    moved: bool
+    query_id: str  # who ran
+    by: str | None  # who came onto its machines; None: they or its plan are gone
+    moved: bool  # whether it is served all the same, elsewhere or with another plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """A schedule and how it came about."""
+
+    schedule: Schedule = field(
+        default_factory=lambda: Schedule(assignments=(), waiting={}, utilisation={})
+    )
+    made_at: float = 0.0  # 0 before the first
+    machines: Mapping[str, int] = field(default_factory=dict)  # tier -> how many there were
+    # live query -> when it was served or put out last, or came
+    since: Mapping[str, float] = field(default_factory=dict)
+    overdue: tuple[str, ...] = ()  # served because they waited too long; their turn is not over

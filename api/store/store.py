@@ -10,19 +10,9 @@ from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
 from circinus.api.store.documents import to_document
-from circinus.api.store.engine import reading, writing
-from circinus.api.store.query_rows import (
-    drop_search,
-    enter,
-    is_searched,
-    new_row,
-    record_of,
-    replace_plans,
-    stored_plan,
-)
+from circinus.api.store.engine import reading, rows, writing
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
-    REPLANNED,
     Conflict,
     NewQuery,
     NotFound,
@@ -31,6 +21,7 @@ from circinus.api.store.records import (
     StoredPlan,
     StoredQuery,
 )
+from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
 
 _CANCELLED = "cancelled"
@@ -40,55 +31,39 @@ class Store:
     """Keeps everything that a user waits for. Safe to share between threads and processes.
 
     Values go in and come out by copy: changing a document afterwards changes nothing here. What a
-    method did is stored when it returns, and each does all or nothing.
-
-    Args:
-        engine: On a database whose tables exist (see `api.store.engine.migrate`).
-
-    Attributes:
-        queue: The same queries, as planning workers see them.
+    method did is stored when it returns, and each does all or nothing. The tables of the engine's
+    database exist (see `api.store.engine.migrate`).
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.queue = PlanningQueue(engine)
+        self.queue = PlanningQueue(engine)  # the same queries, as planning workers see them
+        self.schedules = ScheduleStore(engine)
         self._engine = engine
 
     def submit(self, query: NewQuery) -> tuple[StoredQuery, bool]:
         """Queue a query; give its record and whether it is new.
 
-        A known idempotency key gives the query that first came with it.
-
-        Raises:
-            Conflict: If the key came with another specification before.
+        A known idempotency key gives the query that first came with it; with another
+        specification it is a Conflict.
         """
         try:
             with writing(self._engine) as session:
-                known = _of_key(session, query)
-                if known is not None:
-                    return known, False
-                row = new_row(query)
-                session.add(row)
-                session.flush()
-                return record_of(row), True
+                if (known := _of_key(session, query)) is None:
+                    row = QueryRow.queued(query)
+                    session.add(row)
+                    session.flush()
+                    return row.record, True
         except IntegrityError:
             # Another process inserted the key between our look and our insert.
             with reading(self._engine) as session:
-                known = _of_key(session, query)
-            if known is None:
-                raise
-            return known, False
+                if (known := _of_key(session, query)) is None:
+                    raise
+        return known, False
 
     def query(self, query_id: str) -> StoredQuery:
-        """Give a query.
-
-        Raises:
-            NotFound: If there is none of that id.
-        """
+        """Give a query; NotFound if there is none of that id."""
         with reading(self._engine) as session:
-            row = session.scalar(select(QueryRow).where(QueryRow.id == query_id))
-            if row is None:
-                raise NotFound("query", query_id)
-            return record_of(row)
+            return _found(session, query_id).record
 
     def queries(
         self,
@@ -99,14 +74,10 @@ class Store:
         tenant: str | None = None,
         key_prefix: str | None = None,
     ) -> tuple[StoredQuery, ...]:
-        """Give queries, newest first.
+        """Give the newest queries, newest first; of the conditions, None chooses all.
 
-        Args:
-            limit: Most to give, `>= 1`.
-            before: Only those with a smaller serial; None: from the newest.
-            phases: Only those in one of these; None: any.
-            tenant: Only this one's; None: anybody's.
-            key_prefix: Only those whose idempotency key begins so; None: any.
+        With smaller serials than `before`, in one of the `phases`, of a `tenant`, with an
+        idempotency key that begins so.
         """
         wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
         if before is not None:
@@ -119,56 +90,39 @@ class Store:
             # Not LIKE: SQLite's does not tell capitals from small letters.
             begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
             wanted = wanted.where(begin == key_prefix)
-        with reading(self._engine) as session:
-            return tuple(record_of(row) for row in session.scalars(wanted))
+        return tuple(row.record for row in rows(self._engine, wanted))
 
     def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
         """Give the ids of all queries in one of the phases, oldest first. Cheap."""
         wanted = select(QueryRow.id).where(QueryRow.phase.in_(phases)).order_by(QueryRow.serial)
-        with reading(self._engine) as session:
-            return tuple(session.scalars(wanted))
+        return tuple(rows(self._engine, wanted))
 
     def live(self) -> Mapping[str, int]:
-        """Give the live queries, oldest first: id -> revision of its plans. Cheap.
-
-        A query whose revision differs from what it was has other plans, or had them meanwhile.
-        """
-        wanted = (
-            select(QueryRow.id, QueryRow.revision)
-            .where(QueryRow.phase.in_(LIVE))
-            .order_by(QueryRow.serial)
-        )
+        """Give the live queries, oldest first: id -> revision, new with other plans. Cheap."""
+        wanted = select(QueryRow.id, QueryRow.revision).where(QueryRow.phase.in_(LIVE))
         with reading(self._engine) as session:
-            return {query_id: revision for query_id, revision in session.execute(wanted)}
-
-    def count(self, phases: frozenset[QueryPhase]) -> int:
-        """Give how many queries are in one of the phases."""
-        wanted = select(func.count()).select_from(QueryRow).where(QueryRow.phase.in_(phases))
-        with reading(self._engine) as session:
-            return session.scalar(wanted) or 0
+            found = session.execute(wanted.order_by(QueryRow.serial))
+            return {query_id: revision for query_id, revision in found}
 
     def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:
         """Cancel a queued query at once, and ask the worker of one in planning to stop.
 
-        Of a live query the search is cancelled, at once; its plans go on serving.
-
-        Raises:
-            NotFound: If there is none of that id.
-            Conflict: If planning it is over, unless it was cancelled before.
+        Of a live query the search is cancelled, at once; its plans go on serving. NotFound if
+        there is none of that id, Conflict if planning it is over, unless it was cancelled before.
         """
         with writing(self._engine) as session:
-            row = _locked(session, query_id)
+            row = _found(session, query_id, lock=True)
             search = row.search if row.phase in LIVE else None
             if search is not None and search["ended"] in (None, _CANCELLED):
-                drop_search(row, at, _CANCELLED)
-                return record_of(row)
+                row.drop_search(at, _CANCELLED)
+                return row.record
             if QueryPhase(row.phase) not in CANCELLABLE | {QueryPhase.CANCELLED}:
                 rule = "must be queued or planning (or the query searched on) to be cancelled"
                 raise Conflict("phase", rule, row.phase)
             row.cancel_requested = True
             if row.phase == QueryPhase.QUEUED:
-                enter(row, QueryPhase.CANCELLED, at, "cancelled before planning began")
-            return record_of(row)
+                row.enter(QueryPhase.CANCELLED, at, "cancelled before planning began")
+            return row.record
 
     def move(
         self,
@@ -186,27 +140,23 @@ class Store:
         """
         there = QueryRow.id == query_id, QueryRow.phase.in_(expected)
         with writing(self._engine) as session:
-            row = session.scalar(select(QueryRow).where(*there).with_for_update())
-            if row is None:
+            if (row := session.scalar(select(QueryRow).where(*there).with_for_update())) is None:
                 return False
             if to not in LIVE:
-                drop_search(row, at, f"the query is {to.value}")
+                row.drop_search(at, f"the query is {to.value}")
             if (row.phase, row.message) != (to, message):
-                enter(row, to, at, message)
+                row.enter(to, at, message)
             return True
 
     def replan(self, replan: Replan) -> bool:
         """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
 
         With plans it waits for capacity anew. The checkpoint goes, measurements stay unless they
-        are to be forgotten. It is searched on no longer.
-
-        Raises:
-            NotFound: If there is no such query.
+        are to be forgotten. It is searched on no longer. NotFound if there is no such query.
         """
         mine = replan.query_id
         with writing(self._engine) as session:
-            row = _locked(session, mine)
+            row = _found(session, mine, lock=True)
             if QueryPhase(row.phase) not in REPLANNABLE:
                 return False
             session.execute(delete(CheckpointRow).where(CheckpointRow.query_id == mine))
@@ -214,40 +164,28 @@ class Store:
                 session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == mine))
             row.spec = dict(replan.spec)
             row.cancel_requested = False
-            replace_plans(session, row, replan.result, replan.plans)
-            to = QueryPhase.QUEUED if replan.result is None else QueryPhase.WAITING
-            enter(row, to, replan.at, REPLANNED + replan.why)
+            row.replan(session, replan, replan.at, replan.why)
             return True
 
     def search_on(self, query_id: str, search: Search) -> bool:
-        """Ask for a search for other plans while a query stays as it is.
+        """Ask for a search for other plans while a query stays as it is; NotFound without one.
 
         False: it is not live, or searched on already.
-
-        Raises:
-            NotFound: If there is no such query.
         """
         with writing(self._engine) as session:
-            row = _locked(session, query_id)
-            if row.phase not in LIVE or is_searched(row):
+            row = _found(session, query_id, lock=True)
+            if row.phase not in LIVE or row.record.searching is not None:
                 return False
-            row.search = to_document(search)
-            row.progress = None
-            row.crashes = 0
+            row.search, row.progress, row.crashes = to_document(search), None, 0
             return True
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """Give the plans of a query in order; empty before planning ended."""
         wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
-        with reading(self._engine) as session:
-            return tuple(stored_plan(row) for row in session.scalars(wanted))
+        return tuple(row.record for row in rows(self._engine, wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
-        """Give a plan; that of the newest query where several found the same.
-
-        Raises:
-            NotFound: If there is none of that id.
-        """
+        """Give a plan, of the newest query where several found the same; NotFound if none did."""
         newest = (
             select(PlanRow)
             .join(QueryRow, QueryRow.id == PlanRow.query_id)
@@ -256,10 +194,9 @@ class Store:
             .limit(1)
         )
         with reading(self._engine) as session:
-            row = session.scalar(newest)
-            if row is None:
+            if (row := session.scalar(newest)) is None:
                 raise NotFound("plan", plan_id)
-            return stored_plan(row)
+            return row.record
 
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""
@@ -275,11 +212,12 @@ def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:
     if row.fingerprint != query.fingerprint:
         rule = "must not come again with another query"
         raise Conflict("Idempotency-Key", rule, repr(query.idempotency_key))
-    return record_of(row)
+    return row.record
 
 
-def _locked(session: Session, query_id: str) -> QueryRow:
-    row = session.scalar(select(QueryRow).where(QueryRow.id == query_id).with_for_update())
+def _found(session: Session, query_id: str, *, lock: bool = False) -> QueryRow:
+    wanted = select(QueryRow).where(QueryRow.id == query_id)
+    row = session.scalar(wanted.with_for_update() if lock else wanted)
     if row is None:
         raise NotFound("query", query_id)
     return row

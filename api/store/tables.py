@@ -1,9 +1,27 @@
-"""The tables, as SQLAlchemy's typed mapping. Alembic's migrations build the same ones."""
+"""The tables, as SQLAlchemy's typed mapping. Alembic's migrations build the same ones.
+
+What happens to the row of a query happens within the transaction of whoever changes it.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, Text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from dataclasses import asdict, fields
+from typing import Annotated, Self
+
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, Text, delete
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.store.documents import from_document
+from circinus.api.store.records import (
+    REPLANNED,
+    NewQuery,
+    PlanDocuments,
+    PlanningEnding,
+    Replan,
+    StoredPlan,
+    StoredQuery,
+)
 
 # Named constraints, so that a migration can find them again.
 _NAMES = {
@@ -15,6 +33,9 @@ _NAMES = {
 # SQLite numbers rows by itself only under the exact type INTEGER.
 _SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 _DOCUMENT = JSON(none_as_null=True)
+_Owner = Annotated[
+    str, mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True)
+]
 
 
 class Base(DeclarativeBase):
@@ -50,6 +71,72 @@ class QueryRow(Base):
     search: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
 
+    @classmethod
+    def queued(cls, query: NewQuery) -> Self:
+        """Give the row of a query that is queued."""
+        told = asdict(query)  # copies: the caller may change its own
+        at = told.pop("at")
+        row = cls(**told, cancel_requested=False, crashes=0, history=[])
+        row.enter(QueryPhase.QUEUED, at, "")
+        return row
+
+    @property
+    def record(self) -> StoredQuery:
+        """The query as the store hands it out; its documents were read for this one session."""
+        told = {field.name: getattr(self, field.name) for field in fields(StoredQuery)}
+        return from_document(StoredQuery, told)
+
+    def enter(self, phase: QueryPhase, at: float, message: str) -> None:
+        """Put the query into a phase, which its history tells."""
+        self.phase, self.message = phase.value, message
+        # A new list: the mapping sees no change inside the old one.
+        self.history = [*self.history, {"phase": phase.value, "at": at, "message": message}]
+
+    def add_plans(self, session: Session, plans: PlanDocuments) -> None:
+        """Store plans beside those there are; where there are some, the revision grows."""
+        self.revision += bool(plans)
+        session.add_all(
+            PlanRow(id=plan_id, query_id=self.id, position=position, plan=dict(plan))
+            for position, (plan_id, plan) in enumerate(plans)
+        )
+
+    def replan(self, session: Session, by: PlanningEnding | Replan, at: float, why: str) -> None:
+        """Forget the plans and what the query went through to find them; store others, if any."""
+        session.execute(delete(PlanRow).where(PlanRow.query_id == self.id))
+        self.claimed_by = self.heartbeat_at = self.search = self.progress = None
+        self.crashes = 0
+        self.result = None if by.result is None else dict(by.result)
+        self.add_plans(session, by.plans)
+        to = QueryPhase.QUEUED if by.result is None else QueryPhase.WAITING
+        self.enter(to, at, f"{REPLANNED}{why}")
+
+    def drop_search(self, at: float, why: str) -> None:
+        """End a search if there is one; its worker hears of that by its next beat."""
+        if self.search is not None and self.search["ended"] is None:
+            self.claimed_by = self.heartbeat_at = None
+            self.search = {**self.search, "ended": why, "ended_at": at}
+
+    def end_search(self, session: Session, ending: PlanningEnding, at: float) -> None:
+        """End a search: plans take the place of the old ones, without any these stay."""
+        if self.search is None or not ending.plans:
+            self.drop_search(at, ending.message)
+        else:
+            self.replan(session, ending, at, str(self.search["why"]))
+
+    def give_back(self, at: float, limit: int, cause: str) -> None:
+        """Take the query from its worker: to the queue, or to an end if so many died over it."""
+        self.claimed_by = self.heartbeat_at = None
+        crashed = f"{cause}, {self.crashes} times" if self.crashes >= limit else ""
+        if self.phase in LIVE:
+            if crashed:
+                self.drop_search(at, crashed)
+        elif self.cancel_requested:
+            self.enter(QueryPhase.CANCELLED, at, "")
+        elif crashed:
+            self.enter(QueryPhase.FAILED, at, crashed)
+        else:
+            self.enter(QueryPhase.QUEUED, at, cause)
+
 
 class PlanRow(Base):
     """A plan of a query's Pareto set."""
@@ -57,12 +144,17 @@ class PlanRow(Base):
     __tablename__ = "plans"
     __table_args__ = (Index(None, "query_id", "position"),)
 
-    query_id: Mapped[str] = mapped_column(
-        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
-    )
+    query_id: Mapped[_Owner]
     id: Mapped[str] = mapped_column(Text, primary_key=True, index=True)
     position: Mapped[int] = mapped_column()
     plan: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+    @property
+    def record(self) -> StoredPlan:
+        """The plan as the store hands it out."""
+        return StoredPlan(
+            id=self.id, query_id=self.query_id, position=self.position, document=self.plan
+        )
 
 
 class ScheduleRow(Base):
@@ -103,9 +195,7 @@ class MeasurementRow(Base):
 
     __tablename__ = "measurements"
 
-    query_id: Mapped[str] = mapped_column(
-        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
-    )
+    query_id: Mapped[_Owner]
     configuration: Mapped[str] = mapped_column(Text, primary_key=True)
     input: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     times: Mapped[int] = mapped_column(default=1)
@@ -139,9 +229,7 @@ class CheckpointRow(Base):
 
     __tablename__ = "checkpoints"
 
-    query_id: Mapped[str] = mapped_column(
-        ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True
-    )
+    query_id: Mapped[_Owner]
     document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
 
 

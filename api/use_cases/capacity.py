@@ -1,15 +1,15 @@
 """The machines and links there are: as the infrastructure states, until told otherwise.
 
-Machines come and go while the service runs: an operator takes one down, a cluster grows. The
-number of each tier is set here and remembered over restarts; the schedule follows within a
-moment (`api.control.rescheduler` looks every `reconcile_s`). Whoever loses its machines is
-evicted by name and waits; nobody is lost. The links that this computer imitates are apart from it.
+Machines come and go while the service runs. The number of each tier is set here and remembered
+over restarts; the schedule follows within a moment (`api.control.rescheduler` looks every
+`reconcile_s`). Whoever loses its machines is evicted by name and waits. The links that this
+computer imitates are apart from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from circinus.api.store.schedules import ScheduleStore
 from circinus.api.use_cases.deployer import Deployer
@@ -35,36 +35,29 @@ class Capacity:
         return with_machines(self.stated, self.store.machines())
 
     def planned_for(self) -> Infrastructure:
-        """Give the infrastructure to plan for.
+        """Give the infrastructure to plan for, each tier with the machines stated or more.
 
-        A plan outlives the moment: each tier has the machines that are stated, or those that
-        there are now if they are more. Machines that are away may come back.
+        A plan outlives the moment: machines that are away may come back.
         """
-        stated = {tier.name: tier.machines for tier in self.stated.tiers}
         told = self.store.machines()
-        return with_machines(
-            self.stated, {name: max(told.get(name, 0), n) for name, n in stated.items()}
-        )
+        most = {
+            tier.name: max(told.get(tier.name, 0), tier.machines) for tier in self.stated.tiers
+        }
+        return with_machines(self.stated, most)
 
     def set_machines(self, machines: Mapping[str, int | None]) -> Infrastructure:
         """Set how many machines tiers have from now on; give the infrastructure as it is then.
 
-        Args:
-            machines: Tier -> number, `>= 0`; None: as stated again. Other tiers stay as they are.
-
-        Raises:
-            InvalidInput: If a tier does not exist or is dedicated, or a number is out of range;
-                nothing was changed then.
+        None: as stated again. Other tiers stay as they are. InvalidInput if a tier does not exist
+        or is dedicated, or a number is out of range; nothing was changed then.
         """
         shared = [tier.name for tier in self.stated.tiers if not tier.dedicated]
         for tier, count in machines.items():
             if tier not in shared:
                 rule = f"must name shared tiers ({', '.join(shared) or 'there are none'})"
                 raise InvalidInput.of("machines", rule, tier)
-            if count is not None:
-                fits = 0 <= count <= MOST_MACHINES
-                rule = f"must be from 0 to {MOST_MACHINES}"
-                checks.require(fits, f"machines.{tier}", rule, count)
+            fits, rule = 0 <= (count or 0) <= MOST_MACHINES, f"must be from 0 to {MOST_MACHINES}"
+            checks.require(fits, f"machines.{tier}", rule, count)
         self.store.set_machines(machines, at=self.clock.timestamp())
         return self.now()
 
@@ -85,41 +78,29 @@ def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -
 class Emulation:
     """The links that are imitated. Used within the event loop of the deployer.
 
-    Emulated links are waits. Here they are made longer or shorter while plans are deployed, and
-    nobody who plans hears of it: so what a drift of the network does is tried out. Not
-    remembered: a service starts with the links that its infrastructure states.
-
-    Attributes:
-        stated: The infrastructure that is planned for.
-        deployer: Waits for links.
+    Emulated links are waits, made longer or shorter here while plans are deployed, and nobody who
+    plans hears of it: so a drift of the network is tried out. Not remembered over a start.
     """
 
-    stated: Infrastructure
-    deployer: Deployer
-    _now: Infrastructure | None = field(default=None, init=False)
-
-    def now(self) -> Infrastructure:
-        """Give the infrastructure with the links that are imitated."""
-        return self._now or self.stated
+    now: Infrastructure  # with the links that are imitated: at first that which is planned for
+    deployer: Deployer  # waits for links
 
     def set_links(self, links: Sequence[Link]) -> Infrastructure:
         """Imitate other links from now on; those left out stay as they are.
 
-        Raises:
-            InvalidInput: If a link does not exist, or is the network's own; nothing was changed.
+        InvalidInput if a link does not exist, or is the network's own; nothing was changed.
         """
         told = {frozenset(link.between): link for link in links}
-        emulated = {frozenset(link.between) for link in self.stated.links if link.emulated}
+        emulated = [link.between for link in self.now.links if link.emulated]
         for ends, link in told.items():
-            if ends not in emulated:
-                names = ", ".join("-".join(x.between) for x in self.stated.links if x.emulated)
-                rule = f"must name emulated links ({names or 'there are none'})"
-                raise InvalidInput.of("links", rule, "-".join(link.between))
-        here = self.now()
+            names = ", ".join(map("-".join, emulated)) or "there are none"
+            known = ends in map(frozenset, emulated)
+            rule = f"must name emulated links ({names})"
+            checks.require(known, "links", rule, "-".join(link.between))
         changed = tuple(
             replace(told.get(frozenset(link.between), link), emulated=link.emulated)
-            for link in here.links
+            for link in self.now.links
         )
-        self._now = replace(here, links=changed)
-        self.deployer.imitate(self._now)
-        return self._now
+        self.now = replace(self.now, links=changed)
+        self.deployer.imitate(self.now)
+        return self.now

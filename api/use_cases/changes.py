@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from math import isfinite
 
+from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -20,15 +21,8 @@ _CHANGE = re.compile(
 )
 
 
-_BYTES_PER_MBIT = 1e6 / 8
-
-
 def changed(name: str, value: float, change: str) -> float:
-    """Give a figure after a change; empty: as it was.
-
-    Raises:
-        InvalidInput: If the text is none of the three forms.
-    """
+    """Give a figure after a change (empty: as it was); InvalidInput if that is no such text."""
     if not change:
         return value
     match = _CHANGE.fullmatch(change.strip())
@@ -42,11 +36,7 @@ def changed(name: str, value: float, change: str) -> float:
 
 
 def changed_query(query: Query, change: ObjectiveChange) -> Query:
-    """Give the query with other SLOs.
-
-    Raises:
-        InvalidInput: If a change is malformed or leads to what no SLO can be.
-    """
+    """Give the query with other SLOs; InvalidInput if one is malformed or cannot be."""
     slo = query.slo
     cost = slo.cost_usd_per_hour
     if change.cost and cost is None:
@@ -67,54 +57,43 @@ def changed_query(query: Query, change: ObjectiveChange) -> Query:
 
 
 def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -> Infrastructure:
-    """Give the infrastructure with other prices, machines, speeds and links.
-
-    Raises:
-        InvalidInput: If a tier or link is not there, or a change is malformed or leads to what
-            none can be.
-    """
-    names = [tier.name for tier in infrastructure.tiers]
-    links = {"-".join(link.between): link for link in infrastructure.links}
-    for field_name in ("price", "machines", "speed"):
-        for tier in getattr(change, field_name):
-            checks.require(
-                tier in names, field_name, f"must name a tier ({', '.join(names)})", tier
-            )
+    """Give it with other figures; InvalidInput if one is malformed or cannot be, or of nothing."""
+    tiers = [tier.name for tier in infrastructure.tiers]
+    links = ["-".join(link.between) for link in infrastructure.links]
+    told = f"must name a tier ({', '.join(tiers)})"
+    for field in ("price", "machines", "speed"):
+        for tier in getattr(change, field):
+            checks.require(tier in tiers, field, told, tier)
     for name in change.bandwidth:
         rule = f"must name a link ({', '.join(links) or 'there is none'})"
         checks.require(name in links, "bandwidth", rule, name)
+
+    def new(field: str, name: str, value: float) -> float:
+        return changed(f"{field}.{name}", value, getattr(change, field).get(name, ""))
+
+    def new_machines(tier: str, machines: int) -> int:
+        count = new("machines", tier, machines)
+        rule = "must leave a whole number >= 0"
+        checks.require(count >= 0 and count == int(count), f"machines.{tier}", rule, count)
+        return int(count)
+
     return replace(
         infrastructure,
         tiers=tuple(
             replace(
                 tier,
-                price_usd_per_hour=changed(
-                    f"price.{tier.name}", tier.price_usd_per_hour, change.price.get(tier.name, "")
-                ),
-                machines=_machines(tier.name, tier.machines, change),
-                speed_factor=changed(
-                    f"speed.{tier.name}", tier.speed_factor, change.speed.get(tier.name, "")
-                ),
+                price_usd_per_hour=new("price", tier.name, tier.price_usd_per_hour),
+                machines=new_machines(tier.name, tier.machines),
+                speed_factor=new("speed", tier.name, tier.speed_factor),
             )
             for tier in infrastructure.tiers
         ),
         links=tuple(
             replace(
                 link,
-                bandwidth_bytes_per_s=_BYTES_PER_MBIT
-                * changed(
-                    f"bandwidth.{name}",
-                    link.bandwidth_bytes_per_s / _BYTES_PER_MBIT,
-                    change.bandwidth.get(name, ""),
-                ),
+                bandwidth_bytes_per_s=BYTES_PER_MBIT
+                * new("bandwidth", name, link.bandwidth_bytes_per_s / BYTES_PER_MBIT),
             )
-            for name, link in links.items()
+            for name, link in zip(links, infrastructure.links, strict=True)
         ),
     )
-
-
-def _machines(tier: str, machines: int, change: WhatIfBody) -> int:
-    count = changed(f"machines.{tier}", machines, change.machines.get(tier, ""))
-    rule = "must leave a whole number >= 0"
-    checks.require(count >= 0 and count == int(count), f"machines.{tier}", rule, count)
-    return int(count)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.monitor import QueueFigures
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
@@ -22,11 +22,8 @@ class Deployer(Protocol):
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
-        A plan that does not start is told by `status`, and tried again by the next call.
-
-        Raises:
-            InvalidInput: If a plan does not fit its pipeline or the infrastructure; nothing was
-                changed then.
+        A plan that does not start is told by `status`, and tried again by the next call. For one
+        that does not fit its pipeline or the infrastructure InvalidInput; nothing was changed.
         """
 
     async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
@@ -46,19 +43,20 @@ class Deployer(Protocol):
         """Give query id -> tier -> its queue at this moment, of all that serve."""
 
     def status(self, query_id: str) -> DeploymentStatus:
-        """Give how a query's deployment fares.
-
-        Raises:
-            InvalidInput: If there is none.
-        """
+        """Give how a query's deployment fares; InvalidInput if there is none."""
 
     async def close(self) -> None:
         """Stop everything; may be called again."""
 
 
-def serves(deployer: Deployer, query_id: str) -> bool:
-    """Give whether some plan of a query answers requests."""
+def found_status(deployer: Deployer, query_id: str) -> DeploymentStatus | None:
+    """Give how a query's deployment fares; None: it has none."""
     try:
-        return deployer.status(query_id).phase in _UP
+        return deployer.status(query_id)
     except InvalidInput:
-        return False
+        return None
+
+
+def serving_plan(status: DeploymentStatus | None) -> str | None:
+    """Give the plan that answers requests, by id; None: none does."""
+    return status.plan_id if status is not None and status.phase in _UP else None

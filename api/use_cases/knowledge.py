@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from circinus.api.schemas.explanation import WhatIfBody
+from circinus.api.schemas.explanation import WhatIfBody, WhatIfView
+from circinus.api.schemas.plans import plan_view
+from circinus.api.schemas.progress import shortfall_view
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import SqlJournal, edition_of
 from circinus.api.store.records import StoredPlan, StoredQuery
@@ -37,25 +39,15 @@ def drawn(planner: Planner, pipeline: Pipeline, dataset: Dataset, seed: int) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Knowledge:
-    """What was measured of a query, and who judges it.
+    """What was measured of a query, and who judges it."""
 
-    Attributes:
-        known: Profiles, one per configuration, in one order of inputs; none before the first.
-        planner: Of the query's method.
-        drawing: The order.
-    """
-
-    known: Known
-    planner: Planner
-    drawing: Drawing
+    known: Known  # profiles, one per configuration, in one order of inputs; none before the first
+    planner: Planner  # of the query's method
+    drawing: Drawing  # the order
 
     @classmethod
     def of(cls, parts: ServiceParts, record: StoredQuery) -> Knowledge:
-        """Give what planning workers measured of a query so far.
-
-        Raises:
-            InvalidInput: If its pipeline is not offered any more.
-        """
+        """Give what was measured so far; InvalidInput if the pipeline is not offered any more."""
         query, data = record.query, record.request.data
         pipeline = parts.pipeline(query.pipeline)
         dataset = made(pipeline, data.examples or 0, data.seed)
@@ -74,76 +66,39 @@ class Knowledge:
         return cls(known=known, planner=planner, drawing=drawing)
 
     def answer(self, query: Query, infrastructure: Infrastructure) -> Answer:
-        """Give what the measurements say of the query, changed, somewhere else.
-
-        Raises:
-            InvalidInput: If it does not fit.
-        """
+        """Give what they say of the query, changed, elsewhere; InvalidInput if it does not fit."""
         return self.planner.answer(query, infrastructure, self.known, self.drawing)
 
     def work(self, plan: Plan) -> Work:
-        """Give what a plan's configuration does to inputs.
-
-        Raises:
-            InvalidInput: If it is not among the measurements.
-        """
+        """Give what a plan's configuration does to inputs; InvalidInput if it was not measured."""
         for profile in self.known.profiles:
             if profile.configuration == plan.configuration:
                 return Work.of(profile)
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """What a change of circumstances would do to a query.
-
-    Attributes:
-        before: What is known as things are.
-        after: What is known of the changed query on the changed infrastructure.
-        query: The changed query.
-        infrastructure: The changed infrastructure.
-        words: What changes for the cheapest plan, in words.
-    """
-
-    before: Answer
-    after: Answer
-    query: Query
-    infrastructure: Infrastructure
-    words: str
-
-
 def explain(parts: ServiceParts, record: StoredQuery, stored: StoredPlan) -> Explanation:
-    """Give why a plan is what it is.
-
-    Raises:
-        InvalidInput: If its configuration is not among the measurements.
-    """
+    """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
     knowledge = Knowledge.of(parts, record)
     found = knowledge.answer(record.query, parts.infrastructure)
     return explained(stored.plan, found, knowledge.known)
 
 
-def what_if(parts: ServiceParts, record: StoredQuery, change: WhatIfBody) -> WhatIf:
-    """Give what a change of circumstances would do; nothing is changed or measured.
-
-    Raises:
-        InvalidInput: If the change is malformed or does not fit.
-    """
-    query = changed_query(record.query, change)
-    infrastructure = changed_infrastructure(parts.infrastructure, change)
+def what_if(parts: ServiceParts, record: StoredQuery, change: WhatIfBody) -> WhatIfView:
+    """Give what a change would do, measuring nothing; InvalidInput if it does not fit."""
+    query, here = record.query, parts.infrastructure
+    changed, there = changed_query(query, change), changed_infrastructure(here, change)
     knowledge = Knowledge.of(parts, record)
-    before = knowledge.answer(record.query, parts.infrastructure)
-    after = knowledge.answer(query, infrastructure)
-    return WhatIf(
-        before=before,
-        after=after,
-        query=query,
-        infrastructure=infrastructure,
+    before, after = knowledge.answer(query, here), knowledge.answer(changed, there)
+    return WhatIfView(
         words=_words(before.plans, after.plans),
+        before=[plan_view(plan, query.slo, here) for plan in before.plans],
+        after=[plan_view(plan, changed.slo, there) for plan in after.plans],
+        shortfall=shortfall_view(after.shortfall, changed.slo, there),
     )
 
 
-def _words(before: Iterable[Plan], after: Iterable[Plan]) -> str:
+def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     old, new = next(iter(before), None), next(iter(after), None)
     if new is None:
         return "no measured plan would do" if old else "no measured plan does, nor would one"

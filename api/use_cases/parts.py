@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Protocol
 
 from circinus.api.settings import Settings
-from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
-from circinus.api.use_cases.scheduling import ScheduleInForce
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -27,93 +25,36 @@ _KEPT = 8
 
 
 class Catalogue(Protocol):
-    """Pipelines by name. Loading may be slow, once; safe to share between threads."""
+    """Pipelines by name; InvalidInput for one that none has. Safe to share between threads."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names, in alphabetical order; none is loaded for it."""
 
     def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline.
-
-        Raises:
-            InvalidInput: If none has that name, or it cannot be loaded.
-        """
+        """Give a pipeline; InvalidInput also if it cannot be loaded, which may be slow, once."""
 
     def reference(self, name: str) -> str:
-        """Give what another process of this service loads the pipeline by.
-
-        Raises:
-            InvalidInput: If none has that name.
-        """
-
-
-class ExampleSource:
-    """Gives data sets by pipeline, count and seed, kept for a while. Safe to share by threads."""
-
-    def __init__(self, catalogue: Catalogue, *, limit: int) -> None:
-        self._limit = limit  # most examples that a client may ask for
-        self._lock = Lock()
-
-        @lru_cache(_KEPT)
-        def kept(pipeline: str, count: int, seed: int) -> Dataset:
-            return made(offered(catalogue, pipeline), count, seed)
-
-        self._kept = kept
-
-    def check(self, count: int, *, field: str = "examples") -> None:
-        """Raise InvalidInput if a client may not ask for so many."""
-        checks.require(1 <= count <= self._limit, field, f"must be 1 to {self._limit}", count)
-
-    def examples(self, pipeline: str, count: int, seed: int) -> Dataset:
-        """Give a data set.
-
-        Raises:
-            InvalidInput: If the pipeline is not offered, or the count is above the limit.
-        """
-        self.check(count)
-        with self._lock:
-            return self._kept(pipeline, count, seed)
+        """Give what another process of this service loads the pipeline by."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceParts:
-    """What a service and its planning workers are made of.
+    """What a service and its planning workers are made of."""
 
-    Attributes:
-        settings: Of the operator.
-        infrastructure: As it is stated.
-        catalogue: Pipelines offered.
-        store: Of queries; its tables exist.
-        schedules: The store of schedules, in the same database.
-        clock: Of everything.
-        upkeep: How schedules are made.
-        quotas: Of tenants.
-    """
-
-    settings: Settings
-    infrastructure: Infrastructure
-    catalogue: Catalogue
-    store: Store
-    schedules: ScheduleStore
-    clock: Clock
-    upkeep: Upkeep
-    quotas: Mapping[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def examples(self) -> ExampleSource:
-        """Examples of the pipelines."""
-        return ExampleSource(self.catalogue, limit=self.settings.examples_limit)
+    settings: Settings  # of the operator
+    infrastructure: Infrastructure  # as it is stated
+    catalogue: Catalogue  # of the pipelines offered
+    store: Store  # its tables exist
+    clock: Clock  # of everything
+    upkeep: Upkeep  # how schedules are made
+    quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @cached_property
     def capacity(self) -> Capacity:
         """The machines there are."""
-        return Capacity(stated=self.infrastructure, store=self.schedules, clock=self.clock)
-
-    @cached_property
-    def in_force(self) -> ScheduleInForce:
-        """The schedule."""
-        return ScheduleInForce(self.schedules)
+        return Capacity(stated=self.infrastructure, store=self.store.schedules, clock=self.clock)
 
     @cached_property
     def outputs(self) -> PrefixFiles | None:
@@ -122,33 +63,38 @@ class ServiceParts:
         return None if folder is None else PrefixFiles(folder, self.settings.outputs_limit_bytes)
 
     def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline that a client names, see `offered`."""
-        return offered(self.catalogue, name)
+        """Give a pipeline that a client names, with examples of its own.
 
+        InvalidInput if none has that name, it brings none, or this machine lacks what it needs.
+        """
+        names = self.catalogue.names
+        if name not in names:  # never a `module:attribute`: that would run a client's code
+            known = ", ".join(names) or "none is"
+            raise InvalidInput.of("pipeline", f"must be registered ({known})", name)
+        pipeline = self.catalogue.pipeline(name)
+        rule = "must bring examples to be planned by a service"
+        checks.require(pipeline.examples is not None, "pipeline", rule, name)
+        pipeline.require_available()
+        return pipeline
 
-def offered(catalogue: Catalogue, name: str) -> Pipeline:
-    """Give a pipeline that a client names, with examples of its own.
+    def require_few(self, count: int, field: str = "examples") -> None:
+        """Raise InvalidInput if a client may not ask for so many examples."""
+        limit = self.settings.examples_limit
+        checks.require(1 <= count <= limit, field, f"must be 1 to {limit}", count)
 
-    Raises:
-        InvalidInput: If none has that name, it brings no examples, or this machine lacks what it
-            needs.
-    """
-    if name not in catalogue.names:  # never a `module:attribute`: that would run a client's code
-        known = ", ".join(catalogue.names) or "none is"
-        raise InvalidInput.of("pipeline", f"must be registered ({known})", name)
-    pipeline = catalogue.pipeline(name)
-    if pipeline.examples is None:
-        raise InvalidInput.of("pipeline", "must bring examples to be planned by a service", name)
-    pipeline.require_available()
-    return pipeline
+    def examples(self, pipeline: str, count: int, seed: int) -> Dataset:
+        """Give a data set, kept for a while; InvalidInput for a pipeline or count not offered."""
+        self.require_few(count)
+        with self._lock:
+            return self._kept(pipeline, count, seed)
+
+    @cached_property
+    def _kept(self) -> Callable[[str, int, int], Dataset]:
+        return lru_cache(_KEPT)(lambda name, *which: made(self.pipeline(name), *which))
 
 
 def made(pipeline: Pipeline, count: int, seed: int) -> Dataset:
-    """Give examples of a pipeline.
-
-    Raises:
-        InvalidInput: If it brings none.
-    """
+    """Give examples of a pipeline; InvalidInput if it brings none."""
     if pipeline.examples is None:
         raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
     return pipeline.examples(count, seed)

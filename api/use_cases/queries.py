@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 
-from circinus.api.phases import QueryPhase
+from circinus.api.phases import CANCELLABLE, QueryPhase
+from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document
-from circinus.api.store.records import Conflict, JsonObject, NewQuery, StoredQuery
+from circinus.api.store.records import Conflict, NewQuery, StoredQuery
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
+from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import Fault, InvalidInput, Unavailable
-from circinus.pipelines.fitting import fitted
+from circinus.pipelines.query import fitted
 from circinus.planner.search.bill import Bill, Cost
 
-LARGEST_PAGE = 200
 _LONGEST_KEY = 200
 _RETRY_AFTER_S = 5.0
 _MARK = "before:"
 _LARGEST_SERIAL = 2**63 - 1
 _MOST_BILLS = 100
 """Of the newest queries so many are looked at: older ones were planned by other means."""
-_PLANNED = frozenset(QueryPhase) - {
-    QueryPhase.QUEUED,
-    QueryPhase.PLANNING,
-    QueryPhase.FAILED,
-    QueryPhase.CANCELLED,
-}
+_PLANNED = frozenset(QueryPhase) - CANCELLABLE - {QueryPhase.FAILED, QueryPhase.CANCELLED}
 
 
 class QueueFull(Unavailable):
     """More queries wait for planning than the operator allows."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"{limit} queries wait for planning already", retry_after_s=_RETRY_AFTER_S
-        )
-
 
 def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> StoredQuery:
     """Queue a query; with an idempotency key that is known, give the one that came with it first.
 
-    How it is planned is stored with it: a service that is told otherwise later plans it so all
-    the same.
+    How it is planned is stored with it, and holds also when the service is told otherwise later.
 
     Raises:
         InvalidInput: If the key is malformed, the request names files (a service reads none) or
@@ -61,16 +49,18 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
     settings = parts.settings
     query = to_query(request, method=settings.chosen_method)
     _check(request, key)
-    parts.examples.check(request.data.examples or 0, field="data.examples")
+    parts.require_few(request.data.examples or 0, "data.examples")
     fitted(query, parts.pipeline(query.pipeline).graph, parts.infrastructure)
-    if parts.store.count(frozenset({QueryPhase.QUEUED})) >= settings.queue_limit:
-        raise QueueFull(settings.queue_limit)
+    if len(parts.store.ids(frozenset({QueryPhase.QUEUED}))) >= settings.queue_limit:
+        reason = f"{settings.queue_limit} queries wait for planning already"
+        raise QueueFull(reason, retry_after_s=_RETRY_AFTER_S)
     spec = request.model_dump(mode="json", exclude_none=True)
+    # As it came: sent again to a service that plans otherwise, it is the same query.
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     new = NewQuery(
         id=f"q-{secrets.token_hex(6)}",
         spec={**spec, "planning": parts_of(query.planning)},
-        # As it came: sent again to a service that plans otherwise, it is the same query.
-        fingerprint=fingerprint(spec),
+        fingerprint=blake2b(text.encode(), digest_size=16).hexdigest(),
         idempotency_key=key,
         at=parts.clock.timestamp(),
         tenant=query.tenant,
@@ -79,79 +69,51 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
 
 
 def _check(request: QueryRequest, key: str | None) -> None:
-    if key is not None and not (0 < len(key) <= _LONGEST_KEY and key.isprintable()):
-        rule = f"must have 1 to {_LONGEST_KEY} printable characters"
-        raise InvalidInput.of("Idempotency-Key", rule, key)
-    paths = {"data.folder": request.data.folder, "data.jsonl": request.data.jsonl}
-    named = {field: path for field, path in paths.items() if path is not None}
-    if named:
+    good = key is None or (0 < len(key) <= _LONGEST_KEY and key.isprintable())
+    rule = f"must have 1 to {_LONGEST_KEY} printable characters"
+    checks.require(good, "Idempotency-Key", rule, key)
+    paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
+    if paths:
         rule = "must be left out: a service reads no files, name a number of examples"
-        raise InvalidInput([Fault.of(field, rule, path) for field, path in named.items()])
+        raise InvalidInput([Fault.of(f"data.{name}", rule, path) for name, path in paths.items()])
 
 
-def fingerprint(spec: JsonObject) -> str:
-    """Give a hash that is equal for equal documents, whatever the order of their fields."""
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+def page_of(store: Store, asked: PageRequest) -> tuple[tuple[StoredQuery, ...], str | None]:
+    """Give a page of queries, newest first, and the cursor for the next; None: it is the last.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """Some queries, newest first; `next_cursor` is for the page after, None: this is the last."""
-
-    records: tuple[StoredQuery, ...]
-    next_cursor: str | None
-
-
-def page_of(
-    store: Store,
-    *,
-    limit: int,
-    cursor: str | None,
-    phase: QueryPhase | None,
-    tenant: str | None = None,
-    key_prefix: str | None = None,
-) -> Page:
-    """Give a page of at most `limit` queries, chosen as by `Store.queries`.
-
-    `cursor` is of the page before; None: from the newest.
-
-    Raises:
-        InvalidInput: If the cursor is none that a page gave.
+    InvalidInput if the cursor is none that a page gave.
     """
-    before = None if cursor is None else _decoded(cursor)
-    phases = None if phase is None else frozenset({phase})
     # One more than asked for tells whether there is a page after this one.
     records = store.queries(
-        limit=limit + 1, before=before, phases=phases, tenant=tenant, key_prefix=key_prefix
+        limit=asked.limit + 1,
+        before=None if asked.cursor is None else _decoded(asked.cursor),
+        phases=None if asked.phase is None else frozenset({asked.phase}),
+        tenant=asked.tenant,
+        key_prefix=asked.key_prefix,
     )
-    more = len(records) > limit
-    shown = records[:limit]
-    return Page(records=shown, next_cursor=_encoded(shown[-1].serial) if more else None)
-
-
-def _encoded(serial: int) -> str:
-    return base64.urlsafe_b64encode(f"{_MARK}{serial}".encode()).decode("ascii").rstrip("=")
+    shown = records[: asked.limit]
+    if len(records) == len(shown):
+        return shown, None
+    last = f"{_MARK}{shown[-1].serial}"
+    return shown, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
 
 
 def _decoded(cursor: str) -> int:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         text = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")
-        serial = int(text.removeprefix(_MARK))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidInput.of("cursor", "must be a next_cursor of a page", cursor) from error
-    if not text.startswith(_MARK) or not 0 <= serial <= _LARGEST_SERIAL:
-        raise InvalidInput.of("cursor", "must be a next_cursor of a page", cursor)
+        serial = int(text.removeprefix(_MARK)) if text.startswith(_MARK) else -1
+    except ValueError:  # base64's own is one too
+        serial = -1
+    good = 0 <= serial <= _LARGEST_SERIAL
+    checks.require(good, "cursor", "must be a next_cursor of a page", cursor)
     return serial
 
 
 def undeploy(store: Store, query_id: str, *, clock: Clock) -> StoredQuery:
     """Retire a query and free its capacity; retiring it again changes nothing.
 
-    Raises:
-        NotFound: If there is none of that id.
-        Conflict: If it is not planned yet, or has no plans.
+    NotFound if there is none of that id, Conflict if it is not planned yet or has no plans.
     """
     store.move(query_id, QueryPhase.RETIRED, at=clock.timestamp(), message="undeployed")
     record = store.query(query_id)

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from circinus.api.schemas.explanation import ObjectiveChange
+from circinus.api.schemas.explanation import ReplanBody, ReplanData
 from circinus.api.store.documents import to_document
 from circinus.api.store.records import Conflict, Replan, Search, StoredQuery, plan_documents
-from circinus.api.store.store import Store
 from circinus.api.use_cases.changes import changed_query
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.requests import Examples
-from circinus.pipelines.fitting import fitted
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import Query, fitted
 from circinus.planner.answers.drift import Drift, ObservedRequests, as_observed, eased, parts_of
 from circinus.planner.answers.known import Answer, result_of
 
 
-def replan_for_change(
-    parts: ServiceParts, record: StoredQuery, change: ObjectiveChange, data: Examples | None
-) -> StoredQuery:
+def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBody) -> StoredQuery:
     """Give the query after a change of its SLOs or its data.
 
     Other SLOs are looked for among what was measured: plans that are found replace the old ones at
     once, and the old one serves until the new one does. Where none is found, and for other data,
-    the query is planned anew; nothing measured on the same data is paid again.
-
-    Args:
-        parts: Of the service.
-        record: The query.
-        change: Of its SLOs.
-        data: Examples to profile on from now on; None: the same.
-
-    Raises:
-        InvalidInput: If the change is malformed or leads to what no query can be.
-        Conflict: If it is being planned, or retired.
+    the query is planned anew; nothing measured on the same data is paid again. InvalidInput if the
+    change is malformed or leads to what no query can be, Conflict if it is in planning or retired.
     """
+    data = change.data
     if data is not None:
-        parts.examples.check(data.count, field="data.examples")
+        parts.require_few(data.examples, "data.examples")
     wanted = changed_query(record.query, change)
     replan = Replan(
         query_id=record.id,
@@ -50,36 +37,28 @@ def replan_for_change(
         at=parts.clock.timestamp(),
         forget=data is not None,
     )
-    found = None if data is not None else _known(parts, record, wanted, parts.infrastructure)
+    found = None
+    if data is None:
+        found = Knowledge.of(parts, record).answer(wanted, parts.infrastructure)
     _store(parts, record, replan, found)
     return parts.store.query(record.id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Drifted:
-    """That a deployed plan drifted.
-
-    Attributes:
-        drift: What it no longer gives.
-        seen: What its requests gave.
-        data: Which examples known outputs came from; None: there were none.
-    """
-
-    drift: Drift
-    seen: ObservedRequests
-    data: Examples | None
-
-
 def replan_for_drift(
-    parts: ServiceParts, record: StoredQuery, plan: Plan, drifted: Drifted
+    parts: ServiceParts,
+    record: StoredQuery,
+    plan: Plan,
+    drift: Drift,
+    seen: ObservedRequests,
+    data: ReplanData | None,
 ) -> str:
     """Replan a query whose deployed plan drifted; give what was done, in words.
 
     Where latency drifted plans are looked for on the infrastructure as it was observed: among what
     was measured, then by searching on while the old ones serve. Where accuracy did, the query is
-    planned anew on the data that showed it.
+    planned anew on the data that showed it; None: no output that is right was known.
     """
-    drift, data, query = drifted.drift, drifted.data, record.query
+    query = record.query
     replan = Replan(
         query_id=record.id, spec=record.spec, why=drift.words, at=parts.clock.timestamp()
     )
@@ -89,12 +68,15 @@ def replan_for_drift(
         return "planned anew on the data that showed it"
     if record.searching is not None:
         return "it is searched on already: nothing was changed"
-    observed = _observed(parts, record, plan, drifted.seen)
-    if observed is None:
+    graph = parts.pipeline(query.pipeline).graph
+    said = fitted(query, graph, parts.infrastructure).infrastructure
+    knowledge = Knowledge.of(parts, record)
+    observed = as_observed(said, plan, parts_of(graph, said, knowledge.work(plan), plan), seen)
+    if observed is said:
         return "neither tiers nor links are slower, requests wait: nothing was changed"
     # The query's own device is part of what was observed.
-    found = _known(parts, record, replace(query, device=None), observed)
-    if found is None:
+    found = knowledge.answer(replace(query, device=None), observed)
+    if not found.plans:
         return f"no measured plan would do: {_search_on(parts, record, drift.words, observed)}"
     _store(parts, record, replan, found)
     return "replaced by plans that were measured earlier"
@@ -112,29 +94,10 @@ def _search_on(
     return "it is searched on while the old one serves"
 
 
-def _observed(
-    parts: ServiceParts, record: StoredQuery, plan: Plan, seen: ObservedRequests
-) -> Infrastructure | None:
-    """Give the world as requests found it; None: as it is said to be."""
-    graph = parts.pipeline(record.query.pipeline).graph
-    said = fitted(record.query, graph, parts.infrastructure).infrastructure
-    work = Knowledge.of(parts, record).work(plan)
-    observed = as_observed(said, plan, parts_of(graph, said, work, plan), seen)
-    return None if observed is said else observed
-
-
-def _known(
-    parts: ServiceParts, record: StoredQuery, query: Query, infrastructure: Infrastructure
-) -> Answer | None:
-    """Give what was measured, where there are plans among it."""
-    answered = Knowledge.of(parts, record).answer(query, infrastructure)
-    return answered if answered.plans else None
-
-
 def _store(
     parts: ServiceParts, record: StoredQuery, replan: Replan, found: Answer | None = None
 ) -> None:
-    if found is not None:
+    if found is not None and found.plans:
         result, plans = to_document(result_of(found)), plan_documents(found.plans)
         replan = replace(replan, result=result, plans=plans)
     if not parts.store.replan(replan):
@@ -142,13 +105,7 @@ def _store(
         raise Conflict("phase", rule, record.phase.value)
 
 
-def deployed_plan(store: Store, query_id: str, plan_id: str) -> Plan | None:
-    """Give a plan of a query; None: it has no such plan (any more)."""
-    stored = (entry.plan for entry in store.plans(query_id) if entry.id == plan_id)
-    return next(stored, None)
-
-
-def _spec(spec: Mapping[str, object], query: Query, data: Examples | None) -> dict[str, object]:
+def _spec(spec: Mapping[str, object], query: Query, data: ReplanData | None) -> dict[str, object]:
     slo = spec.get("slo")
     asked = dict(slo) if isinstance(slo, Mapping) else {}
     asked["accuracy"] = query.slo.accuracy
@@ -156,7 +113,5 @@ def _spec(spec: Mapping[str, object], query: Query, data: Examples | None) -> di
         asked["latency_s"] = query.slo.latency_s
     if query.slo.cost_usd_per_hour is not None:
         asked["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
-    told = dict(spec) | {"slo": asked}
-    if data is not None:
-        told["data"] = {"examples": data.count, "seed": data.seed}
-    return told
+    told = {} if data is None else {"data": data.model_dump()}
+    return {**spec, "slo": asked, **told}

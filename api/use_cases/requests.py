@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
+from circinus.api.schemas.explanation import ReplanData
 from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.records import Conflict, StoredQuery
-from circinus.api.use_cases.deployer import Deployer, serves
+from circinus.api.use_cases.deployer import Deployer, found_status, serving_plan
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.pipelines import checks
@@ -25,36 +26,11 @@ WINDOW = 200
 """Latest requests that are judged by, and examples among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """So many examples that a pipeline makes or loads, with that seed."""
-
-    count: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """What the output for an example scored, in [0, 1]; `index` is its place in `data`, from 0."""
-
-    index: int
-    data: Examples
-    score: float
-
-
 @dataclass(slots=True)
 class _Window:
     plan_id: str
     results: deque[RequestResult] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    scored: dict[tuple[Examples, int], Scored] = field(default_factory=dict)  # the latest last
-
-    def score(self, scored: Scored) -> None:
-        # An example that comes again tells nothing new of the others.
-        key = (scored.data, scored.index)
-        self.scored.pop(key, None)
-        self.scored[key] = scored
-        if len(self.scored) > WINDOW:
-            del self.scored[next(iter(self.scored))]
+    scores: dict[ExampleReference, float] = field(default_factory=dict)  # the latest last
 
 
 class RequestWindows:
@@ -68,24 +44,23 @@ class RequestWindows:
         query_id: str,
         plan_id: str,
         result: RequestResult,
-        scored: Scored | None = None,
+        example: ExampleReference | None = None,
+        score: float | None = None,
     ) -> None:
-        """Take in an answer; those of another plan of the query are forgotten.
+        """Take in an answer, with what it scored in [0, 1] where what is right is known.
 
-        Of each example the latest answer counts.
-
-        Args:
-            query_id: Whose.
-            plan_id: That answered.
-            result: What it gave.
-            scored: Its score; None: what is right is not known.
+        Answers of another plan of the query are forgotten; of each example the latest one counts.
         """
         window = self._windows.get(query_id)
         if window is None or window.plan_id != plan_id:
             window = self._windows[query_id] = _Window(plan_id)
         window.results.append(result)
-        if scored is not None:
-            window.score(scored)
+        if example is not None and score is not None:
+            # An example that comes again tells nothing new of the others.
+            window.scores.pop(example, None)
+            window.scores[example] = score
+            if len(window.scores) > WINDOW:
+                del window.scores[next(iter(window.scores))]
 
     def queries(self) -> tuple[tuple[str, str], ...]:
         """Give (query id, plan id) of all that got requests."""
@@ -103,13 +78,13 @@ class RequestWindows:
             },
             # What is no link's wait here is the network's own, in a cluster.
             moved_s=float(np.mean([r.transfer_s + r.overhead_s for r in window.results])),
-            scores=np.array([scored.score for scored in window.scored.values()]),
+            scores=np.array(list(window.scores.values())),
         )
 
-    def data(self, query_id: str) -> Examples | None:
+    def data(self, query_id: str) -> ReplanData | None:
         """Give the examples that the latest known output came from; None: there was none."""
-        latest = next(reversed(self._windows[query_id].scored.values()), None)
-        return None if latest is None else latest.data
+        latest = next(reversed(self._windows[query_id].scores), None)
+        return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
 
     def forget(self, query_id: str) -> None:
         """Start anew for a query."""
@@ -136,13 +111,10 @@ class Requests:
     async def send(
         self, query_id: str, given: Payload, chosen: ExampleReference | None, *, timeout_s: float
     ) -> AnsweredRequest:
-        """Give the answer of the query's deployed plan.
+        """Give the answer of the query's deployed plan, waiting at most `timeout_s`.
 
-        Args:
-            query_id: Whose plan.
-            given: What the source operators get; ignored with an example.
-            chosen: Example to take the input from, and to score the output by; None: none.
-            timeout_s: Longest wait, `> 0`.
+        The source operators get what is `given`, or the input of the `chosen` example, whose
+        expected output then scores the answer.
 
         Raises:
             NotFound: If there is no such query.
@@ -156,26 +128,22 @@ class Requests:
         name = record.query.pipeline
         example = None if chosen is None else await self._example(name, chosen)
         # It may have been taken down since the query was read.
-        if not serves(self.deployer, query_id):
+        plan_id = serving_plan(found_status(self.deployer, query_id))
+        if plan_id is None:
             reason = f"query {query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
-        plan_id = self.deployer.status(query_id).plan_id
         input = given if example is None else example.input
         result = await self.deployer.request(query_id, input, timeout_s=timeout_s)
-        scored = None
-        if example is not None and chosen is not None:
+        score = None
+        if example is not None:
             pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
-            data = Examples(chosen.count, chosen.seed)
-            scored = Scored(index=chosen.index, data=data, score=score)
-        self.windows.note(query_id, plan_id, result, scored)
-        return AnsweredRequest(
-            result=result, plan_id=plan_id, score=None if scored is None else scored.score
-        )
+        self.windows.note(query_id, plan_id, result, chosen, score)
+        return AnsweredRequest(result=result, plan_id=plan_id, score=score)
 
     async def _example(self, pipeline: str, chosen: ExampleReference) -> Example:
-        source = self.parts.examples.examples
-        dataset = await asyncio.to_thread(source, pipeline, chosen.count, chosen.seed)
+        make = self.parts.examples
+        dataset = await asyncio.to_thread(make, pipeline, chosen.count, chosen.seed)
         rule = f"must be in [0, {len(dataset)}): there are no more examples"
         checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
         return dataset.examples[chosen.index]
@@ -187,7 +155,7 @@ class Requests:
         if not comes_back:
             raise Conflict("phase", "must be serving to answer requests", record.phase.value)
         # A query that was replanned is served by its old plan until the new one is up.
-        if not serves(self.deployer, record.id):
+        if serving_plan(found_status(self.deployer, record.id)) is None:
             reason = f"query {record.id} is {record.phase.value}"
             raise Unavailable(
                 f"{reason}: {record.message}" if record.message else reason,

@@ -4,55 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
 
-from circinus.api.phases import LIVE
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
-from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.records import DisplacedRecord, StoredPlan, StoredQuery
-from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
+from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import DemandItem, Plan
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule
-from circinus.scheduler.rolling.preemption import Preemption, preemptions
-from circinus.scheduler.rolling.scheduler import Times, Upkeep
-
-NOTHING = Schedule(assignments=(), waiting={}, utilisation={})
+from circinus.scheduler.rolling.ageing import Preemption, preemptions
+from circinus.scheduler.rolling.scheduler import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveQuery:
-    """A query that competes for capacity.
+    """A query that competes for capacity."""
 
-    Attributes:
-        candidate: As the scheduler sees it.
-        plans: Plan id -> plan, cheapest first, at least one.
-        revision: Of its plans: another one, other plans.
-    """
-
-    candidate: Candidate
-    plans: Mapping[str, Plan]
-    revision: int
+    candidate: Candidate  # as the scheduler sees it
+    plans: Mapping[str, Plan]  # plan id -> plan, cheapest first, at least one
+    revision: int  # of its plans: another one, other plans
+    timed: bool  # whether it is served for some time only
 
     @classmethod
-    def of(cls, record: StoredQuery, stored: Sequence[StoredPlan]) -> LiveQuery:
-        """Give a stored query with its stored plans."""
-        query, plans = record.query, [entry.plan for entry in stored]
+    def of(cls, store: Store, query_id: str) -> LiveQuery:
+        """Give a stored query with its stored plans; NotFound if there is none of that id."""
+        record = store.query(query_id)
+        query, plans = record.query, {entry.id: entry.plan for entry in store.plans(query_id)}
         candidate = Candidate(
-            query_id=record.id,
+            query_id=query_id,
             plans=tuple(
-                PlanOption(plan_id=p.id, demand=p.demand, cost_usd_per_hour=p.cost_usd_per_hour)
-                for p in plans
+                PlanOption(plan_id=name, demand=p.demand, cost_usd_per_hour=p.cost_usd_per_hour)
+                for name, p in plans.items()
             ),
             weight=query.weight,
             priority=query.priority,
             tenant=query.tenant,
         )
-        return cls(candidate=candidate, plans={p.id: p for p in plans}, revision=record.revision)
+        timed = query.duration_s is not None
+        return cls(candidate=candidate, plans=plans, revision=record.revision, timed=timed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +53,14 @@ class Target:
     plans: Mapping[str, Plan] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, live: Mapping[str, LiveQuery], schedule: Schedule) -> Target:
+        """Give what should run under a schedule of live queries, by id."""
+        return cls(
+            plans={a.query_id: live[a.query_id].plans[a.plan_id] for a in schedule.assignments},
+            waiting=schedule.waiting,
+        )
+
 
 def problem_of(
     live: Sequence[LiveQuery],
@@ -69,14 +68,7 @@ def problem_of(
     running: Mapping[str, Assignment],
     quotas: Mapping[str, float],
 ) -> Problem:
-    """Give the scheduling problem of the live queries, oldest first.
-
-    Args:
-        live: All of them.
-        infrastructure: With the machines.
-        running: Where queries run, kept where possible; those that are not live are left out.
-        quotas: Of tenants.
-    """
+    """Give the scheduling problem of the live queries, oldest first, on what they run on now."""
     ids = {query.candidate.query_id for query in live}
     return Problem(
         tiers=infrastructure.tiers,
@@ -86,88 +78,28 @@ def problem_of(
     )
 
 
-def target_of(live: Mapping[str, LiveQuery], schedule: Schedule) -> Target:
-    """Give what should run under a schedule of live queries, by id."""
-    return Target(
-        plans={a.query_id: live[a.query_id].plans[a.plan_id] for a in schedule.assignments},
-        waiting=schedule.waiting,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
-    """A schedule and how it came about.
-
-    Attributes:
-        schedule: Who runs where, who waits and why.
-        made_at: Seconds since the epoch; 0 before the first.
-        machines: Tier -> how many machines there were.
-        since: Live query -> seconds since the epoch at which it was served or put out last, or
-            came.
-        overdue: Queries served because they had waited too long, whose turn is not over.
-    """
-
-    schedule: Schedule = NOTHING
-    made_at: float = 0.0
-    machines: Mapping[str, int] = field(default_factory=dict)
-    since: Mapping[str, float] = field(default_factory=dict)
-    overdue: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class ScheduleInForce:
-    """The stored schedule, read again only when it was replaced. Safe to share between threads."""
-
-    store: ScheduleStore
-    _known: tuple[int, InForce] = field(default=(0, InForce()), init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
-
-    def read(self) -> tuple[int, InForce]:
-        """Give its revision and itself; revision 0 and an empty one before the first."""
-        revision = self.store.revision()
-        with self._lock:
-            if revision == self._known[0]:
-                return self._known
-        stored = self.store.schedule()
-        found = (revision, InForce() if stored is None else from_document(InForce, stored))
-        with self._lock:
-            # Replaced between the two reads, the document is newer than its number: the next
-            # look reads it once more, none shows an older one for a newer.
-            self._known = found
-        return found
-
-    def replace(self, new: InForce, displaced: tuple[DisplacedRecord, ...] = ()) -> None:
-        """Put another one in force, and note who was displaced by it."""
-        self.store.set_schedule(to_document(new), at=new.made_at, displaced=displaced)
+def live_problem(parts: ServiceParts) -> Problem:
+    """Give the scheduling problem as it stands."""
+    store = parts.store
+    live = [LiveQuery.of(store, query_id) for query_id in store.live()]
+    running = store.schedules.read()[1].schedule.by_query
+    return problem_of(live, parts.capacity.now(), running, parts.quotas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """How good a schedule is.
+    """How good a schedule is."""
 
-    Attributes:
-        goodput: Sum of the benefits of the live queries that it serves: their weights, where all
-            have the same priority.
-        bound: No schedule on these machines serves more (linear relaxation).
-        displaced: Live queries that ran and are stopped or moved, and for whom.
-    """
-
+    # sum of the benefits of the live queries that it serves: their weights, where all have the
+    # same priority
     goodput: float
-    bound: float
-    displaced: tuple[Preemption, ...] = ()
+    bound: float  # no schedule on these machines serves more (linear relaxation)
+    displaced: tuple[Preemption, ...] = ()  # who ran and is stopped or moved, and for whom
 
     @property
     def gap(self) -> float:
         """Part of the bound that is not reached, in [0, 1]."""
         return max(0.0, 1 - self.goodput / self.bound) if self.bound > 0 else 0.0
-
-
-def live_problem(
-    store: Store, in_force: InForce, infrastructure: Infrastructure, quotas: Mapping[str, float]
-) -> Problem:
-    """Give the scheduling problem as it stands, oldest query first."""
-    live = [LiveQuery.of(store.query(q), store.plans(q)) for q in store.ids(LIVE)]
-    return problem_of(live, infrastructure, in_force.schedule.by_query, quotas)
 
 
 def assess(problem: Problem, schedule: Schedule) -> Assessment:
@@ -180,19 +112,17 @@ def assess(problem: Problem, schedule: Schedule) -> Assessment:
     )
 
 
-def preview(
-    problem: Problem, in_force: InForce, upkeep: Upkeep, change: PreviewBody, *, now: float
-) -> tuple[Schedule, Assessment]:
+def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessment]:
     """Give the schedule that a change would lead to, and how good it is.
 
-    Raises:
-        InvalidInput: If a tier, a leaving query or a plan's tier is not there, or an arriving
-            query has the id of a live one.
+    InvalidInput if a tier or a leaving query is not there, or an arriving one has a live one's id.
     """
-    changed = _changed(problem, change)
+    changed = _changed(live_problem(parts), change)
+    _, in_force = parts.store.schedules.read()
     times = Times(since=in_force.since, overdue=frozenset(in_force.overdue))
     queries = [candidate.query_id for candidate in changed.candidates]
-    schedule = upkeep.whole(changed, times.standings(queries, now))
+    standings = times.standings(queries, parts.clock.timestamp())
+    schedule = parts.upkeep.whole(changed, standings)
     return schedule, assess(changed, schedule)
 
 
@@ -219,17 +149,16 @@ def _changed(problem: Problem, change: PreviewBody) -> Problem:
 
 
 def _candidate(arrival: ArrivalInput) -> Candidate:
-    plans = tuple(
-        PlanOption(
-            plan_id=p.id,
-            demand=tuple(DemandItem(item.tier, item.share) for item in p.demand),
-            cost_usd_per_hour=p.cost_usd_per_hour,
-        )
-        for p in arrival.plans
-    )
     return Candidate(
         query_id=arrival.id,
-        plans=plans,
+        plans=tuple(
+            PlanOption(
+                plan_id=plan.id,
+                demand=tuple(DemandItem(item.tier, item.share) for item in plan.demand),
+                cost_usd_per_hour=plan.cost_usd_per_hour,
+            )
+            for plan in arrival.plans
+        ),
         weight=arrival.weight,
         priority=arrival.priority,
         tenant=arrival.tenant,

@@ -1,4 +1,1 @@
-"""Kubernetes: what of a plan becomes objects of a cluster, and how the cluster is watched.
-
-The only home of the Kubernetes client.
-"""
+"""Plans as objects of a cluster, and how it is watched; the Kubernetes client's only home."""

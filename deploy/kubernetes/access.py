@@ -6,7 +6,7 @@ that a missing verb is a sentence at the start and not a failure in the middle o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from circinus.deploy.kubernetes.api import Cluster
@@ -90,21 +90,11 @@ DEPLOYER = (
 def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]) -> None:
     """Return if the account may do everything that is needed.
 
-    Raises:
-        NotAllowed: With everything that is missing.
-        ClusterRefused: If it may not even ask.
-        Unavailable: If the cluster does not answer.
+    NotAllowed names all that is missing; ClusterRefused if it may not even ask, or Unavailable.
     """
-    missing = [told for need in needs for told in _missing(cluster, namespace, need)]
-    if missing:
-        raise NotAllowed(missing)
-
-
-def _missing(cluster: Cluster, namespace: str, need: Permission) -> Iterator[str]:
-    resource, _, subresource = need.resource.partition("/")
-    where = "" if need.of_cluster else f" in namespace {namespace}"
-    group = f".{need.group}" if need.group else ""
-    for verb in need.verbs:
+    missing = []
+    for need, verb in [(each, verb) for each in needs for verb in each.verbs]:
+        resource, _, subresource = need.resource.partition("/")
         asked = {
             "group": need.group,
             "resource": resource,
@@ -112,13 +102,14 @@ def _missing(cluster: Cluster, namespace: str, need: Permission) -> Iterator[str
             "verb": verb,
             "namespace": "" if need.of_cluster else namespace,
         }
-        review = cluster.create(
-            _REVIEWS,
-            {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": asked},
-            },
-        )
-        if not review["status"]["allowed"]:
-            yield f"{verb} {need.resource}{group}{where} ({need.purpose})"
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        if not cluster.create(_REVIEWS, review)["status"]["allowed"]:
+            group = f".{need.group}" if need.group else ""
+            where = "" if need.of_cluster else f" in namespace {namespace}"
+            missing.append(f"{verb} {need.resource}{group}{where} ({need.purpose})")
+    if missing:
+        raise NotAllowed(missing)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -24,11 +24,10 @@ Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON has it."""
 
 FIELD_MANAGER = "circinus"
-DEFAULT_NAMESPACE = "default"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TIMEOUT_S = 30.0
 _RETRY_AFTER_S = 1.0
-_NOT_FOUND, _TOO_MANY, _SERVER_ERROR = 404, 429, 500
+_TOO_MANY, _SERVER_ERROR = 429, 500
 _JSON = "application/json"
 
 VERSIONS = {
@@ -45,20 +44,19 @@ VERSIONS = {
 
 
 class ClusterRefused(CircinusError):
-    """The API server understood and said no.
+    """The API server understood and said no; `words` are its own, and may be none."""
 
-    `status` is of HTTP; `reason` its word for it, such as `Forbidden`, `Conflict` or
-    `AlreadyExists`; `words` its sentence, which may be empty.
-    """
-
-    def __init__(self, doing: str, status: int, reason: str, words: str) -> None:
-        self.status = status
+    def __init__(self, doing: str, reason: str, words: str) -> None:
         self.words = words
         super().__init__(f"cannot {doing}: {words or reason}")
 
 
 class Forbidden(ClusterRefused):
     """The account may not do it: a role is missing."""
+
+
+class Absent(ClusterRefused):
+    """There is no such object, or no such namespace."""
 
 
 class Clash(ClusterRefused):
@@ -69,7 +67,7 @@ class Expired(ClusterRefused):
     """What was watched from is forgotten: list again."""
 
 
-_KINDS = {403: Forbidden, 409: Clash, 410: Expired}
+_KINDS = {403: Forbidden, 404: Absent, 409: Clash, 410: Expired}
 
 
 def collection_of(kind: str, namespace: str) -> str:
@@ -87,13 +85,9 @@ def path_of(namespace: str, key: str) -> str:
 
 
 def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
-    """Give a client of the cluster.
+    """Give a client of the cluster; InvalidInput if there is no way to one.
 
-    Without a kubeconfig: by the pod's service account, else by what `KUBECONFIG` names, else by
-    `~/.kube/config`.
-
-    Raises:
-        InvalidInput: If there is no way to a cluster.
+    None: by the pod's service account, else by what `KUBECONFIG` names, else by `~/.kube/config`.
     """
     chosen = kubernetes.client.Configuration()
     try:
@@ -103,8 +97,7 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
             path = None if kubeconfig is None else str(kubeconfig)
             kubernetes.config.load_kube_config(path, client_configuration=chosen)  # type: ignore[no-untyped-call]
     except (kubernetes.config.ConfigException, OSError) as error:
-        where = "the pod's service account, KUBECONFIG or ~/.kube/config"
-        value = str(kubeconfig) if kubeconfig is not None else where
+        value = str(kubeconfig or "the pod's service account, KUBECONFIG or ~/.kube/config")
         raise InvalidInput.of("kubeconfig", f"must lead to a cluster ({error})", value) from error
     return kubernetes.client.ApiClient(chosen)
 
@@ -114,13 +107,13 @@ def own_namespace() -> str:
     try:
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     except OSError:
-        return DEFAULT_NAMESPACE
+        return "default"
 
 
 class Cluster:
     """An API server. Calls block; safe to share between threads.
 
-    Every method raises Forbidden, Clash, Expired or ClusterRefused for what the server refuses,
+    Every method raises ClusterRefused, or a kind of it, for what the server refuses,
     and Unavailable when it cannot answer now.
     """
 
@@ -134,10 +127,8 @@ class Cluster:
         """Give an object; None: there is none."""
         try:
             return self._call("GET", path)
-        except ClusterRefused as refusal:
-            if refusal.status == _NOT_FOUND:
-                return None
-            raise
+        except Absent:
+            return None
 
     def listed(self, path: str, **query: str) -> Object:
         """Give a list, with the version to watch from."""
@@ -156,25 +147,19 @@ class Cluster:
     ) -> Object:
         """Apply an object on the server's side, as our field manager."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
-        if dry_run:
-            query["dryRun"] = "All"
+        query |= {"dryRun": "All"} if dry_run else {}
         return self._call("PATCH", path, query, body, content="application/apply-patch+yaml")
 
-    def delete(self, path: str, *, propagation: str = "Background") -> None:
+    def delete(self, path: str) -> None:
         """Delete an object; gone already is fine."""
-        try:
-            self._call("DELETE", path, {"propagationPolicy": propagation})
-        except ClusterRefused as refusal:
-            if refusal.status != _NOT_FOUND:
-                raise
+        with suppress(Absent):
+            self._call("DELETE", path, {"propagationPolicy": "Background"})
 
     def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
         """Give what changes in a collection after a version: `{"type", "object"}` each.
 
         Ends after `for_s` seconds at the latest; what then comes is watched from the last version.
-
-        Raises:
-            Expired: If the version is too old.
+        Expired if that is too old.
         """
         asked = {
             **query,
@@ -184,7 +169,7 @@ class Cluster:
             "timeoutSeconds": str(for_s),
         }
         doing = f"watch {path}"
-        response = self._response("GET", path, asked, timeout_s=for_s + self._timeout_s)
+        response = self._response("GET", path, asked, more_s=for_s)
         try:
             for line in _lines(response, doing):
                 event: Object = json.loads(line)
@@ -203,9 +188,7 @@ class Cluster:
         *,
         content: str = _JSON,
     ) -> Object:
-        response = self._response(
-            method, path, query or {}, body, content=content, timeout_s=self._timeout_s
-        )
+        response = self._response(method, path, query or {}, body, content=content)
         with _read(f"{method} {path}"):
             data = response.data
         answer: Object = json.loads(data) if data else {}
@@ -219,17 +202,22 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
         *,
         content: str = _JSON,
-        timeout_s: float,
+        more_s: float = 0.0,
     ) -> urllib3.BaseHTTPResponse:
         doing = f"{method} {path}"
         text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        auth = self.client.configuration.auth_settings().values()
+        shown = [s for s in auth if s["in"] == "header" and s["value"]]
+        headers = {"Accept": _JSON, "User-Agent": "circinus"}
+        headers |= {str(setting["key"]): str(setting["value"]) for setting in shown}
+        headers |= {} if body is None else {"Content-Type": content}
         with _read(doing):
             response = self.client.rest_client.pool_manager.request(
                 method,
                 f"{self.client.configuration.host}{path}{'?' if text else ''}{text}",
                 body=None if body is None else json.dumps(body),
-                headers=self._headers() | ({} if body is None else {"Content-Type": content}),
-                timeout=urllib3.Timeout(connect=5.0, read=timeout_s),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=5.0, read=self._timeout_s + more_s),
                 retries=False,
                 preload_content=False,
             )
@@ -237,12 +225,6 @@ class Cluster:
                 return response
             data = response.data
         raise _refusal(doing, response.status, _status(data))
-
-    def _headers(self) -> dict[str, str]:
-        auth = self.client.configuration.auth_settings().values()
-        shown = [s for s in auth if s["in"] == "header" and s["value"]]
-        own = {"Accept": _JSON, "User-Agent": "circinus"}
-        return own | {str(setting["key"]): str(setting["value"]) for setting in shown}
 
 
 def _lines(response: urllib3.BaseHTTPResponse, doing: str) -> Iterator[bytes]:
@@ -269,7 +251,7 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
         pause = float(details.get("retryAfterSeconds") or _RETRY_AFTER_S)
         told = f"the cluster cannot answer now ({doing}: {words or reason})"
         return Unavailable(told, retry_after_s=pause)
-    return _KINDS.get(status, ClusterRefused)(doing, status, reason, words)
+    return _KINDS.get(status, ClusterRefused)(doing, reason, words)
 
 
 @contextmanager

@@ -29,16 +29,14 @@ class BenchmarkSettings:
     namespace: str  # of the Job
     image: str  # of the service
     pull_policy: str = "IfNotPresent"  # of the image
-    # Folder of every node with the Python packages; None: the image has them
-    environment: str | None = None
+    environment: str | None = None  # folder of nodes with the packages; None: the image has them
     service_url: str  # where the service is found from a pod
     token_secret: str  # Secret of the namespace with the key `token`
 
     def __post_init__(self) -> None:
         checks.require(self.requests > 1, "requests", "must be at least 2", self.requests)
         rule = f"must be one of {', '.join(_PULL_POLICIES)}"
-        known = self.pull_policy in _PULL_POLICIES
-        checks.require(known, "pull_policy", rule, self.pull_policy)
+        checks.require(self.pull_policy in _PULL_POLICIES, "pull_policy", rule, self.pull_policy)
 
 
 def name_of(settings: BenchmarkSettings) -> str:
@@ -50,23 +48,20 @@ def name_of(settings: BenchmarkSettings) -> str:
 def benchmark_job(settings: BenchmarkSettings) -> Object:
     """Give the Job. It runs once: figures of a second try would not be those of the first."""
     labels = {MANAGED_BY: FIELD_MANAGER, COMPONENT: "benchmark", QUERY: settings.query_id}
-    pod = locked_down(
-        _container(settings), environment=settings.environment, more={"restartPolicy": "Never"}
-    )
+    name, namespace = name_of(settings), settings.namespace
+    never = {"restartPolicy": "Never"}
+    pod = locked_down(_container(settings), environment=settings.environment, more=never)
+    spec = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": _LONGEST_S,
+        "ttlSecondsAfterFinished": _KEPT_S,
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {
-            "name": name_of(settings),
-            "namespace": settings.namespace,
-            "labels": labels,
-        },
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": _LONGEST_S,
-            "ttlSecondsAfterFinished": _KEPT_S,
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": spec,
     }
 
 
@@ -82,9 +77,6 @@ def _container(settings: BenchmarkSettings) -> Object:
             {"name": "CIRCINUS_URL", "value": settings.service_url},
             {"name": "CIRCINUS_TOKEN", "valueFrom": {"secretKeyRef": secret}},
         ],
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "256Mi"},
-            "limits": {"memory": "1Gi"},
-        },
+        "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

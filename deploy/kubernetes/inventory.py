@@ -11,10 +11,10 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes import names
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object, collection_of
+from circinus.deploy.kubernetes.api import VERSIONS, Object, collection_of
 from circinus.deploy.kubernetes.manifests import PLAN_ID, QUERY_ID, Rendered
 
 KINDS = ("ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
@@ -34,20 +34,17 @@ def deployed(
 
     None: everybody's. `listed` is that of `Cluster`, or one that tries again.
     """
-    chosen = names.selector_of(
-        {} if query_id is None else {names.QUERY: names.label_value(query_id)}
-    )
+    of_query = {} if query_id is None else {names.QUERY: names.label_value(query_id)}
+    chosen = names.selector_of(of_query)
     objects: dict[str, Object] = {}
     records: list[Object] = []
     for kind in KINDS:
         for item in listed(collection_of(kind, namespace), labelSelector=chosen)["items"]:
-            metadata = item["metadata"]
-            if metadata["labels"].get(names.ROLE) == _HISTORY:
+            labels = item["metadata"]["labels"]
+            notes = item["metadata"].get("annotations") or {}
+            if labels.get(names.ROLE) == _HISTORY:
                 records.append(item)
-            elif (
-                names.CONTENT in (metadata.get("annotations") or {})
-                and names.QUERY in metadata["labels"]
-            ):
+            elif names.CONTENT in notes and names.QUERY in labels:
                 item |= {"kind": kind, "apiVersion": VERSIONS[kind]}  # lists leave it out
                 objects[key_of(item)] = item
     return objects, records
@@ -64,6 +61,7 @@ class Revision:
 
 def record_of(rendered: Rendered, number: int) -> Object:
     """Give the ConfigMap of a revision."""
+    labels = {**names.labels_of(rendered.query_id, rendered.plan_id), names.ROLE: _HISTORY}
     packed = gzip.compress(json.dumps(rendered.objects).encode(), mtime=0)
     return {
         "apiVersion": "v1",
@@ -71,12 +69,7 @@ def record_of(rendered: Rendered, number: int) -> Object:
         "metadata": {
             "name": names.object_name(_HISTORY, rendered.query_id, str(number)),
             "namespace": rendered.namespace,
-            "labels": {
-                names.MANAGED_BY: FIELD_MANAGER,
-                names.QUERY: names.label_value(rendered.query_id),
-                names.PLAN: names.label_value(rendered.plan_id),
-                names.ROLE: _HISTORY,
-            },
+            "labels": labels,
             "annotations": {
                 _REVISION: str(number),
                 QUERY_ID: rendered.query_id,
@@ -109,11 +102,11 @@ def _revision(record: Object) -> Revision:
 class Difference:
     """What is to be done, of objects by `Kind/name`."""
 
-    create: tuple[str, ...]  # that do not exist
-    # That exist and differ: `path: is -> should be`, of the fields that do
-    change: Mapping[str, tuple[str, ...]]
-    prune: tuple[str, ...]  # that nobody wants
-    unchanged: int  # number of those that agree
+    create: tuple[str, ...] = ()  # that do not exist
+    # That differ: `path: is -> should be`, by field
+    change: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prune: tuple[str, ...] = ()  # that nobody wants
+    unchanged: int = 0  # number of those that agree
 
     @property
     def is_empty(self) -> bool:

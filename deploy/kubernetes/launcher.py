@@ -8,6 +8,7 @@ cluster made in its place. After a restart of the service it finds the pods that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,18 +42,16 @@ _log = logging.getLogger(__name__)
 class ReadyWorkers:
     """The addresses of ready workers by Service, from its EndpointSlices. In one event loop.
 
-    A slice that is split, or an address that two slices name while the cluster moves it, changes
-    nothing about the answer.
+    Slices that are split, or name an address twice while the cluster moves it, change nothing.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str, selector: str, port_name: str) -> None:
-        """Listen from now on; the labels are the Services', which their slices have too."""
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        """Listen from now on; the Services' labels are on their slices, too."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
-        self._port_name = port_name
         path = collection_of("EndpointSlice", namespace)
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=selector)
+        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=_SELECTOR)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -68,7 +67,7 @@ class ReadyWorkers:
         self._mirror.stop()
 
     def _hear(self, slices: Mapping[str, Object]) -> None:
-        found = ready_addresses(slices.values(), self._port_name)
+        found = ready_addresses(slices.values(), PORT_NAME)
         self._loop.call_soon_threadsafe(self._take, found)
 
     def _take(self, found: Mapping[str, frozenset[tuple[str, str]]]) -> None:
@@ -87,18 +86,16 @@ def ready_addresses(
         ports = [p["port"] for p in piece.get("ports") or () if p.get("name") == port_name]
         if service is None or not ports:
             continue
-        for endpoint in filter(_is_ready, piece.get("endpoints") or ()):
+        for endpoint in piece.get("endpoints") or ():
+            conditions = endpoint.get("conditions") or {}
+            # Left out means ready, by the API's own words; one that is ending is not.
+            if conditions.get("ready") is False or conditions.get("terminating"):
+                continue
             pod = (endpoint.get("targetRef") or {}).get("name") or ""
             for address in endpoint["addresses"]:
                 host = f"[{address}]" if ":" in address else address
                 found.setdefault(service, set()).add((pod, f"{host}:{ports[0]}"))
     return {service: frozenset(addresses) for service, addresses in found.items()}
-
-
-def _is_ready(endpoint: Object) -> bool:
-    conditions = endpoint.get("conditions") or {}
-    # Left out means ready, by the API's own words; one that is ending is not.
-    return conditions.get("ready") is not False and not conditions.get("terminating")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -132,11 +129,10 @@ class ClusterLauncher:
     tls: TlsFiles  # with what to call workers
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
     ready: ReadyWorkers = field(init=False)
-    # Whether what runs is left running: the service ends, its pods serve its next run
-    leaving: bool = field(default=False, init=False)
+    leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
 
     def __post_init__(self) -> None:
-        self.ready = ReadyWorkers(self.cluster, self.shape.namespace, _SELECTOR, PORT_NAME)
+        self.ready = ReadyWorkers(self.cluster, self.shape.namespace)
 
     async def start(self, spec: InstanceSpec) -> ClusterInstance:
         """See `Launcher`."""
@@ -158,11 +154,10 @@ class ClusterLauncher:
         except asyncio.CancelledError:
             await self.remove(service)
             raise
-        enforcement = enforcement_for(spec.operators, spec.share, cgroups=False)
         return ClusterInstance(
             address=address,
             tls=self.tls,
-            enforcement=enforcement,
+            enforcement=enforcement_for(spec.operators, spec.share, cgroups=False),
             note="the worker keeps to it",
             service=service,
             pod=pod,
@@ -179,17 +174,15 @@ class ClusterLauncher:
                 _log.warning("delete_failed path=%s cause=%s", path, error)
 
     async def prune(self, wanted: Collection[tuple[str, str]]) -> tuple[str, ...]:
-        """Delete the instances of plans that nobody wants; give their names.
-
-        Those of the (query, plan) that are wanted stay. Raises as `Cluster` does.
-        """
+        """Delete the instances of all but the wanted (query, plan); give their names."""
         path = collection_of("Deployment", self.shape.namespace)
         found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
-        spare = [
-            item["metadata"]["name"]
-            for item in found["items"]
-            if _owner(item) not in wanted and not item["metadata"].get("deletionTimestamp")
-        ]
+        spare = []
+        for metadata in (item["metadata"] for item in found["items"]):
+            labels = metadata.get("labels") or {}
+            owner = (labels.get(QUERY, ""), labels.get(PLAN, ""))
+            if owner not in wanted and not metadata.get("deletionTimestamp"):
+                spare.append(metadata["name"])
         for name in spare:
             await self.remove(name)
         return tuple(spare)
@@ -199,11 +192,9 @@ class ClusterLauncher:
             for pod, address in self.ready.of(service):
                 if await answers(address, self.tls, timeout_s=2.0):
                     return pod, address
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self.ready.change()
-            except TimeoutError:
-                continue
 
     def _why(self, service: str) -> str:
         path = collection_of("Pod", self.shape.namespace)
@@ -212,11 +203,6 @@ class ClusterLauncher:
         except CircinusError as error:
             return f"(its pods cannot be read: {error})"
         return why_not_ready(pods["items"])
-
-
-def _owner(item: Object) -> tuple[str, str]:
-    labels = item["metadata"].get("labels") or {}
-    return labels.get(QUERY, ""), labels.get(PLAN, "")
 
 
 class ClusterOrchestrator(Orchestrator):

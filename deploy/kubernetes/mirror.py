@@ -68,19 +68,15 @@ class Mirror:
         for event in self.cluster.watch(self.path, self._version, for_s=_WATCH_S, **query):
             if self._over.is_set():
                 return
-            self._take(event)
-
-    def _take(self, event: Object) -> None:
-        changed = event["object"]
-        self._version = changed["metadata"]["resourceVersion"]
-        if event["type"] == "BOOKMARK":
-            return
-        name = changed["metadata"]["name"]
-        if event["type"] == "DELETED":
-            self._objects.pop(name, None)
-        else:
-            self._objects[name] = changed
-        self._tell()
+            changed = event["object"]
+            self._version = changed["metadata"]["resourceVersion"]
+            if event["type"] == "BOOKMARK":
+                continue
+            if event["type"] == "DELETED":
+                self._objects.pop(changed["metadata"]["name"], None)
+            else:
+                self._objects[changed["metadata"]["name"]] = changed
+            self._tell()
 
     def _tell(self) -> None:
         if not self._over.is_set():

@@ -32,11 +32,15 @@ def label_value(text: str) -> str:
     return f"{_slug(text) or 'x'}-{_hash([text])}"
 
 
+def labels_of(query_id: str, plan_id: str) -> dict[str, str]:
+    """Give the labels of everything of a plan."""
+    return {MANAGED_BY: FIELD_MANAGER, QUERY: label_value(query_id), PLAN: label_value(plan_id)}
+
+
 def object_name(*parts: str) -> str:
     """Give a name that is valid for every kind (at most 63 of `[a-z0-9-]`, a letter first).
 
-    Unlike parts have unlike names but for a collision of 80-bit hashes: the first part is
-    there for people only.
+    Unlike parts have unlike names but for collisions of 80-bit hashes; the slug is for people.
     """
     slug = _slug(parts[0])
     return f"cq-{slug}-{_hash(parts)}" if slug else f"cq-{_hash(parts)}"

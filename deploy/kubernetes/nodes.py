@@ -1,22 +1,26 @@
-"""Which machines there are: the nodes of a cluster that carry the label of a tier.
+"""The nodes of a cluster: which machines of tiers they are, and whether they have room for pods.
 
-A node is a machine. It counts while it is ready, takes new pods and is not being removed; what it
-may give (`allocatable`) has to reach the least that a machine of a tier must have.
+A node with the label of a tier is a machine. It counts while it is ready, takes new pods and is
+not being removed; what it may give (`allocatable`) has to reach the least of a machine.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
-from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.mirror import Mirror
-from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.mirror import Heard, Mirror
+from circinus.deploy.kubernetes.names import GROUP, TIER
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 NODES = "/api/v1/nodes"
+Amounts = defaultdict[str, Decimal]
+_OVER = ("Succeeded", "Failed")
 
 _log = logging.getLogger(__name__)
 
@@ -24,15 +28,14 @@ _log = logging.getLogger(__name__)
 def machines_of(
     nodes: Iterable[Object], tiers: Iterable[str], least: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Give how many machines each of the tiers has; nodes of others do not count.
-
-    `least` is what a machine must have to give: resource -> quantity, such as `cpu: 500m`.
-    """
+    """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`."""
     found = dict.fromkeys(tiers, 0)
+    needed = {resource: quantity(asked) for resource, asked in (least or {}).items()}
     for node in nodes:
         tier = (node["metadata"].get("labels") or {}).get(TIER)
-        if tier in found and is_usable(node) and _gives(node, least or {}):
-            found[tier] += 1
+        there = node.get("status", {}).get("allocatable") or {}
+        if tier in found and is_usable(node):
+            found[tier] += all(quantity(there.get(r, "0")) >= n for r, n in needed.items())
     return found
 
 
@@ -44,36 +47,20 @@ def is_usable(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _gives(node: Object, least: Mapping[str, str]) -> bool:
-    there = node.get("status", {}).get("allocatable") or {}
-    return all(
-        quantity(there.get(resource, "0")) >= quantity(asked) for resource, asked in least.items()
-    )
-
-
 @dataclass(slots=True, kw_only=True)
-class Discovery:
+class Discovery(Mirror):
     """Tells how many machines there are, whenever that changes."""
 
-    cluster: Cluster  # with the nodes
+    path: str = field(default=NODES, init=False)
+    heard: Heard = field(init=False)
     tiers: tuple[str, ...]  # that are followed
-    # Hears of every change, in the mirror's thread: the machines of every tier. If it fails, it
-    # is told again with the next event of any node (kubelets report every few seconds)
+    # Hears of every change, in the mirror's thread; if it fails, again with any node's next event
     told: Callable[[Mapping[str, int]], object]
     least: Mapping[str, str] = field(default_factory=dict)  # see `machines_of`
     _last: dict[str, int] | None = field(default=None, init=False)
-    _mirror: Mirror = field(init=False)
 
     def __post_init__(self) -> None:
-        self._mirror = Mirror(cluster=self.cluster, path=NODES, heard=self.hear)
-
-    def start(self) -> None:
-        """Begin to follow; returns at once."""
-        self._mirror.start()
-
-    def stop(self) -> None:
-        """Tell nothing more."""
-        self._mirror.stop()
+        self.heard = self.hear
 
     def hear(self, nodes: Mapping[str, Object]) -> None:
         """Take the nodes as they are now."""
@@ -89,3 +76,88 @@ class Discovery:
             return
         _log.info("machines_found machines=%s before=%s", machines, self._last)
         self._last = machines
+
+
+def free_of(
+    nodes: Iterable[Object], pods: Iterable[Object], *, without: Collection[str] = ()
+) -> dict[str, Amounts]:
+    """Give what usable nodes have left beside all pods but those whose group is in `without`."""
+    free = {
+        node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
+        for node in nodes
+        if _takes_pods(node.get("spec") or {})
+    }
+    for pod in pods:
+        node = pod.get("spec", {}).get("nodeName")
+        gone = (pod["metadata"].get("labels") or {}).get(GROUP) in without
+        if node in free and not gone and pod.get("status", {}).get("phase") not in _OVER:
+            _take(free[node], _asked(pod["spec"]))
+    return free
+
+
+def shortage(
+    deployments: Iterable[Object], nodes: Iterable[Object], free: Mapping[str, Amounts]
+) -> str:
+    """Say in words what does not fit; empty: everything does.
+
+    Pods are placed where most is left, the largest first: a heuristic, so what it finds no room
+    for may fit by a luckier packing of the tier; what is bound to machines has no choice anyway.
+    """
+    left = {name: amounts.copy() for name, amounts in free.items()}
+    labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
+    for deployment in sorted(deployments, key=_size, reverse=True):
+        pod = deployment["spec"]["template"]["spec"]
+        rules = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        terms = rules["nodeSelectorTerms"][0]["matchExpressions"]
+        wanted = {term["key"]: term["values"] for term in terms}
+        fitting = [
+            node
+            for node in left
+            if all(labels[node].get(key) in values for key, values in wanted.items())
+        ]
+        told = ", ".join(f"{key}={'|'.join(values)}" for key, values in wanted.items())
+        name = deployment["metadata"]["name"]
+        if not fitting:
+            return f"no node that takes pods carries {told} (for {name})."
+        asked = _asked(pod)
+        for _ in range(deployment["spec"]["replicas"]):
+            chosen = max(fitting, key=lambda node: left[node]["cpu"])
+            there = left[chosen]
+            short = next((r for r, amount in asked.items() if there[r] < amount), None)
+            if short is not None:
+                return (
+                    f"{name} asks for {float(asked[short]):g} {short} on a node with {told}; "
+                    f"{chosen} has {float(there[short]):g} left."
+                )
+            _take(there, asked)
+    return ""
+
+
+def _takes_pods(spec: Object) -> bool:
+    """Whether it takes new pods that tolerate nothing, as workers do."""
+    taints = [taint.get("effect") for taint in spec.get("taints") or []]
+    return not spec.get("unschedulable") and not {"NoSchedule", "NoExecute"} & {*taints}
+
+
+def _size(deployment: Object) -> Decimal:
+    return _asked(deployment["spec"]["template"]["spec"])["cpu"]
+
+
+def _asked(pod: Object) -> Amounts:
+    """Give what a pod asks for; its place among the pods of the node comes last."""
+    total = _amounts({})
+    for container in pod.get("containers") or []:
+        requests = (container.get("resources") or {}).get("requests") or {}
+        for name, amount in _amounts(requests).items():
+            total[name] += amount
+    total["pods"] = Decimal(1)
+    return total
+
+
+def _amounts(given: Mapping[str, str]) -> Amounts:
+    return defaultdict(Decimal, {name: quantity(str(value)) for name, value in given.items()})
+
+
+def _take(left: Amounts, asked: Amounts) -> None:
+    for name, amount in asked.items():
+        left[name] -= amount

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from circinus.deploy.kubernetes.api import Clash, ClusterRefused, Forbidden, Object
+from circinus.deploy.kubernetes.api import Absent, Clash, Forbidden, Object
 from circinus.pipelines.errors import CircinusError, Unavailable
-
-_NOT_FOUND = 404
 
 
 class State(StrEnum):
@@ -51,8 +49,7 @@ class RolloutOutcome:
     pruned: tuple[str, ...] = ()  # `Kind/name` that were deleted
     unchanged: int = 0  # number of objects that were as rendered already
     revision: int | None = None  # in the history; None: nothing was recorded
-    # Seconds without the old plan before the new one was ready; None: both overlapped
-    gap_s: float | None = None
+    gap_s: float | None = None  # without the old plan or the new one; None: both overlapped
 
 
 def state_of(error: CircinusError) -> State:
@@ -64,7 +61,7 @@ def state_of(error: CircinusError) -> State:
         return State.QUOTA
     if isinstance(error, Clash):
         return State.CONFLICT
-    if "being terminated" in words or _is_missing_namespace(error):
+    if "being terminated" in words or (isinstance(error, Absent) and "namespaces" in error.words):
         return State.NAMESPACE
     # A denial of admission may have any status; of RBAC it says that a user cannot do something.
     if isinstance(error, Forbidden) and "denied" not in words:
@@ -72,18 +69,16 @@ def state_of(error: CircinusError) -> State:
     return State.REFUSED
 
 
+def told_of(error: CircinusError) -> tuple[State, str]:
+    """Give the state that an answer of the cluster means, with what can be done."""
+    state = state_of(error)
+    return state, in_words(state, error)
+
+
 def in_words(state: State, cause: object) -> str:
     """Give the cause with what can be done."""
     hint = _HINTS.get(state)
     return f"{cause} ({hint})" if hint else str(cause)
-
-
-def _is_missing_namespace(error: CircinusError) -> bool:
-    return (
-        isinstance(error, ClusterRefused)
-        and error.status == _NOT_FOUND
-        and "namespaces" in error.words
-    )
 
 
 def is_ready(deployment: Object) -> bool:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from circinus.deploy.kubernetes import names
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.shares import enforcement_for
@@ -36,8 +36,7 @@ _START_S, _START_LIMITED_S = 180, 300
 class Pinning(StrEnum):
     """How far a worker is bound to what the schedule says."""
 
-    # To the node labelled as the scheduled machine; on a dedicated tier, to the tier
-    MACHINE = "machine"
+    MACHINE = "machine"  # to the node labelled as the scheduled one; if dedicated, to the tier
     TIER = "tier"  # to any node of the tier
 
 
@@ -49,27 +48,15 @@ class RenderSettings:
     image: str = "circinus/worker:latest"  # of their container
     pull_policy: str = "IfNotPresent"  # of the image
     pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
-    machine: MachineShape = field(default_factory=MachineShape)  # of tiers not in `machines`
-    machines: Mapping[str, MachineShape] = field(default_factory=dict)  # tier -> its machines
-    # Further replicas per tier that are warm, on any node of the tier, `>= 0`. Nobody scheduled
-    # them: they ask for more than the schedule granted
-    standby: int = 0
+    machine: MachineShape = field(default_factory=MachineShape)  # of every tier
+    standby: int = 0  # warm replicas per tier, on any node, beyond what was scheduled, `>= 0`
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
-    # Folder of every node with the Python packages; None: the image has them
-    environment: str | None = None
+    environment: str | None = None  # folder of nodes with the packages; None: the image has them
     allow_import: bool = False  # whether workers may load `module:attribute`
-    # Labels of the pods that send requests; they may be in any namespace
-    dispatcher: Mapping[str, str] = field(
-        default_factory=lambda: {"app.kubernetes.io/name": "circinus"}
-    )
 
     def __post_init__(self) -> None:
         checks.require(self.standby >= 0, "standby", "must be >= 0", self.standby)
         checks.require(bool(self.namespace), "namespace", "must not be empty", self.namespace)
-
-    def machine_of(self, tier: str) -> MachineShape:
-        """Give the machines of a tier."""
-        return self.machines.get(tier, self.machine)
 
 
 def locked_down(
@@ -81,8 +68,8 @@ def locked_down(
 ) -> Object:
     """Give the pod of one container, which may do as little as runs, with `more` fields.
 
-    The container gets mounts, as its own files are read-only; `environment` as in
-    `RenderSettings`, `tls_secret` None: it needs no certificates.
+    Its own files are read-only. `environment` as in `RenderSettings`; without a `tls_secret` it
+    has no certificates.
     """
     mounts: list[Object] = [{"name": "scratch", "mountPath": "/tmp"}]
     volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
@@ -124,13 +111,16 @@ def pod_template(
     labels: Mapping[str, str],
     spread: Mapping[str, str],
 ) -> Object:
-    """Give the template of the pods of a scheduled plan's workers.
+    """Give the template of a scheduled plan's pods, bound to a machine; None: to the tier.
 
-    They are bound to the machine; None: to any of the tier. Pods with the labels `spread` should
-    be on unlike nodes.
+    Pods with the labels `spread` should be on unlike nodes.
     """
-    tier = spec.tier.name
-    shape = settings.machine_of(tier)
+    tier, shape = spec.tier.name, settings.machine
+    wanted = {names.TIER: names.label_value(tier)}
+    if machine is not None:
+        wanted[names.MACHINE] = str(machine)
+    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
+    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
     constraint = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -138,7 +128,7 @@ def pod_template(
         "labelSelector": {"matchLabels": dict(spread)},
     }
     placing = {
-        "affinity": {"nodeAffinity": _on(tier, machine)},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}},
         "topologySpreadConstraints": [constraint],
     }
     pod = _pod(spec, settings, placing, shape.resources(spec.share, tier), limited=True)
@@ -170,17 +160,8 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
         "labels": labels,
         "annotations": {names.INSTANCE: str(spec.key)},
     }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {
-            "clusterIP": "None",  # the dispatcher chooses the pod, nobody in between
-            "selector": {names.INSTANCE: name},
-            "ports": [{"name": PORT_NAME, "port": PORT, "protocol": "TCP"}],
-        },
-    }
-    shape = settings.machine_of(spec.tier.name)
+    selector = {names.INSTANCE: name}
+    shape = settings.machine
     # No CPU limit: a worker starts free of its share, and keeps to it by itself afterwards.
     resources = {
         "requests": {
@@ -192,25 +173,21 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
     placing = {"nodeSelector": {names.TIER: spec.tier.name}}
     pod = _pod(spec, settings, placing, resources, limited=False)
     deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata,
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {names.INSTANCE: name}},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
+        "replicas": 1,
+        "selector": {"matchLabels": selector},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
     }
-    return service, deployment
+    content = {"Service": service_spec(selector), "Deployment": deployment}
+    return tuple(
+        {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": content[kind]}
+        for kind in content
+    )
 
 
-def _on(tier: str, machine: int | None) -> Object:
-    wanted = {names.TIER: names.label_value(tier)}
-    if machine is not None:
-        wanted[names.MACHINE] = str(machine)
-    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
-    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
+def service_spec(selector: Mapping[str, str]) -> Object:
+    """Give what a Service of workers is; the dispatcher chooses the pod, nobody in between."""
+    ports = [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
+    return {"clusterIP": "None", "selector": dict(selector), "ports": ports}
 
 
 def _pod(

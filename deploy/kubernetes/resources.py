@@ -25,11 +25,9 @@ class DevicePolicy(StrEnum):
     """How a share of a machine's GPUs is asked for."""
 
     NONE = "none"  # not at all: workers use the CPU
-    # `nvidia.com/gpu`, in whole numbers; a share that is no whole number of GPUs is refused
-    WHOLE = "whole"
+    WHOLE = "whole"  # `nvidia.com/gpu`, in whole numbers; any other share is refused
     MPS = "mps"  # one client of `nvidia.com/gpu.shared`, limited to the share of the GPU's threads
-    # As many time slices of `nvidia.com/gpu.shared` as fit into the share
-    TIME_SLICED = "time-sliced"
+    TIME_SLICED = "time-sliced"  # as many `nvidia.com/gpu.shared` as fit into the share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +61,7 @@ class MachineShape:
         return max(1, int(_part(share) * 100)) if self.devices is DevicePolicy.MPS else None
 
     def resources(self, share: float, tier: str) -> dict[str, dict[str, str]]:
-        """Give `requests` and `limits` of a worker with a share of it.
-
-        Raises:
-            InvalidInput: If the device policy cannot give such a share; it names the tier.
-        """
+        """Give `requests` and `limits`; InvalidInput if the devices of the tier cannot give it."""
         milli = self.milli_cpu(share)
         cpu = f"{milli}m" if milli % 1000 else f"{milli // 1000}"
         devices = self._devices(share, tier)
@@ -97,12 +91,9 @@ class MachineShape:
 
 
 def quantity(text: str) -> Decimal:
-    """Give the exact number that a quantity of Kubernetes stands for, such as `500m` or `2Gi`.
+    """Give the exact number that a quantity such as `2Gi` stands for; InvalidInput if it is none.
 
     Stricter than `kubernetes.utils.parse_quantity`, which lets `1K`, `1_0` and `nan` through.
-
-    Raises:
-        InvalidInput: If it is none.
     """
     match = _FORM.fullmatch(text)
     if match is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object, collection_of, path_of
-from circinus.deploy.kubernetes.capacity import free_of, shortage
 from circinus.deploy.kubernetes.inventory import (
     KEPT,
     Difference,
@@ -25,6 +24,7 @@ from circinus.deploy.kubernetes.inventory import (
 )
 from circinus.deploy.kubernetes.manifests import Rendered
 from circinus.deploy.kubernetes.names import GROUP, QUERY, label_value, selector_of
+from circinus.deploy.kubernetes.nodes import free_of, shortage
 from circinus.deploy.kubernetes.outcome import (
     RolloutOutcome,
     State,
@@ -32,7 +32,7 @@ from circinus.deploy.kubernetes.outcome import (
     in_words,
     is_ready,
     ready_replicas,
-    state_of,
+    told_of,
     why_waiting,
 )
 from circinus.pipelines import checks
@@ -57,26 +57,28 @@ class _Failed(Exception):
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class _PatientCluster:
-    """A namespace of a cluster that is asked again while it cannot answer, until a deadline."""
+@dataclass(slots=True)
+class _Work:
+    """A rollout on its way, that asks the cluster again while it cannot answer."""
 
-    cluster: Cluster
-    namespace: str
-    clock: Clock
-    tell: Callable[[str], object]
+    rollout: Rollout
     deadline: float
+    wanted: dict[str, Object] = field(default_factory=dict)
+    found: Difference = field(default_factory=Difference)
+    applied: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+    gap_from: float | None = None
 
     def listed(self, path: str, **query: str) -> Object:
-        return self._retried(lambda: self.cluster.listed(path, **query))
+        return self._retried(lambda: self.rollout.cluster.listed(path, **query))
 
     def apply(self, document: Object, *, force: bool, dry_run: bool = False) -> None:
-        path = path_of(self.namespace, key_of(document))
-        self._retried(lambda: self.cluster.apply(path, document, force=force, dry_run=dry_run))
+        path, cluster = path_of(self.rollout.namespace, key_of(document)), self.rollout.cluster
+        self._retried(lambda: cluster.apply(path, document, force=force, dry_run=dry_run))
 
     def delete(self, key: str) -> None:
-        path = path_of(self.namespace, key)
-        self._retried(lambda: self.cluster.delete(path))
+        path = path_of(self.rollout.namespace, key)
+        self._retried(lambda: self.rollout.cluster.delete(path))
 
     def _retried(self, call: Callable[[], Result]) -> Result:
         while True:
@@ -84,22 +86,10 @@ class _PatientCluster:
                 return call()
             except Unavailable as error:
                 pause = min(error.retry_after_s, 5.0)
-                if self.clock.now() + pause > self.deadline:
+                if self.rollout.clock.now() + pause > self.deadline:
                     raise
-                self.tell(str(error))
-                self.clock.sleep(pause)
-
-
-@dataclass(slots=True)
-class _Work:
-    """A rollout on its way."""
-
-    there: _PatientCluster
-    wanted: dict[str, Object]
-    found: Difference
-    applied: list[str] = field(default_factory=list)
-    pruned: list[str] = field(default_factory=list)
-    gap_from: float | None = None
+                self.rollout.tell(str(error))
+                self.rollout.clock.sleep(pause)
 
     def outcome(self, state: State, words: str = "") -> RolloutOutcome:
         return RolloutOutcome(
@@ -114,7 +104,7 @@ class _Work:
     def prune(self, keys: Iterable[str]) -> None:
         for key in keys:
             if key not in self.pruned:
-                self.there.delete(key)
+                self.delete(key)
                 self.pruned.append(key)
 
 
@@ -122,15 +112,13 @@ class _Work:
 class Rollout:
     """Deploys plans into a namespace. Calls block.
 
-    All but `apply` and `preview`, whose outcomes tell of it, raise ClusterRefused if the cluster
-    says no, and Unavailable if it does not answer.
+    All but `apply` and `preview`, whose outcomes tell of it, raise as `Cluster` does.
     """
 
     cluster: Cluster
     namespace: str
     clock: Clock
-    # For writing and becoming ready together, `> 0`. 300: a worker may load a model
-    timeout_s: float = 300.0
+    timeout_s: float = 300.0  # to write and get ready, `> 0`. 300: a worker may load a model
     force: bool = False  # take over fields that other field managers own
     tell: Callable[[str], object] = lambda _: None  # hears of progress, in words
 
@@ -143,14 +131,14 @@ class Rollout:
 
     def preview(self, rendered: Sequence[Rendered]) -> RolloutOutcome:
         """Let the server check everything that would be written, without writing."""
+        work = self._begun()
         try:
-            found, wanted, _ = self._compared(rendered, self.cluster.listed)
-            work = _Work(self._patient(), wanted, found)
+            work.found, work.wanted, _ = self._compared(rendered, self.cluster.listed)
             self._write(work, dry_run=True)
-        except CircinusError as error:
-            return _refused(error)
         except _Failed as failed:
             return work.outcome(failed.state, failed.words)
+        except CircinusError as error:
+            return work.outcome(*told_of(error))
         return work.outcome(State.PREVIEW)
 
     def apply(self, rendered: Sequence[Rendered]) -> RolloutOutcome:
@@ -158,27 +146,28 @@ class Rollout:
 
         Whatever fails is told by the outcome, with what was written until then.
         """
-        there = self._patient()
+        work = self._begun()
         try:
-            found, wanted, records = self._compared(rendered, there.listed)
-        except CircinusError as error:
-            return _refused(error)
-        work = _Work(there, wanted, found)
-        try:
-            return self._carried_out(rendered, work, revisions(records))
+            work.found, work.wanted, records = self._compared(rendered, work.listed)
+            before = revisions(records)
+            self._make_room(work)
+            self._write(work)
+            self._wait(work)
+            gap = None if work.gap_from is None else self.clock.now() - work.gap_from
+            if gap is not None:
+                self.tell(f"no plan served for {gap:.1f} s")
+            work.prune(work.found.prune)
+            changed = work.applied or work.pruned
+            number = _remember(work, rendered, before) if changed else None
+            return replace(work.outcome(State.READY), revision=number, gap_s=gap)
         except _Failed as failed:
             words = failed.words if not work.applied else f"{failed.words} {_HALF_DONE}"
             return work.outcome(failed.state, words)
         except CircinusError as error:
-            state = state_of(error)
-            return work.outcome(state, in_words(state, error))
+            return work.outcome(*told_of(error))
 
     def rollback(self, query_id: str, number: int | None = None) -> RolloutOutcome:
-        """Apply an earlier revision of a query again; None: the last one of another content.
-
-        Raises:
-            InvalidInput: If there is none.
-        """
+        """Apply an earlier revision, None: the last unlike this; InvalidInput if there is none."""
         found = self.history(query_id)
         if number is None:
             chosen = [r for r in found if r.rendered.objects != found[-1].rendered.objects]
@@ -194,39 +183,20 @@ class Rollout:
         """Give the revisions of a query, the oldest first."""
         return revisions(deployed(self.cluster.listed, self.namespace, query_id)[1])
 
-    def live(self, query_id: str | None = None) -> dict[str, Object]:
-        """Give the objects of a query's plans, or of everybody's, by key."""
+    def live(self, query_id: str) -> dict[str, Object]:
+        """Give the objects of a query's plans, by key."""
         return deployed(self.cluster.listed, self.namespace, query_id)[0]
 
     def delete(self, query_id: str) -> tuple[str, ...]:
-        """Delete everything of a query, its history too; give the keys.
-
-        What was not deleted when it raises is found again.
-        """
+        """Delete everything of a query, its history too; give the keys. It may be called again."""
         objects, records = deployed(self.cluster.listed, self.namespace, query_id)
         keys = [*objects, *(f"ConfigMap/{r['metadata']['name']}" for r in records)]
         for key in keys:
-            self._patient().delete(key)
+            self._begun().delete(key)
         return tuple(keys)
 
-    def _patient(self) -> _PatientCluster:
-        deadline = self.clock.now() + self.timeout_s
-        return _PatientCluster(self.cluster, self.namespace, self.clock, self.tell, deadline)
-
-    def _carried_out(
-        self, rendered: Sequence[Rendered], work: _Work, before: Sequence[Revision]
-    ) -> RolloutOutcome:
-        self._make_room(work)
-        self._write(work)
-        self._wait(work)
-        gap = None if work.gap_from is None else self.clock.now() - work.gap_from
-        if gap is not None:
-            self.tell(f"no plan served for {gap:.1f} s")
-        work.prune(work.found.prune)
-        number = None
-        if work.applied or work.pruned:
-            number = _remember(work.there, rendered, before)
-        return replace(work.outcome(State.READY), revision=number, gap_s=gap)
+    def _begun(self) -> _Work:
+        return _Work(self, self.clock.now() + self.timeout_s)
 
     def _compared(
         self, rendered: Sequence[Rendered], listed: Callable[..., Object]
@@ -244,7 +214,7 @@ class Rollout:
         if not new:
             return
         try:
-            nodes, pods = (work.there.listed(f"/api/v1/{k}")["items"] for k in ("nodes", "pods"))
+            nodes, pods = (work.listed(f"/api/v1/{k}")["items"] for k in ("nodes", "pods"))
         except Forbidden as error:
             self.tell(f"room on the nodes is not checked: {error}")
             return
@@ -264,7 +234,7 @@ class Rollout:
     def _write(self, work: _Work, *, dry_run: bool = False) -> None:
         def write(key: str) -> CircinusError | None:
             try:
-                work.there.apply(work.wanted[key], force=self.force, dry_run=dry_run)
+                work.apply(work.wanted[key], force=self.force, dry_run=dry_run)
             except CircinusError as error:
                 return error
             work.applied.append(key)
@@ -277,8 +247,7 @@ class Rollout:
             with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
                 failures = [error for error in writers.map(write, batch) if error is not None]
             if failures:
-                state = state_of(failures[0])
-                raise _Failed(state, in_words(state, failures[0]))
+                raise _Failed(*told_of(failures[0]))
 
     def _wait(self, work: _Work) -> None:
         wanted = {key for key in work.wanted if key.startswith(_WORKERS)}
@@ -287,13 +256,13 @@ class Rollout:
         path = collection_of("Deployment", self.namespace)
         said = (-1, -1)
         while True:
-            found = work.there.listed(path, labelSelector=chosen)["items"]
+            found = work.listed(path, labelSelector=chosen)["items"]
             mine = [item for item in found if _WORKERS + item["metadata"]["name"] in wanted]
             if len(mine) == len(wanted) and all(map(is_ready, mine)):
                 return
-            for failure in filter(None, map(failure_of, mine)):
-                raise _Failed(failure[0], in_words(*failure))
-            if self.clock.now() > work.there.deadline:
+            for state, cause in filter(None, map(failure_of, mine)):
+                raise _Failed(state, in_words(state, cause))
+            if self.clock.now() > work.deadline:
                 raise _Failed(*self._why(mine))
             counts = ready_replicas(mine)
             if counts != said:
@@ -310,22 +279,15 @@ class Rollout:
         return state, f"not ready within {self.timeout_s:g} s: {words}"
 
 
-def _remember(
-    there: _PatientCluster, rendered: Sequence[Rendered], before: Sequence[Revision]
-) -> int:
+def _remember(work: _Work, rendered: Sequence[Rendered], before: Sequence[Revision]) -> int:
     number = 0
     for each in rendered:
         mine = [r for r in before if r.rendered.query_id == each.query_id]
         number = mine[-1].number + 1 if mine else 1
-        there.apply(record_of(each, number), force=True)
+        work.apply(record_of(each, number), force=True)
         for old in mine[: max(0, len(mine) + 1 - KEPT)]:
-            there.delete(f"ConfigMap/{old.name}")
+            work.delete(f"ConfigMap/{old.name}")
     return number
-
-
-def _refused(error: CircinusError) -> RolloutOutcome:
-    state = state_of(error)
-    return RolloutOutcome(state=state, words=in_words(state, error))
 
 
 def readiness(live: Mapping[str, Object]) -> dict[str, tuple[int, int]]:

@@ -58,12 +58,10 @@ class Cgroup:
         """Remove it; give False while a process is still inside."""
         try:
             self.folder.rmdir()
-        except FileNotFoundError:
-            return True
         except OSError as error:
-            if error.errno in (errno.EBUSY, errno.ENOTEMPTY):
-                return False
-            raise
+            if error.errno not in (errno.ENOENT, errno.EBUSY, errno.ENOTEMPTY):
+                raise
+            return error.errno == errno.ENOENT
         return True
 
 
@@ -90,19 +88,14 @@ class Cgroups:
 def available(
     mountinfo: Path = Path("/proc/self/mountinfo"), membership: Path = Path("/proc/self/cgroup")
 ) -> Cgroups | str:
-    """Give where CPU quotas can be set, or the reason in words why they cannot.
-
-    It is tried out: a cgroup is made, limited and removed.
-    """
+    """Give where CPU quotas can be set, as was tried out, or the reason in words why not."""
     try:
-        mounts = mountinfo.read_text().splitlines()
-        places = _places(mounts, membership.read_text().splitlines())
+        places = _places(mountinfo.read_text().splitlines(), membership.read_text().splitlines())
     except OSError as error:
         return f"no cgroups on this system ({error})"
     reasons = []
     for place in places:
-        reason = _refusal(place)
-        if reason is None:
+        if (reason := _refusal(place)) is None:
             return place
         reasons.append(reason)
     return "; ".join(reasons) or "no cgroup with a cpu controller is mounted"

@@ -61,14 +61,10 @@ class LocalInstance(RunningInstance):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LocalLauncher:
-    """Starts workers as child processes. Made, it removes cgroups that dead processes left behind.
-
-    `cgroups` is what `deploy.local.cgroups.available` gives: where quotas can be set, or why they
-    cannot.
-    """
+    """Starts workers as child processes, and removes cgroups that dead processes left behind."""
 
     logs: Path  # folder for the workers' logs; made when missing
-    cgroups: Cgroups | str
+    cgroups: Cgroups | str  # see `deploy.local.cgroups.available`
     allow_import: bool = False  # whether workers may load `module:attribute`
     start_timeout_s: float = 60.0  # how long a worker may take until it is healthy
     memory_bytes: int | None = None  # most of a worker beyond the loaded pipeline; None: any
@@ -130,13 +126,18 @@ class LocalLauncher:
         return self.logs / f"{name[-200:]}.log"
 
     async def _ready(self, spec: InstanceSpec, process: Process, log: Path) -> str:
+        """Give the address that the worker writes, once it is healthy."""
         try:
             async with asyncio.timeout(self.start_timeout_s):
-                return await _address(process)
+                said = b"" if process.stdout is None else await process.stdout.readline()
+                address = str(json.loads(said)["address"])
+                while not await answers(address, None, timeout_s=1.0):
+                    await asyncio.sleep(_POLL_S)
+                return address
         except TimeoutError as error:
             cause = f"not healthy within {self.start_timeout_s:g} s"
             raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
-        except ValueError as error:
+        except ValueError as error:  # it ended without a word
             code = await process.wait()
             name, cause = str(spec.key), f"exit code {code}"
             raise LaunchFailed(name, cause, _tail(log), killed=code < 0) from error
@@ -157,16 +158,6 @@ async def _spawn(options: WorkerOptions, log: Path) -> Process:
         )
 
 
-async def _address(process: Process) -> str:
-    """Give the address that the worker writes, once it is healthy; ValueError if it ended."""
-    if process.stdout is None:
-        raise ValueError("standard output is not a pipe")
-    address = str(json.loads(await process.stdout.readline())["address"])
-    while not await answers(address, None, timeout_s=1.0):
-        await asyncio.sleep(_POLL_S)
-    return address
-
-
 def _tail(log: Path) -> str:
     try:
         with log.open(errors="replace") as lines:
@@ -178,22 +169,18 @@ def _tail(log: Path) -> str:
 async def _stop(process: Process | None, cgroup: Cgroup | None, *, grace_s: float) -> None:
     """End the process, everything it started, and its cgroup."""
     if process is not None:
-        await _end(process, grace_s)
+        if process.returncode is None and grace_s > 0:
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+        await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
     while cgroup is not None and not cgroup.remove():
         for pid in cgroup.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(_POLL_S)
-
-
-async def _end(process: Process, grace_s: float) -> None:
-    if process.returncode is None and grace_s > 0:
-        process.terminate()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await process.wait()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-    await process.wait()
-    if process.stdin is not None:
-        process.stdin.close()

@@ -12,15 +12,14 @@ _ONE_THREAD = {f"{threads}_THREADS": "1" for threads in _THREADS}
 
 
 def worker_environment() -> dict[str, str]:
-    """Give the environment of a worker.
+    """Give this process's environment with one numeric thread and without the project's secrets.
 
-    It is this process's own, with one numeric thread, the same module search path (so that a
-    reference means the same there), and without the project's own secrets.
+    The module search path is the same, so that a reference means the same there.
     """
-    kept = {name: value for name, value in os.environ.items() if not _is_own_secret(name)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith("CIRCINUS_") and ("TOKEN" in name or "SECRET" in name))
+    }
     search = [str(Path(entry).absolute()) for entry in sys.path]  # "" is the current folder
     return {**kept, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(search)}
-
-
-def _is_own_secret(name: str) -> bool:
-    return name.startswith("CIRCINUS_") and ("TOKEN" in name or "SECRET" in name)

@@ -56,26 +56,21 @@ _QUIET = 0.25
 class CalibrationSettings:
     """How a tier is calibrated."""
 
-    # Blocks of profiling and serving, `>= 1`. 9: three in each third that gives the spread
-    repetitions: int = 9
+    repetitions: int = 9  # blocks of profiling and serving, `>= 1`. 9: the spread is of thirds
     share: float = 0.5  # of a machine, in (0, 1]. Plans are tightened, few have a whole one
     pause_s: float = 0.05  # between two requests, `>= 0`. 50 ms: longer than caches stay warm for
 
     def __post_init__(self) -> None:
-        rule = "must be >= 1"
-        checks.require(self.repetitions >= 1, "repetitions", rule, self.repetitions)
+        checks.at_least("repetitions", self.repetitions, 1)
         checks.share("share", self.share)
         checks.non_negative("pause_s", self.pause_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is run to calibrate with: every configuration on every input, at least one of each.
+    """What is run to calibrate with: every configuration on every input, at least one of each."""
 
-    `reference` names the pipeline, see `pipelines.registry.load_pipeline`.
-    """
-
-    reference: str
+    reference: str  # names the pipeline, see `pipelines.registry.load_pipeline`
     pipeline: Pipeline
     configurations: Sequence[Configuration]
     inputs: Sequence[Payload]
@@ -102,11 +97,8 @@ async def calibrated(
 
     The speed factor of the tier itself becomes that of all operators together, unless its speed
     is emulated: then it says how much is waited, and stays. The launcher starts the tier's worker,
-    or knows where one is; the clock times the profiling, and knows the date.
-
-    Raises:
-        LaunchFailed: If the worker does not start.
-        OperatorFailed: If an operator fails on an input.
+    or knows where one is; the clock times the profiling, and knows the date. Raises LaunchFailed
+    as the launcher does, and OperatorFailed if an operator fails on an input.
     """
     settings = settings or CalibrationSettings()
     profiled: list[FloatArray] = []  # R times (S, O)
@@ -177,12 +169,8 @@ def _on_this_computer(tier: Tier, own: Calibration) -> Tier:
 def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
     factor = _factor(expected, served)
     thirds = [_factor(expected[i::3], served[i::3]) for i in range(min(3, len(served)))]
-    return ClassSpeed(
-        factor=factor,
-        low=min(factor, *thirds),
-        high=max(factor, *thirds),
-        repetitions=len(served),
-    )
+    low, high = min(factor, *thirds), max(factor, *thirds)
+    return ClassSpeed(factor=factor, low=low, high=high, repetitions=len(served))
 
 
 def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) each
@@ -193,13 +181,10 @@ def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) eac
 async def _profile(
     workload: Workload, executor: InProcess, pause_s: float
 ) -> FloatArray:  # (S, O)
-    """Run every sample as a profiler does, warm: the second time after a pause counts.
-
-    The pauses are for schedulers of busy machines, which are kinder to who has slept.
-    """
+    """Run every sample as a profiler does, warm: the second time after a pause counts."""
     rows = []
     for configuration, given in workload.samples:
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(pause_s)  # schedulers of busy machines are kinder to who has slept
         _run(workload.pipeline, given, configuration, executor)
         rows.append(_run(workload.pipeline, given, configuration, executor))
     return np.array(rows)

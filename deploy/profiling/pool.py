@@ -7,7 +7,7 @@ measurement, not the search. The one rule: every run ends, with an answer or wit
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -35,11 +35,10 @@ class ProfilingPoolSettings:
     start_timeout_s: float = 120.0  # most seconds until a worker has loaded the pipeline, `> 0`
 
     def __post_init__(self) -> None:
-        checks.require(self.workers >= 1, "workers", "must be >= 1", self.workers)
+        checks.at_least("workers", self.workers, 1)
         checks.positive("timeout_s", self.timeout_s)
         checks.positive("start_timeout_s", self.start_timeout_s)
-        if self.memory_bytes is not None:
-            checks.positive("memory_bytes", self.memory_bytes)
+        checks.positive("memory_bytes", self.memory_bytes)
 
 
 @dataclass(eq=False)
@@ -65,11 +64,9 @@ class ProfilingWorker(Protocol):
     """Runs operators of a loaded pipeline, one at a time, for one thread at a time."""
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
-        """Give what a run gives.
+        """Give what a run gives; InvalidInput if the inputs are no payload.
 
-        Raises:
-            Died: If the worker ends, or the run takes longer than `timeout_s`.
-            InvalidInput: If the inputs are no payload.
+        Raises Died if the worker ends, or the run takes longer than `timeout_s`.
         """
 
     def end(self) -> None:
@@ -90,21 +87,18 @@ class _Place:
         self.warm.clear()
 
 
-class WorkerPool:
+class WorkerPool(ABC):
     """Runs operators of one pipeline in workers, see `Executor`.
 
-    Workers are started when first needed: `start` gives one that has loaded the pipeline, or
-    raises `Died`. As many threads as there are workers may call `run` at once. The clock times
+    The reference names the pipeline, see `pipelines.registry.load_pipeline`. Workers are started
+    when first needed. As many threads as there are workers may call `run` at once. The clock times
     what a dead worker had taken. A context manager: it ends its workers.
     """
 
     def __init__(
-        self,
-        start: Callable[[ProfilingPoolSettings], ProfilingWorker],
-        clock: Clock,
-        settings: ProfilingPoolSettings | None = None,
+        self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
     ) -> None:
-        self._start = start
+        self._reference = reference
         self._clock = clock
         self._settings = settings or ProfilingPoolSettings()
         self._places: queue.Queue[_Place] = queue.Queue()
@@ -114,12 +108,14 @@ class WorkerPool:
         """Causes of the workers that died or were killed, oldest first."""
 
     def __enter__(self) -> Self:
-        """Give itself."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """End all workers."""
         self.close()
+
+    @abstractmethod
+    def start(self) -> ProfilingWorker:
+        """Give a worker that has loaded the pipeline, or raise Died."""
 
     @property
     def width(self) -> int:
@@ -129,11 +125,7 @@ class WorkerPool:
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        """Give what the operator makes of the inputs, see `Executor`.
-
-        Raises:
-            Unavailable: If no worker comes up.
-        """
+        """Give what it makes of the inputs, see `Executor`; Unavailable if no worker comes up."""
         place = self._places.get()
         try:
             return self._run(place, operator, inputs, configuration)
@@ -144,8 +136,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers; runs that are under way end first."""
-        places = [self._places.get() for _ in range(self._settings.workers)]
-        for place in places:
+        for place in [self._places.get() for _ in range(self.width)]:
             place.empty()
             self._places.put(place)
 
@@ -184,13 +175,12 @@ class WorkerPool:
         cause = ""
         while ended < _STARTS and killed < _KILLED_STARTS:
             try:
-                return self._start(self._settings)
+                return self.start()
             except Died as death:
                 cause = death.cause
                 self.deaths.append(f"start: {cause}")
                 # One that is not there in time would not be the next time either.
                 ended += 0 if death.killed else 1 if death.in_time else _STARTS
                 killed += death.killed
-        raise Unavailable(
-            f"no worker could load the pipeline: {cause}", retry_after_s=_RETRY_AFTER_S
-        )
+        told = f"no worker could load the pipeline: {cause}"
+        raise Unavailable(told, retry_after_s=_RETRY_AFTER_S)

@@ -15,10 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import count
 from pathlib import Path
 
 from circinus.pipelines import checks
@@ -53,7 +51,6 @@ class PrefixFiles:
     corrupt: int = field(default=0, init=False)
     """Files that were not what they said, and were removed."""
     _written: float = field(default=0.0, init=False)
-    _serial: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
         checks.non_negative("store.limit_bytes", self.limit_bytes)
@@ -82,7 +79,7 @@ class PrefixFiles:
             return
         rest = _FACTS.pack(entry.seconds, entry.output_bytes) + body
         path = self._path(fingerprint, content)
-        unfinished = path.parent / f"{os.getpid()}-{next(self._serial)}-{id(self)}.unfinished"
+        unfinished = path.parent / f"{os.urandom(8).hex()}.unfinished"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(_digest(fingerprint, content, rest) + rest)
@@ -131,9 +128,7 @@ def _read(data: bytes, fingerprint: str, content: str) -> CacheEntry | None:
 
 
 def _digest(fingerprint: str, content: str, rest: bytes) -> bytes:
-    digest = blake2b(f"{fingerprint}/{content}/".encode(), digest_size=_DIGEST)
-    digest.update(rest)
-    return digest.digest()
+    return blake2b(f"{fingerprint}/{content}/".encode() + rest, digest_size=_DIGEST).digest()
 
 
 def _remove(path: Path) -> None:

@@ -16,16 +16,15 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, fields
-from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
+from circinus.deploy.profiling.pool import Died, WorkerPool, WorkerRun
 from circinus.deploy.workers.process import limit_memory
-from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
@@ -39,14 +38,29 @@ _OUT_OF_MEMORY = 12  # exit code of a process whose limit has no room for a requ
 class ProcessPool(WorkerPool):
     """Runs operators of one pipeline in worker processes, see `WorkerPool`.
 
-    The reference names the pipeline, see `pipelines.registry.load_pipeline`; it may be
-    `module:attribute`, so it must not come over a network.
+    The reference may be `module:attribute`, so it must not come over a network.
     """
 
-    def __init__(
-        self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
-    ) -> None:
-        super().__init__(partial(_started, reference), clock, settings)
+    def start(self) -> _Process:
+        """See `WorkerPool`."""
+        # Spawned, not forked: threads and locks of this process are no business of its workers.
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        arguments = (theirs, self._reference, self._settings.memory_bytes)
+        process = context.Process(target=_serve, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        worker = _Process(process, ours)
+        try:
+            worker.receive(self._settings.start_timeout_s)  # its greeting
+        except (EOFError, OSError) as error:
+            death = worker.death()
+            worker.end()
+            raise Died(f"{self._reference}: {death.cause}", killed=death.killed) from error
+        except Died:
+            worker.end()
+            raise
+        return worker
 
 
 @dataclass(slots=True)
@@ -87,33 +101,8 @@ class _Process:
         self.process.join()
 
 
-def _started(reference: str, settings: ProfilingPoolSettings) -> _Process:
-    # Spawned, not forked: threads and locks of this process are no business of its workers.
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    arguments = (theirs, reference, settings.memory_bytes)
-    process = context.Process(target=_serve, args=arguments, daemon=True)
-    process.start()
-    theirs.close()
-    worker = _Process(process, ours)
-    try:
-        worker.receive(settings.start_timeout_s)  # its greeting
-    except (EOFError, OSError) as error:
-        death = worker.death()
-        worker.end()
-        raise Died(f"{reference}: {death.cause}", killed=death.killed) from error
-    except Died:
-        worker.end()
-        raise
-    return worker
-
-
 def request(run: WorkerRun) -> bytes:
-    """Give the request for a run; the worker itself knows which runs are its first.
-
-    Raises:
-        InvalidInput: If the inputs are no payload.
-    """
+    """Give the request for a run; InvalidInput if the inputs are no payload."""
     name = run.operator.name
     settings: dict[str, Payload] = {**run.configuration.of(name)}
     return encode({"operator": name, "settings": settings, "inputs": run.inputs})

@@ -8,14 +8,12 @@ another one, as in every `WorkerPool`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
+from circinus.deploy.profiling.pool import Died, WorkerPool, WorkerRun
 from circinus.deploy.profiling.processes import Answering, read_answer, request
-from circinus.pipelines.clock import Clock
 from circinus.profiler.execution import Completed, FailedRun
 
 
@@ -26,24 +24,25 @@ class RayExecutor(WorkerPool):
     reference names can be imported. Closing ends the actors, and leaves the cluster as it is.
     """
 
-    def __init__(
-        self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
-    ) -> None:
-        super().__init__(partial(_started, reference), clock, settings)
+    def start(self) -> _Actor:
+        """See `WorkerPool`."""
+        remote = ray.remote(num_cpus=1, max_restarts=0)(Answering)
+        handle = remote.remote(self._reference, self._settings.memory_bytes)
+        try:
+            ray.get(handle.ready.remote(), timeout=self._settings.start_timeout_s)
+        except RayError as error:
+            ray.kill(handle)
+            late = isinstance(error, GetTimeoutError)
+            cause = f"{self._reference}: {type(error).__name__}"
+            raise Died(cause, in_time=not late) from error
+        return _Actor(handle)
 
 
 def connect(address: str | None) -> None:
-    """Connect to the cluster of a head node, or `auto`; an earlier connection is kept.
-
-    None: a cluster of this computer alone is started.
-    """
+    """Connect to a head node or `auto`, unless it is done; None: to a new local cluster."""
     if not ray.is_initialized():
-        ray.init(
-            address=address,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="error",
-        )
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        ray.init(address=address, **quiet)
 
 
 @dataclass(slots=True)
@@ -63,15 +62,3 @@ class _Actor:
 
     def end(self) -> None:
         ray.kill(self.handle)
-
-
-def _started(reference: str, settings: ProfilingPoolSettings) -> _Actor:
-    remote = ray.remote(num_cpus=1, max_restarts=0)(Answering)
-    handle = remote.remote(reference, settings.memory_bytes)
-    try:
-        ray.get(handle.ready.remote(), timeout=settings.start_timeout_s)
-    except RayError as error:
-        ray.kill(handle)
-        late = isinstance(error, GetTimeoutError)
-        raise Died(f"{reference}: {type(error).__name__}", in_time=not late) from error
-    return _Actor(handle)

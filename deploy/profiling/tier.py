@@ -11,6 +11,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from circinus.deploy.runtime.instances import (
 )
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, LaunchFailed
-from circinus.deploy.workers.execution import INPUT, Reply
+from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import OperatorFailed
@@ -43,8 +44,7 @@ Given = TypeVar("Given")
 class ProfiledTier:
     """Where operators run, and what their seconds there are worth."""
 
-    tier: Tier  # whose machines
-    share: float = 1.0  # of one of them, for each worker, in (0, 1]
+    tier: Tier  # whose machines; each worker has one
     # Operator -> seconds on the reference machine over seconds there, `> 0`; 1 where missing
     speeds: Mapping[str, float] = field(default_factory=dict)
 
@@ -52,8 +52,7 @@ class ProfiledTier:
 class TierExecutor(WorkerPool):
     """Runs operators of one pipeline on deployed workers, see `WorkerPool`.
 
-    The reference names the pipeline, see `pipelines.registry.load_pipeline`. The clock times calls
-    that give no seconds; the launcher knows about memory.
+    The clock times calls that give no seconds; the launcher knows about memory.
     """
 
     def __init__(
@@ -74,18 +73,19 @@ class TierExecutor(WorkerPool):
             operators=graph.operators,
             configuration=ConfigurationSpace(graph).configuration(0),
             tier=place.tier,
-            share=place.share,
+            share=1.0,
         )
         self._place = place
         self._launcher = launcher
-        super().__init__(self._launched, clock, settings)
+        super().__init__(reference, clock, settings)
 
     def close(self) -> None:
         """End all workers; runs that are under way end first. It cannot run afterwards."""
         super().close()
         self._loop.close()
 
-    def _launched(self, settings: ProfilingPoolSettings) -> _Deployed:
+    def start(self) -> _Deployed:
+        """See `WorkerPool`."""
         key = self._spec.key._replace(replica=next(self._serials))
         stack = AsyncExitStack()
         worker = opened(self._launcher, replace(self._spec, key=key))
@@ -111,12 +111,14 @@ class _Deployed:
         name, began = run.operator.name, self.clock.now()
         speed = self.place.speeds.get(name, 1.0)
         inputs = _inputs(run.operator.spec, run.inputs)
+        ask = partial(self.client.run, (name,), inputs, (name,), configuration=run.configuration)
         warm_up_s = 0.0
         try:
             if run.is_first:
-                warm_up_s = self._asked(run, inputs, timeout_s, warm_up=True).seconds[name]
+                warm_up = self.loop.wait_for(ask(timeout_s=timeout_s, warm_up=True))
+                warm_up_s = warm_up.seconds[name]
             left_s = max(timeout_s - (self.clock.now() - began), 0.001)
-            reply = self._asked(run, inputs, left_s, warm_up=False)
+            reply = self.loop.wait_for(ask(timeout_s=left_s))
         except OperatorFailed as error:
             return FailedRun(cause=error.cause, spent_s=(self.clock.now() - began) * speed)
         except DeadlineExceeded as error:
@@ -134,26 +136,9 @@ class _Deployed:
     def end(self) -> None:
         self.loop.wait_for(self.stack.aclose())
 
-    def _asked(
-        self, run: WorkerRun, inputs: Mapping[str, bytes], timeout_s: float, *, warm_up: bool
-    ) -> Reply:
-        names = (run.operator.name,)
-        asked = self.client.run(
-            names,
-            inputs,
-            names,
-            timeout_s=timeout_s,
-            warm_up=warm_up,
-            configuration=run.configuration,
-        )
-        return self.loop.wait_for(asked)
-
     def _how_it_ended(self) -> str:
-        async def ended() -> str:
-            return await asyncio.wait_for(self.instance.ended(), _END_S)
-
         with suppress(TimeoutError):
-            return self.loop.wait_for(ended())
+            return self.loop.wait_for(asyncio.wait_for(self.instance.ended(), _END_S))
         return "its connection was lost"
 
 

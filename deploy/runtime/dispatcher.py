@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from sys import float_info
 
+import numpy as np
+
 from circinus.deploy.runtime.learning import Learnt
-from circinus.deploy.runtime.monitor import LatencyWindow, QueueFigures
 from circinus.deploy.runtime.segments import Segment, segments
-from circinus.deploy.runtime.tier_queue import Served, TierQueue
+from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
-from circinus.deploy.workers.execution import INPUT, Reply
+from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
@@ -29,6 +32,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload, decode, encode, payload_bytes
 from circinus.pipelines.pipeline import output_of
 from circinus.pipelines.plan import Plan
+from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _POLL_S = 0.01
@@ -44,14 +48,51 @@ class RequestResult:
 
     output: Payload  # the pipeline's output
     latency_s: float  # from having the request to having the output
-    # Of every operator, with the waits for share and emulated speed
-    operator_s: Mapping[str, float]
+    operator_s: Mapping[str, float]  # of each, with the waits for share and emulated speed
     tier_s: Mapping[str, float]  # tier -> seconds that its instances were busy with operators
     path_operator_s: float  # operators on the path
     waiting_s: float  # for an instance's turn
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
     retries: int  # number of times an instance was lost with the request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Latency of the requests of late, in seconds; None before the first."""
+
+    count: int  # requests that were answered since the deployment began
+    failed: int  # those that got an error instead
+    window: int  # latest answers, that the figures are over
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class LatencyWindow:
+    """Latencies of the last requests. Not safe to share between threads."""
+
+    def __init__(self, size: int = 1000) -> None:
+        self._latencies: deque[float] = deque(maxlen=size)
+        self._count = 0
+        self._failed = 0
+
+    def answered(self, latency_s: float) -> None:
+        """Note a request that got its output."""
+        self._count += 1
+        self._latencies.append(latency_s)
+
+    def failed(self) -> None:
+        """Note a request that got an error."""
+        self._failed += 1
+
+    def observed(self) -> Observed:
+        """Give the figures so far."""
+        latencies = np.array(self._latencies)
+        figures = {s.value: float(s.of(latencies)) for s in LatencyStatistic if len(latencies)}
+        return Observed(count=self._count, failed=self._failed, window=len(latencies), **figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +121,33 @@ class _Walk:
     doing: str = "it started"
 
 
+@dataclass(slots=True, eq=False)
 class Dispatcher:
     """Sends the requests of one deployed plan to its instances. Used within one event loop."""
 
-    def __init__(
-        self,
-        graph: PipelineGraph,
-        plan: Plan,
-        infrastructure: Infrastructure,
-        policy: DispatchPolicy,
-        clock: Clock,
-        queue_limit: int,
-    ) -> None:
-        self.segments = segments(graph, plan.deployment.placement)
-        self.latencies = LatencyWindow()
-        self.in_hand = 0  # requests not answered yet
-        self._graph = graph
-        self._links = emulated_links(infrastructure)
-        self._clock = clock
-        prior_s = plan.tier_service_s
+    graph: PipelineGraph
+    plan: Plan
+    links: Infrastructure  # whose emulated links are waited for
+    policy: DispatchPolicy
+    clock: Clock
+    queue_limit: int
+    segments: tuple[Segment, ...] = field(init=False)
+    queues: dict[str, TierQueue] = field(init=False)
+    latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
+    in_hand: int = field(default=0, init=False)  # requests not answered yet
+
+    def __post_init__(self) -> None:
+        self.segments = segments(self.graph, self.plan.deployment.placement)
+        self.imitate(self.links)
+        limit, prior_s = self.queue_limit, defaultdict(float, self.plan.tier_service_s)
         self.queues = {
-            tier: TierQueue(tier, policy, clock, limit=queue_limit, prior_s=prior_s.get(tier, 0.0))
-            for tier in plan.deployment.tiers
+            tier: TierQueue(tier, self.policy, self.clock, limit=limit, prior_s=prior_s[tier])
+            for tier in self.plan.deployment.tiers
         }
 
     def imitate(self, infrastructure: Infrastructure) -> None:
         """Let the waits that stand for links be those of an infrastructure from now on."""
-        self._links = emulated_links(infrastructure)
-
-    def figures(self) -> dict[str, QueueFigures]:
-        """Give tier -> its queue at this moment."""
-        return {tier: queue.figures() for tier, queue in self.queues.items()}
+        self.links = emulated_links(infrastructure)
 
     def learnt(self) -> Learnt:
         """Give what was learnt of latencies, for `recall`."""
@@ -131,18 +168,14 @@ class Dispatcher:
             await queue.close()
 
     async def request(self, input: Payload, *, timeout_s: float) -> RequestResult:
-        """Give the output for an input.
+        """Give the output for an input, or OperatorFailed if an operator raised.
 
-        Raises:
-            InvalidInput: If the input is no payload, or `timeout_s` not `> 0`.
-            OperatorFailed: If an operator raised.
-            DeadlineExceeded: If it took longer than `timeout_s`.
-            InstanceLost: If instances were lost twice with it.
-            TooManyRequests: If too many requests wait.
+        InvalidInput if the input is no payload or `timeout_s` not `> 0`, TooManyRequests if too
+        many wait, DeadlineExceeded after `timeout_s`, InstanceLost if it lost two instances.
         """
-        began = self._clock.now()
+        began = self.clock.now()
         checks.positive("timeout_s", timeout_s)
-        given = _Data(encode(input), payload_bytes(input), self._links.origin or "", began)
+        given = _Data(encode(input), payload_bytes(input), self.links.origin or "", began)
         walk = _Walk(began, timeout_s, {INPUT: given})
         self.in_hand += 1
         try:
@@ -179,14 +212,13 @@ class Dispatcher:
         for name in segment.needs:
             await walk.tasks[name]
         last, transfer_s = await self._arrival(walk, segment)
-        asked = self._clock.now()
+        asked = self.clock.now()
         try:
-            served = await self._served(walk, segment)
+            reply, waited_s = await self._served(walk, segment)
         except InstanceLost:
             # Once: a request that kills its instance must not kill all of them.
             walk.retries += 1
-            served = await self._served(walk, segment)
-        reply = served.reply
+            reply, waited_s = await self._served(walk, segment)
         walk.operator_s.update(reply.seconds)
         operators_s = sum(reply.seconds.values())
         for name, data in reply.outputs.items():
@@ -194,12 +226,11 @@ class Dispatcher:
                 data,
                 reply.sizes[name],
                 segment.tier,
-                # Encoding and gRPC are part of a hand-over: what they took counts against the
-                # time of the emulated link that comes next. So outputs are taken to be made as
-                # soon as that.
-                asked + served.waited_s + operators_s,
+                # Encoding and gRPC are part of a hand-over: outputs are taken to be made so soon
+                # that these count against the time of the emulated link that comes next.
+                asked + waited_s + operators_s,
                 last.operators_s + operators_s,
-                last.waiting_s + served.waited_s,
+                last.waiting_s + waited_s,
                 last.transfer_s + transfer_s,
             )
 
@@ -208,21 +239,21 @@ class Dispatcher:
         arrivals = []
         for name in segment.inputs:
             data = walk.made[name]
-            route = self._links.route(data.tier, segment.tier)
+            route = self.links.route(data.tier, segment.tier)
             arrivals.append((data, route.delay_s + route.s_per_byte * data.size))
         last, transfer_s = max(arrivals, key=lambda arrival: arrival[0].at + arrival[1])
-        wait = last.at + transfer_s - self._clock.now()
+        wait = last.at + transfer_s - self.clock.now()
         if wait > 0:
             walk.doing = f"data travelled to tier {segment.tier}"
             await asyncio.sleep(wait)
         return last, transfer_s
 
-    async def _served(self, walk: _Walk, segment: Segment) -> Served:
+    async def _served(self, walk: _Walk, segment: Segment) -> tuple[RunReply, float]:
         names = ", ".join(segment.operators)
         inputs = {name: walk.made[name].data for name in segment.inputs}
         walk.doing = f"{names} waited for an instance of tier {segment.tier}"
 
-        def work(client: WorkerClient) -> Awaitable[Reply]:
+        def work(client: WorkerClient) -> Awaitable[RunReply]:
             walk.doing = f"{names} ran on tier {segment.tier}"
             left = self._time_left_s(walk)
             return client.run(segment.operators, inputs, segment.wants, timeout_s=left)
@@ -235,16 +266,16 @@ class Dispatcher:
             raise DeadlineExceeded(walk.timeout_s, walk.doing) from error
 
     def _time_left_s(self, walk: _Walk) -> float:
-        left = walk.began + walk.timeout_s - self._clock.now()
+        left = walk.began + walk.timeout_s - self.clock.now()
         if left <= 0:
             raise DeadlineExceeded(walk.timeout_s, walk.doing)
         return left
 
     def _result(self, walk: _Walk) -> RequestResult:
-        sinks = {sink: walk.made[sink] for sink in self._graph.sinks}
+        sinks = {sink: walk.made[sink] for sink in self.graph.sinks}
         last = max(sinks.values(), key=lambda made: made.at)
-        output = output_of(self._graph, {sink: decode(made.data) for sink, made in sinks.items()})
-        latency_s = self._clock.now() - walk.began
+        output = output_of(self.graph, {sink: decode(made.data) for sink, made in sinks.items()})
+        latency_s = self.clock.now() - walk.began
         tier_s = dict.fromkeys(self.queues, 0.0)
         for segment in self.segments:
             tier_s[segment.tier] += sum(walk.operator_s[name] for name in segment.operators)
@@ -262,10 +293,9 @@ class Dispatcher:
 
 
 def emulated_links(infrastructure: Infrastructure) -> Infrastructure:
-    """Give the infrastructure whose routes cost only what has to be waited for.
+    """Give the infrastructure whose links cost what has to be waited for, so the same routes.
 
-    Same tiers and links, so the same routes; a link that is not emulated costs nothing here,
-    as the network itself takes its time.
+    A link that is not emulated costs nothing here, as the network itself takes its time.
     """
     links = tuple(
         link if link.emulated else replace(link, delay_s=0.0, bandwidth_bytes_per_s=float_info.max)

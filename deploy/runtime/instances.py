@@ -28,9 +28,8 @@ class DesiredDeployment:
     """A query's plan that should be serving."""
 
     pipeline_reference: str  # names the pipeline, see `pipelines.registry`
-    plan: Plan  # what to run where
-    # Run once before serving, for what operators load on first use; None: the first request waits
-    sample: Payload | None = None
+    plan: Plan
+    sample: Payload | None = None  # run once before serving; None: the first request waits
 
 
 class InstanceKey(NamedTuple):
@@ -48,17 +47,14 @@ class InstanceKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """An instance that should run.
-
-    It serves its operators, in topological order, with a share in (0, 1] of a machine of the tier.
-    """
+    """An instance that should run."""
 
     key: InstanceKey
     pipeline_reference: str
-    operators: tuple[OperatorSpec, ...]
+    operators: tuple[OperatorSpec, ...]  # in topological order
     configuration: Configuration
     tier: Tier
-    share: float
+    share: float  # of a machine of the tier, in (0, 1]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,19 +83,13 @@ def emulated_speed(tier: Tier) -> float:
 
 
 def instances_of(
-    query_id: str,
-    desired: DesiredDeployment,
-    graph: PipelineGraph,
-    infrastructure: Infrastructure,
+    query_id: str, desired: DesiredDeployment, graph: PipelineGraph, infrastructure: Infrastructure
 ) -> dict[InstanceKey, InstanceSpec]:
-    """Give the instances of a plan: one per item of its demand.
+    """Give the instances of a plan: one per item of its demand; InvalidInput if it does not fit.
 
     An instance runs its operators one at a time on the item's whole share. That is never
     slower than running each on its part of it: w operators that could run at once share
     w times the share of one.
-
-    Raises:
-        InvalidInput: If the plan names an operator or tier that does not exist.
     """
     plan = desired.plan
     found = {}
@@ -120,10 +110,7 @@ def instances_of(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RunningInstance:
-    """An instance that was started; by itself, one that somebody else started and will end.
-
-    Used within one event loop.
-    """
+    """An instance in one event loop; by itself, one that somebody else started and will end."""
 
     address: str  # where it listens
     pid: int | None = None  # its process; None when it is none of this computer's
@@ -136,11 +123,7 @@ class RunningInstance:
         return WorkerClient(self.address, self.tls)
 
     def limit(self) -> None:
-        """Make it keep to its share from now on: it was free of it for starting and warming up.
-
-        Raises:
-            OSError: If it can no longer be limited.
-        """
+        """Make it keep to its share, once it is warmed up; OSError if it no longer can."""
 
     async def ended(self) -> str:
         """Wait until it ended, however that came, and say how."""
@@ -155,10 +138,9 @@ class Launcher(Protocol):
     """Starts instances."""
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
-        """Give a healthy instance, not limited yet. Cancelled or failed, it leaves nothing.
+        """Give a healthy instance, not limited yet; LaunchFailed if it did not get so in time.
 
-        Raises:
-            LaunchFailed: If it did not get healthy in time.
+        Cancelled or failed, it leaves nothing.
         """
 
 
@@ -166,11 +148,7 @@ class Launcher(Protocol):
 async def opened(
     launcher: Launcher, spec: InstanceSpec
 ) -> AsyncIterator[tuple[RunningInstance, WorkerClient]]:
-    """Give an instance that keeps to its share, and a way to call it; it ends with the context.
-
-    Raises:
-        LaunchFailed: If it did not get healthy in time.
-    """
+    """Give an instance that keeps to its share, and a way to call it; errors as `Launcher`."""
     instance = await launcher.start(spec)
     client = instance.client()
     try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from circinus.deploy.runtime.dispatcher import Dispatcher, RequestResult
+from circinus.deploy.runtime.dispatcher import Dispatcher, Observed, RequestResult
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceSpec,
@@ -22,13 +22,8 @@ from circinus.deploy.runtime.instances import (
     instances_of,
 )
 from circinus.deploy.runtime.learning import LatencyMemory
-from circinus.deploy.runtime.monitor import Observed, QueueFigures
-from circinus.deploy.runtime.supervisor import (
-    InstanceStatus,
-    InstanceSupervisor,
-    RestartSettings,
-    WarmUp,
-)
+from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSupervisor, WarmUp
+from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines import checks
@@ -38,6 +33,9 @@ from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
 from circinus.scheduler.dispatch.policy import DispatchPolicy
+
+_DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced
+_MEMORY_S = 10.0  # between two times that what was learnt is kept
 
 _log = logging.getLogger(__name__)
 
@@ -62,28 +60,6 @@ class DeploymentStatus:
     reason: str | None = None  # why the latest plan did not start; None if it did
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrchestratorSettings:
-    """How deployments are started and ended."""
-
-    # Most that wait for one tier, `>= 1`. Beyond 64, with operators of tens of ms, for seconds
-    queue_limit: int = 64
-    restart: RestartSettings = field(default_factory=RestartSettings)
-    warm_up_s: float = 120.0  # longest first run of a segment, `> 0`: it may load a large model
-    drain_s: float = 5.0  # how long requests in hand may go on when a plan is replaced, `> 0`
-    starts: int | None = None  # most instances started at once, `>= 1`; None: one per CPU
-    memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
-    memory_s: float = 10.0  # seconds between two times that they are kept, `> 0`
-
-    def __post_init__(self) -> None:
-        checks.require(self.queue_limit >= 1, "queue_limit", "must be >= 1", self.queue_limit)
-        checks.positive("warm_up_s", self.warm_up_s)
-        checks.positive("drain_s", self.drain_s)
-        checks.positive("memory_s", self.memory_s)
-        some = self.starts is None or self.starts >= 1
-        checks.require(some, "starts", "must be >= 1", self.starts)
-
-
 @dataclass(slots=True, eq=False)
 class _Deployment:
     """A plan that serves."""
@@ -94,7 +70,7 @@ class _Deployment:
     keeper: asyncio.Task[None] | None = None
 
     def status(self, reason: str | None) -> DeploymentStatus:
-        instances = tuple(supervisor.status() for supervisor in self.supervisors)
+        instances = tuple(supervisor.status for supervisor in self.supervisors)
         up = all(instance.up for instance in instances)
         return DeploymentStatus(
             phase=DeploymentPhase.SERVING if up else DeploymentPhase.DEGRADED,
@@ -108,10 +84,7 @@ class _Deployment:
 def changes(
     desired: Mapping[str, str], serving: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the queries whose plan has to start, and those that have to end, from plans' ids.
-
-    A plan's id says all of it, so one that serves already is left alone.
-    """
+    """Give the queries whose plan has to start, and those that have to end, from plans' ids."""
     start = tuple(query for query, plan in desired.items() if serving.get(query) != plan)
     return start, tuple(query for query in serving if query not in desired)
 
@@ -125,7 +98,8 @@ class Orchestrator:
     graph_of: Callable[[str], PipelineGraph]  # of a pipeline reference; raises InvalidInput
     policy: DispatchPolicy  # picks the instance of a request
     clock: Clock  # for latencies
-    settings: OrchestratorSettings = field(default_factory=OrchestratorSettings)
+    queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
+    memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
     _imitated: Infrastructure = field(init=False)
     _starts: asyncio.Semaphore = field(init=False)
     _serving: dict[str, _Deployment] = field(default_factory=dict, init=False)  # by query
@@ -135,17 +109,15 @@ class Orchestrator:
 
     def __post_init__(self) -> None:
         self._imitated = self.infrastructure
-        self._starts = asyncio.Semaphore(self.settings.starts or os.cpu_count() or 1)
+        checks.at_least("queue_limit", self.queue_limit, 1)
+        self._starts = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
-        A plan that does not start is told by `status`, and tried again by the next call; the
-        others are not held up by it.
-
-        Raises:
-            InvalidInput: If a plan does not fit its pipeline or the infrastructure; nothing was
-                changed then.
+        A plan that does not start is told by `status`, holds up no other, and is tried again by
+        the next call. InvalidInput, before anything is changed, if one does not fit its pipeline
+        or the infrastructure.
         """
         async with self._one_at_a_time:
             graphs = {query: self.graph_of(d.pipeline_reference) for query, d in desired.items()}
@@ -164,10 +136,7 @@ class Orchestrator:
             )
 
     def imitate(self, infrastructure: Infrastructure) -> None:
-        """Let emulated links be as thin as those of an infrastructure with the same tiers.
-
-        Nobody who plans hears of it: so a drift of the network is tried out.
-        """
+        """Let emulated links be those of an infrastructure with equal tiers; no planner hears."""
         self._imitated = infrastructure
         for deployment in self._serving.values():
             deployment.dispatcher.imitate(infrastructure)
@@ -175,9 +144,7 @@ class Orchestrator:
     async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
         """Give the output for an input; errors as `Dispatcher.request`.
 
-        Raises:
-            InvalidInput: If the query is not deployed.
-            Unavailable: If its deployment does not serve (yet).
+        InvalidInput if the query is not deployed, Unavailable if it does not serve (yet).
         """
         if query_id in self._serving:
             dispatcher = self._serving[query_id].dispatcher
@@ -199,7 +166,10 @@ class Orchestrator:
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of the plans that serve."""
-        return {query: d.dispatcher.figures() for query, d in self._serving.items()}
+        return {
+            query: {tier: queue.figures() for tier, queue in d.dispatcher.queues.items()}
+            for query, d in self._serving.items()
+        }
 
     async def close(self) -> None:
         """Stop everything; may be called again."""
@@ -233,18 +203,16 @@ class Orchestrator:
     async def _started(
         self, desired: DesiredDeployment, graph: PipelineGraph, specs: Iterable[InstanceSpec]
     ) -> _Deployment:
-        settings, plan = self.settings, desired.plan
+        plan = desired.plan
         dispatcher = Dispatcher(
-            graph, plan, self._imitated, self.policy, self.clock, settings.queue_limit
+            graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )
-        if settings.memory is not None:
-            dispatcher.recall(await asyncio.to_thread(settings.memory.recall, plan.id))
-        warm_up = WarmUp(dispatcher.segments, desired.sample, timeout_s=settings.warm_up_s)
+        if self.memory is not None:
+            dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
+        warm_up = WarmUp(dispatcher.segments, desired.sample)
         queues = dispatcher.queues
         supervisors = [
-            InstanceSupervisor(
-                spec, self.launcher, queues[spec.key.tier], warm_up, settings.restart, self.clock
-            )
+            InstanceSupervisor(spec, self.launcher, queues[spec.key.tier], warm_up, self.clock)
             for spec in specs
         ]
         deployment = _Deployment(plan.id, dispatcher, supervisors)
@@ -260,20 +228,15 @@ class Orchestrator:
 
     async def _launched(
         self, supervisors: Sequence[InstanceSupervisor]
-    ) -> dict[str, list[WorkerClient]]:
-        async def launch(supervisor: InstanceSupervisor) -> WorkerClient:
+    ) -> list[tuple[str, WorkerClient]]:
+        async def launch(supervisor: InstanceSupervisor) -> tuple[str, WorkerClient]:
             async with self._starts:
                 return await supervisor.launch()
 
+        launches = [asyncio.ensure_future(launch(supervisor)) for supervisor in supervisors]
         # All are waited for, so that none is still starting when the others are stopped.
-        launches = [launch(supervisor) for supervisor in supervisors]
-        results = await asyncio.gather(*launches, return_exceptions=True)
-        clients: dict[str, list[WorkerClient]] = {}
-        for supervisor, result in zip(supervisors, results, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            clients.setdefault(supervisor.spec.tier.name, []).append(result)
-        return clients
+        await asyncio.gather(*launches, return_exceptions=True)
+        return [launched.result() for launched in launches]
 
     async def _retire(self, query_id: str) -> None:
         await self._end(self._serving.pop(query_id))
@@ -283,20 +246,20 @@ class Orchestrator:
         if deployment.keeper is not None:
             deployment.keeper.cancel()
             await asyncio.gather(deployment.keeper, return_exceptions=True)
-        await deployment.dispatcher.close(drain_s=self.settings.drain_s)
+        await deployment.dispatcher.close(drain_s=_DRAIN_S)
         await self._keep_once(deployment)
         await asyncio.gather(*(s.stop() for s in deployment.supervisors))
 
     async def _keep(self, deployment: _Deployment) -> None:
         while True:
-            await asyncio.sleep(self.settings.memory_s)
+            await asyncio.sleep(_MEMORY_S)
             await self._keep_once(deployment)
 
     async def _keep_once(self, deployment: _Deployment) -> None:
-        if self.settings.memory is None:
+        if self.memory is None:
             return
         learnt = deployment.dispatcher.learnt()
         try:
-            await asyncio.to_thread(self.settings.memory.keep, deployment.plan_id, learnt)
+            await asyncio.to_thread(self.memory.keep, deployment.plan_id, learnt)
         except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
             _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
-from circinus.deploy.workers.execution import Reply
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.scheduler.dispatch.policy import DispatchPolicy
@@ -21,9 +21,8 @@ from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolAnswer:
-    """What came back: seconds from having the request, and 1 if an instance was lost with it."""
+    """Seconds from having the request to its answer, and 1 if an instance was lost with it."""
 
-    reply: Reply
     latency_s: float
     retries: int
 
@@ -46,23 +45,21 @@ class PoolDispatcher:
         checks.positive("prior_s", self.prior_s)
         late = self.timeout_s >= self.qos_s
         checks.require(late, "timeout_s", f"must be >= {self.qos_s}", self.timeout_s)
-        checks.require(self.queue_limit >= 1, "queue_limit", "must be >= 1", self.queue_limit)
+        checks.at_least("queue_limit", self.queue_limit, 1)
         limit, prior_s = self.queue_limit, self.prior_s
         self.queue = TierQueue("pool", self.policy, self.clock, limit=limit, prior_s=prior_s)
 
     async def request(
         self, operator: str, inputs: Mapping[str, bytes], *, size: float = 1.0
     ) -> PoolAnswer:
-        """Give the answer to a request.
+        """Give the answer to a request, or DeadlineExceeded after `timeout_s`.
 
-        Raises:
-            Unavailable: If too many wait, or it was given up so that others are in time.
-            InstanceLost: If its instance was lost after its deadline, or the next one too.
-            DeadlineExceeded: If it took longer than `timeout_s`.
+        Unavailable if too many wait, or it was given up so that others are in time; InstanceLost
+        if its instance was lost after its deadline, or the next one too.
         """
         began, retries = self.clock.now(), 0
 
-        async def work(client: WorkerClient) -> Reply:
+        async def work(client: WorkerClient) -> RunReply:
             left = began + self.timeout_s - self.clock.now()
             if left <= 0:
                 raise DeadlineExceeded(self.timeout_s, "it waited for an instance")
@@ -71,11 +68,11 @@ class PoolDispatcher:
         while True:
             left_s = max(began + self.qos_s - self.clock.now(), 1e-6)
             try:
-                served = await self.queue.serve(operator, work, time_left_s=left_s, size=size)
+                await self.queue.serve(operator, work, time_left_s=left_s, size=size)
             except InstanceLost:
                 if retries or self.clock.now() - began >= self.qos_s:
                     raise
                 retries = 1
             else:
                 latency_s = self.clock.now() - began
-                return PoolAnswer(reply=served.reply, latency_s=latency_s, retries=retries)
+                return PoolAnswer(latency_s=latency_s, retries=retries)

@@ -42,8 +42,7 @@ class Segment:
 def segments(graph: PipelineGraph, placement: Mapping[str, str]) -> tuple[Segment, ...]:
     """Give the segments of a placement, operator -> tier; each needs only those before it.
 
-    Raises:
-        InvalidInput: If an operator is not placed.
+    InvalidInput if an operator is not placed.
     """
     for operator in graph.operators:
         if operator.name not in placement:
@@ -67,22 +66,15 @@ def _may_join(
 ) -> bool:
     tier = placement[operator.name]
     inside = {member.name for member in group}
-    if placement[group[0].name] != tier or _is_awaited_elsewhere(graph, placement, inside, tier):
+    elsewhere = [other for other in graph.operators if placement[other.name] != tier]
+    is_awaited = not inside.isdisjoint(parent for child in elsewhere for parent in child.after)
+    if placement[group[0].name] != tier or is_awaited:
         return False
     outer = frozenset(operator.after) - inside
     if operator.after and not outer:
         return True
     # The first member's parents are all outside: they are what the group waits for.
     return outer == frozenset(group[0].after)
-
-
-def _is_awaited_elsewhere(
-    graph: PipelineGraph, placement: Mapping[str, str], inside: set[str], tier: str
-) -> bool:
-    return any(
-        placement[child.name] != tier and not inside.isdisjoint(child.after)
-        for child in graph.operators
-    )
 
 
 def _segment(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from circinus.deploy.runtime.instances import InstanceSpec, Launcher, RunningInstance
 from circinus.deploy.runtime.segments import Segment
@@ -13,30 +14,21 @@ from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.execution import INPUT
-from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.payload import Payload, encode
 
+_WARM_UP_S = 120.0  # longest first run of a segment: it may load a large model
+_FIRST_S = 0.1  # pause before the first restart: one crash should cost little
+_LONGEST_S = 30.0  # pauses double up to it: what is broken must not eat the core
+_CALM_S = 60.0  # who lived this long ended by accident: pauses start anew
+
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartSettings:
-    """When an instance that ended is started again."""
-
-    first_s: float = 0.1  # pause before the first restart, `> 0`. One crash should cost little
-    longest_s: float = 30.0  # pauses double up to it, `> 0`. What is broken must not eat the core
-    calm_s: float = 60.0  # who lived this long ended by accident: pauses start anew, `> 0`
-
-    def __post_init__(self) -> None:
-        checks.positive("first_s", self.first_s)
-        checks.positive("longest_s", self.longest_s)
-        checks.positive("calm_s", self.calm_s)
-
-    def pause_s(self, failures: int) -> float:
-        """Give the pause after so many failures in a row, `>= 1`."""
-        return min(self.first_s * 2.0 ** min(failures - 1, 60), self.longest_s)
+def pause_s(failures: int) -> float:
+    """Give the pause before a restart, after so many failures in a row, `>= 1`."""
+    return min(_FIRST_S * 2.0 ** min(failures - 1, 60), _LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +36,10 @@ class InstanceStatus:
     """An instance, for people."""
 
     spec: InstanceSpec
-    running: RunningInstance | None  # None while it is down
-    up: bool  # whether it takes requests now
-    restarts: int  # number of times it was started again
-    ended: str | None  # how it ended last; None if it never did
+    running: RunningInstance | None = None  # None while it is down
+    up: bool = False  # whether it takes requests now
+    restarts: int = 0  # number of times it was started again
+    ended: str | None = None  # how it ended last; None if it never did
 
 
 class WarmUp:
@@ -58,34 +50,23 @@ class WarmUp:
     inputs may do, so it is logged.
     """
 
-    def __init__(
-        self, segments: Sequence[Segment], sample: Payload | None, *, timeout_s: float
-    ) -> None:
+    def __init__(self, segments: Sequence[Segment], sample: Payload | None) -> None:
         self._segments = segments
         self._known = {} if sample is None else {INPUT: encode(sample)}
-        self._timeout_s = timeout_s
 
-    async def run(self, clients: Mapping[str, Sequence[WorkerClient]]) -> None:
-        """Warm up instances, by tier, segment by segment."""
-        for segment in self._segments:
-            for client in clients.get(segment.tier, ()):
-                await self._run(segment, client)
-
-    async def _run(self, segment: Segment, client: WorkerClient) -> None:
-        if not self._known.keys() >= set(segment.inputs):
-            return
-        try:
-            reply = await client.run(
-                segment.operators,
-                {name: self._known[name] for name in segment.inputs},
-                segment.wants,
-                timeout_s=self._timeout_s,
-                warm_up=True,
-            )
-        except CircinusError as error:
-            _log.warning("warm_up_failed operators=%s cause=%s", segment.operators, error)
-        else:
-            self._known.update(reply.outputs)
+    async def run(self, clients: Iterable[tuple[str, WorkerClient]]) -> None:
+        """Warm up instances, each with its tier, segment by segment."""
+        for segment, (tier, client) in product(self._segments, clients):
+            if tier != segment.tier or not self._known.keys() >= set(segment.inputs):
+                continue
+            inputs = {name: self._known[name] for name in segment.inputs}
+            work = (segment.operators, inputs, segment.wants)
+            try:
+                reply = await client.run(*work, timeout_s=_WARM_UP_S, warm_up=True)
+            except CircinusError as error:
+                _log.warning("warm_up_failed operators=%s cause=%s", segment.operators, error)
+            else:
+                self._known.update(reply.outputs)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,31 +77,23 @@ class InstanceSupervisor:
     launcher: Launcher
     queue: TierQueue
     warm_up: WarmUp
-    settings: RestartSettings
     clock: Clock
-    _instance: RunningInstance | None = None
+    status: InstanceStatus = field(init=False)
     _client: WorkerClient | None = None
     _watch: asyncio.Task[None] | None = None
-    _up: bool = False
-    _restarts: int = 0
-    _ended: str | None = None
 
-    async def launch(self) -> WorkerClient:
-        """Start the instance, free of its share, and give a client for warming it up.
+    def __post_init__(self) -> None:
+        self.status = InstanceStatus(spec=self.spec)
 
-        Raises:
-            LaunchFailed: If it did not get healthy.
-        """
-        self._instance = await self.launcher.start(self.spec)
-        self._client = self._instance.client()
-        return self._client
+    async def launch(self) -> tuple[str, WorkerClient]:
+        """Start the instance, free of its share; give its tier and a client, or LaunchFailed."""
+        running = await self.launcher.start(self.spec)
+        self.status = replace(self.status, running=running)
+        self._client = running.client()
+        return self.spec.tier.name, self._client
 
     def serve(self) -> None:
-        """Limit the launched instance to its share, give it requests, and keep it running.
-
-        Raises:
-            LaunchFailed: If it cannot be limited.
-        """
+        """Limit it to its share (LaunchFailed if it cannot be), give it requests, keep it up."""
         self._admit()
         self._watch = asyncio.get_running_loop().create_task(self._keep_running())
 
@@ -131,32 +104,22 @@ class InstanceSupervisor:
             await asyncio.gather(self._watch, return_exceptions=True)
         await self._discard()
 
-    def status(self) -> InstanceStatus:
-        """Give what is known of it."""
-        return InstanceStatus(
-            spec=self.spec,
-            running=self._instance,
-            up=self._up,
-            restarts=self._restarts,
-            ended=self._ended,
-        )
-
     def _admit(self) -> None:
-        if self._instance is None or self._client is None:
+        if self.status.running is None or self._client is None:
             return
         try:
-            self._instance.limit()
+            self.status.running.limit()
         except OSError as error:
             cause = f"its share cannot be enforced ({error.strerror})"
             raise LaunchFailed(str(self.spec.key), cause, "") from error
         # A replica keeps what was learnt of it when it is started again at another address.
         self.queue.add(self._client, InstanceType(name=f"replica {self.spec.key.replica}"))
-        self._up = True
+        self.status = replace(self.status, up=True)
 
     async def _discard(self) -> None:
-        instance, client = self._instance, self._client
-        self._instance = self._client = None
-        self._up = False
+        instance, client = self.status.running, self._client
+        self._client = None
+        self.status = replace(self.status, running=None, up=False)
         if client is not None:
             self.queue.remove(client.address)
             await client.close()
@@ -166,24 +129,20 @@ class InstanceSupervisor:
     async def _keep_running(self) -> None:
         failures = 0
         while True:
-            if self._instance is not None:
+            if self.status.running is not None:
                 began = self.clock.now()
-                self._ended = await self._instance.ended()
-                _log.warning("instance_ended instance=%s how=%s", self.spec.key, self._ended)
-                if self.clock.now() - began > self.settings.calm_s:
+                self.status = replace(self.status, ended=await self.status.running.ended())
+                _log.warning("instance_ended instance=%s how=%s", self.spec.key, self.status.ended)
+                if self.clock.now() - began > _CALM_S:
                     failures = 0
                 await self._discard()
             failures += 1
-            await asyncio.sleep(self.settings.pause_s(failures))
-            await self._restart()
-
-    async def _restart(self) -> None:
-        self._restarts += 1
-        try:
-            client = await self.launch()
-            await self.warm_up.run({self.spec.tier.name: [client]})
-            self._admit()
-        except LaunchFailed as error:
-            _log.warning("restart_failed instance=%s cause=%s", self.spec.key, error)
-            self._ended = str(error)
-            await self._discard()
+            await asyncio.sleep(pause_s(failures))
+            self.status = replace(self.status, restarts=self.status.restarts + 1)
+            try:
+                await self.warm_up.run([await self.launch()])
+                self._admit()
+            except LaunchFailed as error:
+                _log.warning("restart_failed instance=%s cause=%s", self.spec.key, error)
+                self.status = replace(self.status, ended=str(error))
+                await self._discard()

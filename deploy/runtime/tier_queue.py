@@ -11,27 +11,19 @@ out until its instance answers again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 
 import numpy as np
 
-from circinus.deploy.runtime.learning import TierLatencies
-from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.runtime.learning import Request, TierLatencies
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
-from circinus.deploy.workers.execution import Reply
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
-from circinus.scheduler.dispatch.policy import (
-    UNPLANNED,
-    Decision,
-    DispatchPolicy,
-    DispatchState,
-    Fleet,
-)
+from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
@@ -48,6 +40,26 @@ class InstanceType:
     kind: int = 0  # its number among the types; 0 is the base type
     coefficient: float = 1.0  # see `scheduler.dispatch.policy.Fleet`
     price: float = 1.0  # likewise
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueFigures:
+    """A queue at a moment, for people and monitors; sums are of all that it answered."""
+
+    waiting: int = 0  # requests without a turn
+    busy: tuple[str, ...] = ()  # addresses of instances that are at work or out
+    idle: int = 0  # number of requests that could start now
+    answered: int = 0  # requests
+    late: int = 0  # those of them that took longer than their deadline
+    late_s: float = 0.0  # by how much, together
+    late_max_s: float = 0.0  # by how much the worst of them
+    turned_away: int = 0  # requests refused or given up
+    lost: int = 0  # times that an instance went away with a request
+    waited_s: float = 0.0  # for an instance's turn
+    predicted_s: float = 0.0  # of the calls, as predicted when they started: a quantile
+    observed_s: float = 0.0  # what these calls took
+    drifts: int = 0  # times that latencies had changed for good and were learnt anew
+    observed_over_predicted: float = 1.0  # mean of calls, over the quantile; 1 before the first
 
 
 @dataclass(slots=True, eq=False)
@@ -86,26 +98,13 @@ class _Place:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    kind: str
-    size: float
+    request: Request
     arrived: float
     qos_s: float
     planned: _PlaceKey | None = None
     turn: asyncio.Future[_Place] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-
-    @property
-    def request(self) -> tuple[str, float]:
-        return (self.kind, self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What an instance answered, and how long its turn was waited for."""
-
-    reply: Reply
-    waited_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -119,9 +118,8 @@ class TierQueue:
     prior_s: float = field(kw_only=True)  # of a call as the plan predicts them
     latencies: TierLatencies = field(init=False)
     _places: dict[_PlaceKey, _Place] = field(default_factory=dict, init=False)
-    _waiting: dict[int, _Waiter] = field(default_factory=dict, init=False)
+    _waiting: dict[_Waiter, None] = field(default_factory=dict, init=False)  # in their order
     _fleet: Fleet = field(default_factory=partial(Fleet.alike, 0), init=False)
-    _serials: Iterator[int] = field(default_factory=count, init=False)
     _figures: QueueFigures = field(default_factory=QueueFigures, init=False)
     _compared: int = field(default=0, init=False)  # answers with a prediction
     _recoveries: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -143,22 +141,19 @@ class TierQueue:
     async def serve(
         self,
         kind: str,
-        work: Callable[[WorkerClient], Awaitable[Reply]],
+        work: Callable[[WorkerClient], Awaitable[RunReply]],
         *,
         time_left_s: float,
         size: float = 1.0,
-    ) -> Served:
-        """Give what an instance answers to `work`, once one is free for it.
+    ) -> tuple[RunReply, float]:
+        """Give what an instance answers to `work`, and the seconds until one was free for it.
 
         Requests of a kind take alike long, larger ones longer, in any unit; `time_left_s > 0` is
-        until the deadline.
-
-        Raises:
-            TooManyRequests: If too many wait already, or others are in time without it.
-            InstanceLost: If the instance went away.
+        until the deadline. TooManyRequests if too many wait already, or others are in time without
+        it; InstanceLost if the instance went away.
         """
         arrived = self.clock.now()
-        place = await self._turn(_Waiter(kind, size, arrived, time_left_s))
+        place = await self._turn(_Waiter((kind, size), arrived, time_left_s))
         began = self.clock.now()
         try:
             reply = await work(place.client)
@@ -175,14 +170,14 @@ class TierQueue:
         self.latencies.observe((kind, size), place.name, now - began)
         self._note_concurrency(place, reply.concurrency)
         self._free(place)
-        return Served(reply, began - arrived)
+        return reply, began - arrived
 
     def figures(self) -> QueueFigures:
         """Give what is known at this moment."""
         places = self._places.values()
         return replace(
             self._figures,
-            waiting=sum(1 for w in self._waiting.values() if not w.turn.done()),
+            waiting=sum(not waiter.turn.done() for waiter in self._waiting),
             busy=tuple(dict.fromkeys(place.key[0] for place in places if not place.idle)),
             idle=sum(place.idle for place in places),
             drifts=self.latencies.drifts,
@@ -190,7 +185,7 @@ class TierQueue:
 
     async def close(self) -> None:
         """Turn away whoever waits and stop looking after instances."""
-        for waiter in self._waiting.values():
+        for waiter in self._waiting:
             if not waiter.turn.done():
                 error = Unavailable("the deployment was stopped", retry_after_s=1.0)
                 waiter.turn.set_exception(error)
@@ -201,12 +196,15 @@ class TierQueue:
         await asyncio.gather(*self._recoveries, return_exceptions=True)
 
     async def _turn(self, waiter: _Waiter) -> _Place:
-        if len(self._waiting) >= self.limit and not self._gave_one_up():
+        now, full = self.clock.now(), len(self._waiting) >= self.limit
+        waiting = [other for other in self._waiting if not other.turn.done()]
+        late = [other for other in waiting if now - other.arrived > other.qos_s]  # longest first
+        if full and not late:
             reason = f"{len(self._waiting)} requests already wait for tier {self.tier}"
             raise self._refusal(waiter, reason)
-        self._give_up_beyond(len(self._places))
-        serial = next(self._serials)
-        self._waiting[serial] = waiter
+        for other in late[: max(len(late) - len(self._places), int(full))]:
+            self._give_up(other, "could not serve it before its deadline")
+        self._waiting[waiter] = None
         self._match()
         try:
             return await waiter.turn
@@ -215,69 +213,39 @@ class TierQueue:
                 self._free(waiter.turn.result())  # its turn came in the same moment
             raise
         finally:
-            self._waiting.pop(serial, None)
+            self._waiting.pop(waiter, None)
 
-    def _gave_one_up(self) -> bool:
-        """Turn away whoever has been late for longest, so that others can be in time."""
-        before = len(self._waiting)
-        self._give_up_beyond(max(len(self._late()) - 1, 0))
-        return len(self._waiting) < before
-
-    def _give_up_beyond(self, most: int) -> None:
-        """Turn away those late for longest until at most so many late ones wait."""
-        late = self._late()
-        for serial in late[: max(len(late) - most, 0)]:
-            self._give_up(serial, "could not serve it before its deadline")
-
-    def _late(self) -> list[int]:
-        now = self.clock.now()
-        return [
-            serial
-            for serial, waiter in self._waiting.items()
-            if now - waiter.arrived > waiter.qos_s and not waiter.turn.done()
-        ]
-
-    def _give_up(self, serial: int, reason: str) -> None:
-        waiter = self._waiting.pop(serial)
+    def _give_up(self, waiter: _Waiter, reason: str) -> None:
+        del self._waiting[waiter]
         waiter.turn.set_exception(self._refusal(waiter, f"tier {self.tier} {reason}"))
 
     def _refusal(self, waiter: _Waiter, reason: str) -> TooManyRequests:
         self._figures.turned_away += 1
-        return TooManyRequests(reason, retry_after_s=self._backlog_s(waiter))
-
-    def _backlog_s(self, waiter: _Waiter) -> float:
         places = self._places.values()
         predicted = [self.latencies.predict(waiter.request, place.name) for place in places]
-        if not predicted:
-            return 1.0
-        return max(len(self._waiting), 1) * max(predicted) / len(predicted)
+        pause = max(predicted) / len(predicted) * max(len(self._waiting), 1) if predicted else 1.0
+        return TooManyRequests(reason, retry_after_s=pause)
 
     def _match(self) -> None:
-        waiting = [(k, w) for k, w in self._waiting.items() if not w.turn.done()]
+        waiting = [waiter for waiter in self._waiting if not waiter.turn.done()]
         places = list(self._places.values())
         if not waiting or not (self.policy.plans_ahead or any(place.idle for place in places)):
             return
         now = self.clock.now()
-        state = self._state([w for _, w in waiting], places, now)
+        state = self._state(waiting, places, now)
         decision = self.policy.decide(state)
         for i, j in decision.starts:
-            serial, waiter = waiting[i]
             place = places[j]
             place.idle = False
             place.began, place.predicted_s = now, float(state.predicted_s[i, j])
-            del self._waiting[serial]
-            waiter.turn.set_result(place)
-        self._note_the_rest(waiting, places, decision)
-
-    def _note_the_rest(
-        self, waiting: list[tuple[int, _Waiter]], places: list[_Place], decision: Decision
-    ) -> None:
-        for _, waiter in waiting:
+            del self._waiting[waiting[i]]
+            waiting[i].turn.set_result(place)
+        for waiter in waiting:
             waiter.planned = None
         for i, j in decision.planned:
-            waiting[i][1].planned = places[j].key
+            waiting[i].planned = places[j].key
         for i in decision.rejected:
-            self._give_up(waiting[i][0], "cannot serve it before its deadline")
+            self._give_up(waiting[i], "cannot serve it before its deadline")
 
     def _state(self, waiting: list[_Waiter], places: list[_Place], now: float) -> DispatchState:
         number = {place.key: j for j, place in enumerate(places)}
@@ -286,7 +254,7 @@ class TierQueue:
         return DispatchState(
             np.array([max(now - w.arrived, 0.0) for w in waiting]),
             np.array([w.qos_s for w in waiting]),
-            np.array([w.size for w in waiting]),
+            np.array([size for _, size in requests]),
             np.array(planned, dtype=np.int64),
             self.latencies.predicted(requests, [place.name for place in places]),
             np.array([place.busy_s(now) for place in places]),

@@ -11,7 +11,6 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
-from circinus.deploy.workers.execution import Reply
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.transport import OPERATOR_KEY, TlsFiles, open_channel
 from circinus.pipelines.configuration import Configuration
@@ -37,27 +36,21 @@ class WorkerClient:
         timeout_s: float,
         warm_up: bool = False,
         configuration: Configuration | None = None,
-    ) -> Reply:
+    ) -> worker_pb2.RunReply:
         """Run operators, parents first, on encoded inputs; give the outputs of those wanted.
 
         The timeout, `> 0`, is the worker's deadline. A warm-up leaves out the waits. Without a
-        configuration the knobs are the worker's own.
-
-        Raises:
-            DeadlineExceeded: If it took longer.
-            InstanceLost: If the worker is gone.
-            OperatorFailed: If an operator raised.
-            InvalidInput: If the worker refuses the call.
+        configuration the knobs are the worker's own. DeadlineExceeded if it took longer,
+        InstanceLost if the worker is gone, OperatorFailed if an operator raised, InvalidInput if
+        the worker refuses the call.
         """
+        knobs = {} if configuration is None else {o: configuration.of(o) for o in operators}
+        settings = {name: encode({**values}) for name, values in knobs.items() if values}
         request = worker_pb2.RunRequest(
-            operators=operators,
-            inputs=inputs,
-            wants=wants,
-            warm_up=warm_up,
-            settings=_settings(configuration, operators),
+            operators=operators, inputs=inputs, wants=wants, warm_up=warm_up, settings=settings
         )
         try:
-            reply = await self._worker.Run(request, timeout=timeout_s)
+            reply: worker_pb2.RunReply = await self._worker.Run(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise self._error(error, timeout_s) from error
         except asyncio.CancelledError:
@@ -66,19 +59,12 @@ class WorkerClient:
                 raise
             # Nobody cancelled the caller: the channel was closed under the call.
             raise InstanceLost(self.address, "it was given up") from None
-        return Reply(
-            outputs=dict(reply.outputs),
-            seconds=dict(reply.seconds),
-            sizes=dict(reply.sizes),
-            concurrency=max(reply.concurrency, 1),
-        )
+        return reply
 
     async def settle(self, *, timeout_s: float) -> None:
         """Return when there is room for a call: without batching, when those before are over.
 
-        Raises:
-            DeadlineExceeded: If they are not within `timeout_s`.
-            InstanceLost: If the worker is gone.
+        Raises DeadlineExceeded if they are not within `timeout_s`, InstanceLost as `run` does.
         """
         await self.run((), {}, (), timeout_s=timeout_s)
 
@@ -116,12 +102,3 @@ async def answers(address: str, tls: TlsFiles | None, *, timeout_s: float) -> bo
         return await client.healthy(timeout_s=timeout_s)
     finally:
         await client.close()
-
-
-def _settings(
-    configuration: Configuration | None, operators: Sequence[str]
-) -> dict[str, bytes] | None:
-    if configuration is None:
-        return None
-    knobs = {name: configuration.of(name) for name in operators}
-    return {name: encode({**values}) for name, values in knobs.items() if values}

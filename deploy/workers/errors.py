@@ -25,7 +25,6 @@ class InstanceLost(Unavailable):
     """The instance at an address went away with the request in its hands."""
 
     def __init__(self, address: str, cause: str) -> None:
-        self.address = address
         super().__init__(f"instance at {address} was lost ({cause})", retry_after_s=1.0)
 
 
@@ -33,6 +32,5 @@ class LaunchFailed(CircinusError):
     """An instance did not start: the last lines of its log, and whether it was ended outside."""
 
     def __init__(self, name: str, cause: str, log: str, *, killed: bool = False) -> None:
-        self.log = log
         self.killed = killed
         super().__init__(f"instance {name} did not start: {cause}; its log ends with:\n{log}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Pace, ShareMeter
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
@@ -25,26 +26,15 @@ Pause = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What a call gives."""
-
-    outputs: Mapping[str, bytes]  # encoded payload of each wanted operator
-    seconds: Mapping[str, float]  # of each operator that ran, waits for share and speed included
-    sizes: Mapping[str, int]  # bytes of each output as links are charged for it
-    concurrency: int = 1  # calls that the worker takes at a time, `>= 1`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """Operators of a configured pipeline."""
 
-    pipeline: Pipeline  # whose
+    pipeline: Pipeline
     served: frozenset[str]  # names of the operators that may be asked for
-    configuration: Configuration  # of the pipeline
-    pace: Pace  # share and speed to keep to
-    clock: Clock  # for the seconds
-    # CPU time so far of the calling thread and of the programs it called
-    cpu_seconds: Callable[[], float]
+    configuration: Configuration
+    pace: Pace
+    clock: Clock
+    cpu_seconds: Callable[[], float]  # so far, of the calling thread and the programs it called
 
     def __post_init__(self) -> None:
         for name in sorted(self.served):
@@ -63,16 +53,12 @@ class Execution:
         wants: Sequence[str],
         pause: Pause,
         pace: Pace | None = None,
-    ) -> Reply:
+    ) -> RunReply:
         """Give the outputs of `wants`, having run `operators` in the order given, parents first.
 
         The inputs are outputs of operators elsewhere, and the pipeline's input as `INPUT`. Without
-        a pace it is the worker's own.
-
-        Raises:
-            InvalidInput: If an operator is not served or an input is missing.
-            OperatorFailed: If one raises or gives no payload.
-            CallEnded: If nobody waits any more.
+        a pace it is the worker's own. InvalidInput if an operator is not served or an input is
+        missing, OperatorFailed if one raises or gives no payload, CallEnded if nobody waits.
         """
         self._check(operators, inputs, wants)
         known = dict(inputs)
@@ -80,9 +66,14 @@ class Execution:
         meter = ShareMeter(pace or self.pace)
         for name in operators:
             pause(0)
-            known[name], seconds[name] = self._run_one(name, known, meter)
+            operator = self.pipeline.by_name[name]
+            given = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
+            began, cpu_began = self.clock.now(), self.cpu_seconds()
+            known[name] = run_operator(operator, given, self.configuration)
+            elapsed = self.clock.now() - began
+            seconds[name] = meter.ran(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
         pause(meter.wait_s)
-        return Reply(
+        return RunReply(
             outputs={name: _encoded(name, known[name]) for name in wants},
             seconds=seconds,
             sizes={name: payload_bytes(known[name]) for name in wants},
@@ -105,16 +96,6 @@ class Execution:
         strange = [name for name in wants if name not in operators]
         if strange:
             raise InvalidInput.of("wants", "must be among the operators", strange)
-
-    def _run_one(
-        self, name: str, known: Mapping[str, Payload], meter: ShareMeter
-    ) -> tuple[Payload, float]:
-        operator = self.pipeline.by_name[name]
-        inputs = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
-        began, cpu_began = self.clock.now(), self.cpu_seconds()
-        output = run_operator(operator, inputs, self.configuration)
-        elapsed = self.clock.now() - began
-        return output, meter.ran(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
 
 
 def _encoded(name: str, output: Payload) -> bytes:

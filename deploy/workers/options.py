@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from circinus.deploy.workers.shares import Enforcement, Pace
 from circinus.deploy.workers.transport import TlsFiles, check_transport, split_address
 from circinus.pipelines import checks
 from circinus.pipelines.operators import KnobValue
+
+_TLS = ("certificate", "key", "authority")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,29 +23,25 @@ class WorkerOptions:
     pipeline: str  # reference, see `pipelines.registry`
     allow_import: bool = False  # whether `module:attribute` may be used
     operators: tuple[str, ...]  # which ones it serves, at least one
-    # {operator: {knob: value}} of the whole pipeline
-    configuration: Mapping[str, Mapping[str, KnobValue]] = field(default_factory=dict)
+    configuration: Mapping[str, Mapping[str, KnobValue]] = field(default_factory=dict)  # of all
     tier: str  # which it stands for
     pace: Pace = field(default_factory=Pace)  # share and speed that it keeps to
     bind: str = "127.0.0.1:0"  # `host:port`; port 0 takes a free one
     tls: TlsFiles | None = None  # needed for any other than a loopback address
-    # `host:port` that tells health in the clear, for probes without TLS; None: only `bind` tells
-    health: str | None = None
+    health: str | None = None  # `host:port` that tells it without TLS; None: only `bind` does
     parent: int | None = None  # process with whose end it ends too; None: it lives on
     memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
 
     def __post_init__(self) -> None:
         some = len(self.operators) > 0
         checks.require(some, "operators", "must have at least one", self.operators)
-        if self.memory_bytes is not None:
-            checks.positive("memory_bytes", self.memory_bytes)
+        checks.positive("memory_bytes", self.memory_bytes)
         check_transport(self.bind, self.tls)
         if self.health is not None:
             split_address(self.health)
 
     def arguments(self) -> list[str]:
         """Give the command line that `parse` reads."""
-        tls = self.tls
         values = {
             "--pipeline": self.pipeline,
             "--operators": ",".join(self.operators),
@@ -53,49 +51,32 @@ class WorkerOptions:
             "--speed": repr(self.pace.speed),
             "--enforcement": self.pace.enforcement.value,
             "--bind": self.bind,
-            "--allow-import": () if self.allow_import else None,
+            "--allow-import": self.allow_import or None,
             "--parent": self.parent,
             "--health": self.health,
             "--memory-bytes": self.memory_bytes,
-            "--tls-certificate": tls and tls.certificate,
-            "--tls-key": tls and tls.key,
-            "--tls-authority": tls and tls.authority,
+            **{f"--tls-{file}": getattr(self.tls, file, None) for file in _TLS},
         }
         words: list[str] = []
         for option, value in values.items():
             if value is not None:
-                words += (option,) if value == () else (option, str(value))
+                words += (option,) if value is True else (option, str(value))
         return words
 
 
 def parse(arguments: Sequence[str]) -> WorkerOptions:
     """Give the options of a command line; a malformed one ends the process with code 2.
 
-    Raises:
-        InvalidInput: If a value breaks a rule.
+    Raises InvalidInput if a value breaks a rule.
     """
     parser = argparse.ArgumentParser(
         prog="python -m circinus.deploy.workers.server",
         description="Serve operators of a pipeline over gRPC.",
     )
-    _add_options(parser.add_argument)
-    given = vars(parser.parse_args(arguments))
-    files = {name: given.pop(f"tls_{name}") for name in ("certificate", "key", "authority")}
-    if any(files.values()) and not all(files.values()):
-        parser.error("--tls-certificate, --tls-key and --tls-authority go together")
-    pace = Pace(**{name: given.pop(name) for name in ("enforcement", "share", "speed")})
-    tls = TlsFiles(**files) if all(files.values()) else None
-    return WorkerOptions(**given, pace=pace, tls=tls)
-
-
-def _names(word: str) -> tuple[str, ...]:
-    return tuple(word.split(","))
-
-
-def _add_options(add: Callable[..., object]) -> None:
+    add = parser.add_argument
     add("--pipeline", required=True, help="registered name, or module:attribute")
     add("--allow-import", action="store_true", help="permit module:attribute")
-    add("--operators", required=True, type=_names, help="names, separated by commas")
+    add("--operators", required=True, help="names, separated by commas")
     add("--configuration", type=json.loads, default={}, help="{operator: {knob: value}}")
     add("--tier", required=True, help="the tier it stands for")
     add("--share", type=float, default=1.0, help="of one core, in (0, 1]")
@@ -108,3 +89,11 @@ def _add_options(add: Callable[..., object]) -> None:
     add("--health", help="host:port for health only, in the clear")
     add("--parent", type=int, help="pid of the process with which to end")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
+    given = vars(parser.parse_args(arguments))
+    operators = tuple(given.pop("operators").split(","))
+    files = {name: given.pop(f"tls_{name}") for name in _TLS}
+    if any(files.values()) and not all(files.values()):
+        parser.error("--tls-certificate, --tls-key and --tls-authority go together")
+    pace = Pace(**{name: given.pop(name) for name in ("enforcement", "share", "speed")})
+    tls = TlsFiles(**files) if all(files.values()) else None
+    return WorkerOptions(**given, operators=operators, pace=pace, tls=tls)

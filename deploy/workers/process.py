@@ -23,20 +23,16 @@ def limit_memory(beyond_bytes: int) -> None:
 def sharpen_timers() -> None:
     """Let waits of this thread, and of threads it starts later, end as exactly as they can.
 
-    Waits stand for shares and speeds here. The kernel may end one 50 microseconds late by
-    default, to save power.
+    They stand for shares and speeds; the kernel may end one 50 microseconds late, to save power.
     """
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _LEAST_NS, 0, 0, 0)
 
 
 def end_with(parent: int) -> None:
-    """Make this process end when `parent` does, however that ends.
+    """Make this process end when `parent` does; SystemExit if it is gone already.
 
     Two ways, as each has a hole: the kernel's signal comes also when only the thread that
     started us ends, and another child may hold on to the other end of our standard input.
-
-    Raises:
-        SystemExit: If the parent is gone already.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -79,7 +79,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServicer, str]:
-    execution = _execution(options)
+    pipeline = load_pipeline(options.pipeline, allow_import=options.allow_import)
+    execution = Execution(
+        pipeline=pipeline,
+        served=frozenset(options.operators),
+        configuration=ConfigurationSpace(pipeline.graph).parse(options.configuration),
+        pace=options.pace,
+        clock=SystemClock(),
+        cpu_seconds=_cpu_seconds,
+    )
     if options.memory_bytes is not None:
         limit_memory(options.memory_bytes)
     server = grpc.server(
@@ -104,18 +112,6 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving address=%s operators=%s", address, ",".join(options.operators))
     return servers, health_service, address
-
-
-def _execution(options: WorkerOptions) -> Execution:
-    pipeline = load_pipeline(options.pipeline, allow_import=options.allow_import)
-    return Execution(
-        pipeline=pipeline,
-        served=frozenset(options.operators),
-        configuration=ConfigurationSpace(pipeline.graph).parse(options.configuration),
-        pace=options.pace,
-        clock=SystemClock(),
-        cpu_seconds=_cpu_seconds,
-    )
 
 
 def _cpu_seconds() -> float:
@@ -177,26 +173,16 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if ended.wait(max(seconds, 0.0)):
                 raise CallEnded
 
-        reply = self._configured(request.settings).run(
+        return self._configured(request.settings).run(
             request.operators,
             {name: decode(data) for name, data in request.inputs.items()},
             request.wants,
             pause,
             Pace() if request.warm_up else None,
         )
-        return worker_pb2.RunReply(
-            outputs=reply.outputs,
-            seconds=reply.seconds,
-            sizes=reply.sizes,
-            concurrency=reply.concurrency,
-        )
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
-        """Give the execution with other settings of some operators.
-
-        Raises:
-            InvalidInput: If they are none of the pipeline.
-        """
+        """Give the execution with other settings of some operators; InvalidInput if wrong."""
         if not settings:
             return self._execution
         asked = {name: _knobs(decode(data)) for name, data in settings.items()}
@@ -210,8 +196,7 @@ def _knobs(value: Payload) -> dict[str, KnobValue]:
         knobs = {k: v for k, v in value.items() if isinstance(v, bool | int | float | str)}
         if len(knobs) == len(value):
             return knobs
-    rule = "must be a mapping of knobs to values per operator"
-    raise InvalidInput.of("settings", rule, value)
+    raise InvalidInput.of("settings", "must be a mapping of knobs to values per operator", value)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,14 @@ class ShareMeter:
     @property
     def due_s(self) -> float:
         """Seconds that what ran so far takes at the pace, `>= elapsed_s`."""
-        return self._at_share_s() / self.pace.speed
+        at_share_s = self.elapsed_s
+        if self.pace.enforcement is Enforcement.DUTY_CYCLE:
+            at_share_s = self._stretched_s
+        elif self.pace.enforcement is Enforcement.CGROUP:
+            # A quota lets each period's first slice through at full speed: what operators
+            # gain by that is waited off, so that short ones keep to the share too.
+            at_share_s = max(self.elapsed_s, self._cpu_s / self.pace.share)
+        return at_share_s / self.pace.speed
 
     @property
     def wait_s(self) -> float:
@@ -92,12 +99,3 @@ class ShareMeter:
             stretch = stretch_of(operator, np.array([self.pace.share]))
             self._stretched_s += elapsed_s * float(stretch[0])
         return self.due_s - before
-
-    def _at_share_s(self) -> float:
-        if self.pace.enforcement is Enforcement.DUTY_CYCLE:
-            return self._stretched_s
-        if self.pace.enforcement is Enforcement.CGROUP:
-            # A quota lets each period's first slice through at full speed: what operators
-            # gain by that is waited off, so that short ones keep to the share too.
-            return max(self.elapsed_s, self._cpu_s / self.pace.share)
-        return self.elapsed_s

@@ -31,28 +31,21 @@ class TlsFiles:
     certificate: Path  # our own
     key: Path  # its private key
     authority: Path  # certificate authority of the other side
-    # Name on the certificates of servers that are called by address, as pods are; None: their
-    # addresses are on them
-    server_name: str | None = None
+    server_name: str | None = None  # on servers' certificates; None: their addresses are
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Give key, certificate and authority; InvalidInput if a file cannot be read."""
-        files = (self.key, self.certificate, self.authority)
+        key, certificate, authority = self.key, self.certificate, self.authority
         try:
-            key, certificate, authority = (file.read_bytes() for file in files)
+            return key.read_bytes(), certificate.read_bytes(), authority.read_bytes()
         except OSError as error:
             raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error
-        return key, certificate, authority
 
 
 def files_in(folder: Path) -> TlsFiles:
     """Give the certificates of a folder, named as in a Secret that is mounted there."""
-    return TlsFiles(
-        certificate=folder / "tls.crt",
-        key=folder / "tls.key",
-        authority=folder / "ca.crt",
-        server_name=SERVER_NAME,
-    )
+    certificate, key, authority = (folder / name for name in ("tls.crt", "tls.key", "ca.crt"))
+    return TlsFiles(certificate=certificate, key=key, authority=authority, server_name=SERVER_NAME)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -7,8 +7,8 @@ behind trust it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,17 @@ from circinus.pipelines.payload import Payload
 Given = TypeVar("Given")
 Number = TypeVar("Number", bound=np.generic)
 
-Knobs = Mapping[str, tuple[KnobValue, ...]]
-"""Knob -> values."""
-
-_NONE: Mapping[str, str] = MappingProxyType({})
+Knobs = Mapping[str, tuple[KnobValue, ...]]  # knob -> values
 
 
-def chain(
-    steps: Mapping[str, tuple[OperatorFunction, Knobs]],
-    versions: Mapping[str, str] = _NONE,
-) -> tuple[Operator, ...]:
+class ChainStep(NamedTuple):
+    """What an operator does, and its choices."""
+
+    run: OperatorFunction
+    knobs: Knobs
+
+
+def chain(steps: Mapping[str, ChainStep], **versions: str) -> tuple[Operator, ...]:
     """Give a chain of proportional operators by name, in order; versions not given are "1"."""
     parents = [(), *((name,) for name in steps)]
     return tuple(
@@ -54,19 +55,25 @@ def chain(
 
 
 def step(
-    check: Callable[[Payload], Given],
-    run: Callable[..., Any],
-    form: Callable[[Any], Payload] = lambda result: result,
-) -> OperatorFunction:
-    """Give the function of an operator: `form(run(check(inputs), **knobs))`.
+    check: Callable[[Payload], Given], run: Callable[..., Any], /, **knobs: tuple[KnobValue, ...]
+) -> ChainStep:
+    """Give the step `run(check(inputs), **settings)`; a dataclass travels as a dict of its fields.
 
-    `check` takes what comes in, or raises InvalidInput; `form` is that in which results travel.
+    `check` takes what comes in, or raises InvalidInput, as settings do that are no choices.
     """
 
-    def operator(inputs: Payload, knobs: Settings) -> Payload:
-        return form(run(check(inputs), **knobs))
+    def operator(inputs: Payload, settings: Settings) -> Payload:
+        given = check(inputs)
+        for knob, value in settings.items():
+            if value not in knobs[knob]:
+                rule = f"must be one of {', '.join(map(str, knobs[knob]))}"
+                raise InvalidInput.of(knob, rule, value)
+        result = run(given, **settings)
+        if is_dataclass(result):  # not by `asdict`, which copies arrays
+            return {field.name: getattr(result, field.name) for field in fields(result)}
+        return cast(Payload, result)
 
-    return operator
+    return ChainStep(operator, knobs)
 
 
 def checked_array(

@@ -1,4 +1,4 @@
-"""What examples are made of (sentences, photographs, voices), shared out, and sets of them.
+"""What examples are made of (sentences, photographs, voices), shared out; OpenCV, set up.
 
 Whoever plans on some examples and reports on others must not meet the same sentence twice. So
 material that is finite is cut into parts, and a seed draws from one of them.
@@ -7,6 +7,7 @@ material that is finite is cut into parts, and a seed draws from one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
@@ -16,33 +17,46 @@ from circinus.pipelines.dataset import Dataset, Example
 
 Item = TypeVar("Item")
 
-PARTS = 3
-"""Examples for planning, reporting and tests: by convention seeds 0, 1 and 2, modulo 3."""
+PARTS = 3  # examples for planning, reporting and tests: by convention seeds 0, 1 and 2, modulo 3
 
 
 def part_of(material: Sequence[Item], seed: int) -> Sequence[Item]:
-    """Give the part of the material that a seed draws from.
-
-    Seeds that differ modulo `PARTS` share nothing; those that do not draw from the same part,
-    each in its own way.
-    """
+    """Give the part that a seed draws from: seeds that differ modulo `PARTS` share nothing."""
     return material[seed % PARTS :: PARTS]
 
 
 def drawn(
-    name: str, count: int, seed: int, draw: Callable[[np.random.Generator], Example]
-) -> Dataset:
-    """Examples from one generator: a longer data set starts with the shorter one of its seed."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    return Dataset(name=name, examples=[draw(rng) for _ in range(count)])
+    what: str, draw: Callable[[np.random.Generator, int], Example], *, note: str = ""
+) -> Callable[[int, int], Dataset]:
+    """`examples(count, seed)` of a pipeline, each by `draw(generator, seed)`.
+
+    They are from one generator: a longer data set starts with the shorter one of its seed.
+    """
+
+    def examples(count: int, seed: int) -> Dataset:
+        rng = np.random.Generator(np.random.PCG64(seed))
+        name = f"{what}, seed {seed}{note}"
+        return Dataset(name=name, examples=[draw(rng, seed) for _ in range(count)])
+
+    return examples
 
 
-def speckle(
-    image: NDArray[np.float32],  # changed
-    share: float,
-    rng: np.random.Generator,
-) -> None:
-    """Turn a share of the pixels black or white."""
+def grey(image: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Whole grey levels of an image of any shape, cut off where they end."""
+    return np.asarray(np.clip(np.rint(image), 0, 255), dtype=np.uint8)
+
+
+def speckle(image: NDArray[np.float32], share: float, rng: np.random.Generator) -> None:
+    """Turn a share of the image's pixels black or white, in place."""
     chance = rng.random(image.shape, dtype=np.float32)
     image[chance < share / 2] = 0
     image[chance > 1 - share / 2] = 255
+
+
+def opencv() -> ModuleType:
+    """OpenCV, kept to one thread: operators are timed, and worker processes share the cores."""
+    import cv2
+
+    if cv2.getNumThreads() != 1:
+        cv2.setNumThreads(1)
+    return cv2

@@ -17,15 +17,14 @@ from sys import float_info
 
 from circinus.pipelines import checks
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo, SloState
 from circinus.planner.models.estimates import accuracy_estimate, latency_estimate
 
-_ENDLESS = 10**9
-"""Requests to come: what was seen of them is a vanishing part."""
+_ENDLESS = 10**9  # requests to come: what was seen of them is a vanishing part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +41,8 @@ class DriftSettings:
     noticeable: float = 1.2
 
     def __post_init__(self) -> None:
-        checks.require(self.least >= 2, "drift.least", "must be >= 2", self.least)
-        within = 0 < self.confidence < 1
-        checks.require(within, "drift.confidence", "must be in (0, 1)", self.confidence)
+        checks.at_least("drift.least", self.least, 2)
+        checks.open_probability("drift.confidence", self.confidence)
         checks.require(self.noticeable > 1, "drift.noticeable", "must be > 1", self.noticeable)
 
 
@@ -103,10 +101,8 @@ def drifted(
                 f"accuracy is {now.value:.4g}, planned was {plan.accuracy.value:.4g}, "
                 f"wanted is {slo.accuracy:.4g}"
             )
-    if not (late or wrong):
-        return None
     words = ", ".join(filter(None, (late, wrong)))
-    return Drift(latency=bool(late), accuracy=bool(wrong), words=words)
+    return Drift(latency=bool(late), accuracy=bool(wrong), words=words) if words else None
 
 
 def parts_of(
@@ -132,10 +128,7 @@ def parts_of(
         for where in (infrastructure, free, bare)
     )
     return LatencyParts(
-        tier_s=tier_s,
-        moved_s=whole - unmoved,
-        called_s=unmoved - operators,
-        latency_s=whole,
+        tier_s=tier_s, moved_s=whole - unmoved, called_s=unmoved - operators, latency_s=whole
     )
 
 
@@ -164,7 +157,13 @@ def as_observed(
             for tier in infrastructure.tiers
         ),
         links=tuple(
-            _thinner(link, thinner) if frozenset(link.between) in crossed else link
+            replace(
+                link,
+                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / thinner,
+                delay_s=link.delay_s * thinner,
+            )
+            if frozenset(link.between) in crossed
+            else link
             for link in infrastructure.links
         ),
     )
@@ -181,23 +180,22 @@ def eased(
     ratio = (settings or DriftSettings()).noticeable
     speeds = {tier.name: tier.speed_factor for tier in before.tiers}
     rates = {frozenset(link.between): link.bandwidth_bytes_per_s for link in before.links}
-    return any(
-        tier.speed_factor >= ratio * speeds.get(tier.name, 0.0) for tier in now.tiers
-    ) or any(
+    faster = (tier.speed_factor >= ratio * speeds.get(tier.name, 0.0) for tier in now.tiers)
+    wider = (
         link.bandwidth_bytes_per_s >= ratio * rates.get(frozenset(link.between), 0.0)
         for link in now.links
     )
+    return any(faster) or any(wider)
 
 
 def _slower_tiers(
     parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings
 ) -> dict[str, float]:
-    ratios = {
-        tier: seen.tier_s[tier] / said
+    return {
+        tier: ratio
         for tier, said in parts.tier_s.items()
-        if said > 0 and tier in seen.tier_s
+        if said > 0 and (ratio := seen.tier_s.get(tier, 0.0) / said) >= settings.noticeable
     }
-    return {tier: ratio for tier, ratio in ratios.items() if ratio >= settings.noticeable}
 
 
 def _thinner_by(parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings) -> float:
@@ -214,11 +212,3 @@ def _crossed(infrastructure: Infrastructure, plan: Plan) -> set[frozenset[str]]:
     stops = [infrastructure.origin or infrastructure.tiers[0].name, *plan.deployment.tiers]
     ways = [infrastructure.path(a, b) for a in stops for b in stops if a != b]
     return {frozenset(pair) for way in ways for pair in pairwise(way)}
-
-
-def _thinner(link: Link, ratio: float) -> Link:
-    return replace(
-        link,
-        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / ratio,
-        delay_s=link.delay_s * ratio,
-    )

@@ -13,18 +13,17 @@ import numpy as np
 
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.latency import TierArray, busy_seconds, deployment_arrays
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.restrictions import allowed_tiers
 from circinus.planner.answers.known import Answer, Known
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import mean_work, predict
-from circinus.planner.plans.measuring import Measured
 from circinus.planner.plans.plans import feasible_plans
-from circinus.planner.strategy.protocol import SearchSetting
+from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +72,7 @@ class Explanation:
 
 
 def explained(plan: Plan, found: Answer, known: Known) -> Explanation:
-    """Give why a plan is what it is.
-
-    Raises:
-        InvalidInput: If its configuration was not measured.
-    """
+    """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
     mine = next((m for m in found.measured if m.configuration == plan.configuration), None)
     if mine is None:
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
@@ -147,28 +142,25 @@ def _moved(
     target = placement.copy()
     target[o] = to
     spot = spots.take(np.flatnonzero((spots.tiers == target).all(axis=1)))
-    cost, because = None, _never(context, o, to)
-    if not because and not len(spot):
+    allowed = allowed_tiers(context.graph, context.infrastructure, context.query.restrictions)
+    tier, cost = context.infrastructure.tiers[to], None
+    if to not in allowed[o]:
+        because = "ruled out by a restriction"
+    elif not tier.machines > 0:
+        because = "the tier has no machine"
+    elif not len(spot):
         because = "placements that send data back down were left out"
-    if not because:
-        cheapest = feasible_plans(replace(setting, placements=spot), measured, most=1)
-        cost = cheapest[0].cost_usd_per_hour if cheapest else None
-        because = _compared(plan, cheapest[0]) if cheapest else _missed(context, spot, measured)
+    elif cheapest := feasible_plans(replace(setting, placements=spot), measured, most=1):
+        cost, because = cheapest[0].cost_usd_per_hour, _compared(plan, cheapest[0])
+    else:
+        because = _missed(context, spot, measured)
     return Alternative(
         operator=context.graph.operators[o].name,
-        tier=context.infrastructure.tiers[to].name,
+        tier=tier.name,
         possible=cost is not None,
         cost_usd_per_hour=cost,
         because=because,
     )
-
-
-def _never(context: PlanningContext, o: int, to: int) -> str:
-    tier = context.infrastructure.tiers[to]
-    allowed = allowed_tiers(context.graph, context.infrastructure, context.query.restrictions)
-    if to not in allowed[o]:
-        return "ruled out by a restriction"
-    return "" if tier.machines > 0 else "the tier has no machine"
 
 
 def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> str:
@@ -176,11 +168,8 @@ def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> s
     bound = context.slo.latency_s
     if not full.fits[0]:
         return "ruled out by machines: they do not hold the copies that the rate needs"
-    if full.latency_s[0] > bound:
-        return (
-            f"ruled out by latency: {full.latency_s[0]:.4g} s on whole machines, "
-            f"{bound:.4g} s allowed"
-        )
+    if (least := full.latency_s[0]) > bound:
+        return f"ruled out by latency: {least:.4g} s on whole machines, {bound:.4g} s allowed"
     return "ruled out by cost: no allocation in time is cheap enough"
 
 
@@ -204,9 +193,9 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
         "cost": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}, but beaten"),
     }
     result = [
-        (reason, len(by[reason]), max(map(tell, by[reason]))[1])
+        (reason, len(ones), max(map(tell, ones))[1])
         for reason, tell in told.items()
-        if by[reason]
+        if (ones := by[reason])
     ]
     whole, left = ConfigurationSpace(known.graph).size, found.setting.space.size
     seen = len(found.measured) + len(found.failed)

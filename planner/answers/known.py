@@ -23,11 +23,11 @@ from circinus.pipelines.query import Query
 from circinus.pipelines.slo import Estimate
 from circinus.planner.models.history import ConfigurationRecord, holds
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.plans.measuring import Bench, FailedMeasurement, Measured, measured
+from circinus.planner.plans.measuring import Bench, FailedMeasurement, ended
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, Shortfall
 from circinus.planner.search.shortfall import shortfall
-from circinus.planner.strategy.protocol import Proposal, SearchSetting, StrategyFactory
+from circinus.planner.strategy.protocol import Measured, SearchSetting, StrategyFactory
 
 _MOST_PLANS = 24
 
@@ -61,25 +61,21 @@ def answer(
     infrastructure: Infrastructure,
     known: Known,
     strategy: StrategyFactory,
-    rule: StoppingRule | None,
-    margin_confidence: float | None = MARGIN_CONFIDENCE,
+    rule: StoppingRule | None,  # what the strategy is told of scores; None: nothing
+    margin_confidence: float | None = MARGIN_CONFIDENCE,  # see `upper_ratio`
 ) -> Answer:
     """Give the plans of a query as far as they were measured.
 
-    Args:
-        query: What to plan.
-        infrastructure: Where it would run.
-        known: What was measured.
-        strategy: Makes what judges which configurations are accurate enough, as a search would
-            that had measured all of them.
-        rule: What it is told of scores; None: nothing.
-        margin_confidence: See `planner.search.loop.SearchSettings`.
-
-    Raises:
-        InvalidInput: If the query does not fit pipeline and infrastructure.
+    The strategy judges which configurations are accurate enough, as in a search that had measured
+    all of them. InvalidInput if the query does not fit pipeline and infrastructure.
     """
     setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
-    found = _found(Bench(setting=setting, evaluator=_Recalled(known), rule=rule), known)
+    bench, space = Bench(setting=setting, rule=rule), setting.space
+    found = [
+        ended(bench, space.number(profile.configuration), profile, wanted=len(profile.inputs))
+        for profile in known.profiles
+        if holds(space, profile.configuration)
+    ]
     good = tuple(one for one in found if isinstance(one, Measured))
     tail = LatencyTail()
     for one in good:
@@ -88,14 +84,8 @@ def answer(
     plans: list[Plan] = []
     for one in good:
         if one.configuration in accurate and one.latency_s <= setting.slo.latency_s:
-            plans += announced(
-                setting,
-                one,
-                tail,
-                accuracy=accurate[one.configuration],
-                most=_MOST_PLANS,
-                confidence=margin_confidence,
-            )
+            known_as = accurate[one.configuration]
+            plans += announced(setting, one, tail, known_as, _MOST_PLANS, margin_confidence)
     evidence = f"{len(good)} configurations measured earlier, none anew"
     lacking = None if plans else shortfall(setting, good, tail, margin_confidence, evidence)
     return Answer(
@@ -108,27 +98,15 @@ def answer(
     )
 
 
-def _found(bench: Bench, known: Known) -> list[Measured | FailedMeasurement]:
-    """Give all that was measured of configurations that the query allows."""
-    space, found = bench.setting.space, list[Measured | FailedMeasurement]()
-    for profile in known.profiles:
-        if holds(space, profile.configuration):
-            number = space.number(profile.configuration)
-            every = Proposal(number=number, inputs=len(profile.inputs))
-            found += measured(bench, [every], lambda _: 0, lambda _: False)
-    return found
-
-
 def _accurate(
     setting: SearchSetting, strategy: StrategyFactory, measured: Sequence[Measured], known: Known
 ) -> dict[Configuration, Estimate]:
     """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
     setting = replace(setting, numbers=tuple(one.number for one in measured))
     judge = strategy(setting, np.random.Generator(np.random.PCG64(setting.context.query.seed)))
-    seen = {one.number: one.observation() for one in measured}
-    for number, observation in seen.items():
-        judge.observe(number, observation)
-    judged = [(one, judge.judged(one.number, seen[one.number])) for one in measured]
+    for one in measured:
+        judge.observe(one.number, one)
+    judged = [(one, judge.judged(one.number, one)) for one in measured]
     return {
         one.configuration: judgement.accuracy or one.accuracy
         for one, judgement in judged
@@ -153,20 +131,3 @@ def result_of(found: Answer) -> PlanningResult:
             ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in found.measured
         ),
     )
-
-
-class _Recalled:
-    """An `Evaluator` that gives all that is known of a configuration, and measures nothing."""
-
-    spent_s = 0.0
-    width = 1
-
-    def __init__(self, known: Known) -> None:
-        self.graph, self.population = known.graph, known.population
-        self._profiles = {profile.configuration: profile for profile in known.profiles}
-
-    def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        return self._profiles[configuration]
-
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)

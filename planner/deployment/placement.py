@@ -21,11 +21,9 @@ from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.restrictions import Restrictions, allowed_tiers
 
-FULL_STEPS = round(1 / SHARE_STEP)
-"""A whole machine in share steps."""
+FULL_STEPS = round(1 / SHARE_STEP)  # a whole machine in share steps
 
-MOST_PLACEMENTS = 5_000
-"""Beyond so many, placements that send data back down are left out."""
+MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,12 +58,9 @@ def placements(
     """Give all placements on tiers that have machines and that the restrictions allow.
 
     When there are more than `most`, only those that never send data back down: each operator's
-    tier comes no earlier in the infrastructure than its parents'.
-
-    Raises:
-        InvalidInput: If no tier has a machine, even those are too many, so many operators can
-            run at once that no machine can share itself between them, or the restrictions leave
-            an operator no tier that has machines.
+    tier comes no earlier in the infrastructure than its parents'. InvalidInput if no tier has a
+    machine, even those are too many, so many operators can run at once that no machine can share
+    itself between them, or the restrictions leave an operator no tier that has machines.
     """
     usable = [i for i, tier in enumerate(infrastructure.tiers) if tier.machines > 0]
     checks.require(bool(usable), "infrastructure.tiers", "must have at least one machine", 0)

@@ -6,7 +6,19 @@
 
 With a request rate the wait for a free copy of every tier's group is added: mean
 waits to a mean; to a percentile the same percentile of each wait, which is more
-than the percentile of the sum asks for (it is never less in practice).
+than the percentile of the sum asks for (it is never less in practice). The operators of a plan on
+one tier form a group that serves one request at a time; its copies are taken as an M/M/c queue.
+
+| symbol | meaning |
+| --- | --- |
+| rate | requests per second |
+| S | mean seconds that a request keeps a copy busy |
+| c | copies |
+| a = rate x S | offered load |
+| rho = a / c | utilisation |
+
+Service times vary less than exponential ones, so the waiting times here are on the
+safe side.
 """
 
 from __future__ import annotations
@@ -16,14 +28,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaln, pdtr
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
 from circinus.pipelines.latency import TierArray, Work, busy_seconds, compose
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.planner.deployment.placement import FULL_STEPS, Placements
-from circinus.planner.deployment.queueing import copies, mean_wait_s, quantile_wait_s
+
+HIGHEST_UTILISATION = 0.7
+"""Copies are added until rho is at most this: beyond it waiting grows steeply with every burst."""
+
+_ROUNDING = 1e-9  # a / 0.7 that is a whole number up to rounding asks for no further copy
 
 _CHUNK_ELEMENTS = 1_000_000
 """Deployments are composed in chunks of about so many floats: bounded memory, warm caches."""
@@ -42,11 +59,6 @@ class Prediction:
     replicas: npt.NDArray[np.int64]  # copies of each tier's group, 0 on unused tiers, shape (P, T)
     # Copies needed over copies that the machines hold, the largest of all tiers, shape (P,).
     crowding: FloatArray
-
-    @property
-    def wait_s(self) -> FloatArray:
-        """The part of the latency that is waiting, shape (P,)."""
-        return np.asarray(self.tier_wait_s.sum(axis=1))
 
     @property
     def fits(self) -> npt.NDArray[np.bool_]:
@@ -71,12 +83,13 @@ def predict(
     service = _service_seconds(context, placements, work, shares)
     used = placements.widths > 0
     replicas, wait = _queued(context, service, used)
+    places = copies_held(context.infrastructure, placements, steps)
     return Prediction(
         latency_s=latency + wait.sum(axis=1),
         tier_wait_s=wait,
         service_s=service,
         replicas=replicas,
-        crowding=_crowding(context.infrastructure, placements, steps, replicas),
+        crowding=np.asarray((replicas / np.maximum(places, 1)).max(axis=1)),
     )
 
 
@@ -106,6 +119,13 @@ def effective_latencies(
         return effective_latency(context, predict(context, placements, work, steps))
     shares = shares_of(placements, steps)
     return _composed(context, placements.tiers, work, shares, context.statistic.of)
+
+
+def fastest(context: PlanningContext, placements: Placements, work: Work) -> Placements:
+    """Give the one of placements that has the least effective latency at full shares."""
+    quick = condensed(context, work)
+    found = effective_latencies(context, placements, quick, placements.full_steps)
+    return placements.take(np.array([int(np.argmin(found))]))
 
 
 def condensed(context: PlanningContext, work: Work) -> Work:
@@ -183,16 +203,6 @@ def _queued(
     return replicas, np.zeros(service.shape)
 
 
-def _crowding(
-    infrastructure: Infrastructure,
-    placements: Placements,
-    steps: TierArray,
-    replicas: npt.NDArray[np.int64],
-) -> FloatArray:  # (P,)
-    places = copies_held(infrastructure, placements, steps)
-    return np.asarray((replicas / np.maximum(places, 1)).max(axis=1))
-
-
 def copies_held(
     infrastructure: Infrastructure, placements: Placements, steps: TierArray
 ) -> npt.NDArray[np.int64]:  # (P, T)
@@ -200,3 +210,43 @@ def copies_held(
     machines = np.array([tier.machines for tier in infrastructure.tiers])
     item = np.maximum(steps * placements.widths, 1)
     return np.asarray(machines * (FULL_STEPS // item))
+
+
+def copies(
+    rate: float, service_s: FloatArray, *, utilisation: float = HIGHEST_UTILISATION
+) -> npt.NDArray[np.int64]:
+    """Give the fewest copies with rho <= `utilisation`, at least 1, same shape."""
+    needed = np.ceil(rate * service_s / utilisation - _ROUNDING)
+    return np.asarray(np.maximum(needed, 1).astype(np.int64))
+
+
+def waiting_probability(servers: npt.NDArray[np.int64], load: FloatArray) -> FloatArray:
+    """Give the probability that a request has to wait (Erlang C), same shape.
+
+    C = B / (1 - rho (1 - B)), with Erlang's loss B(c, a) = Poisson(a) probability of c over that
+    of at most c: in this form neither a factorial nor a long sum can overflow. For c `>= 1` and a
+    in [0, c).
+    """
+    safe = np.maximum(load, np.finfo(float).tiny)
+    point = np.exp(servers * np.log(safe) - safe - gammaln(servers + 1.0))
+    loss = point / pdtr(servers, safe)
+    return np.asarray(loss / (1 - load / servers * (1 - loss)))
+
+
+def mean_wait_s(rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64]) -> FloatArray:
+    """Give the mean seconds that requests wait: C S / (c - a), same shape."""
+    load = rate * service_s
+    return np.asarray(waiting_probability(servers, load) * service_s / (servers - load))
+
+
+def quantile_wait_s(
+    rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64], quantile: float
+) -> FloatArray:
+    """Give the seconds that the fraction `quantile` of requests do not wait longer than.
+
+    From Pr[W > t] = C exp(-(c - a) t / S); 0 where fewer than 1 - quantile wait at all.
+    """
+    load = rate * service_s
+    tail = waiting_probability(servers, load) / (1 - quantile)
+    log_tail = np.log(np.maximum(tail, 1.0))
+    return np.asarray(log_tail * service_s / (servers - load))

@@ -36,18 +36,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.infrastructure import SHARE_STEP
 from circinus.pipelines.latency import TierArray, Work
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import FULL_STEPS, Placements
-from circinus.planner.deployment.prediction import (
-    copies_held,
-    effective_latencies,
-    meets,
-    predict,
-)
+from circinus.planner.deployment.prediction import copies_held, effective_latencies, meets, predict
 
 MOST_ROWS = 20_000
 """Deployments tried at once; where exactness takes more, tiers are lowered one by one."""
@@ -74,17 +69,6 @@ class Allocations:
     def __len__(self) -> int:
         """Give A."""
         return len(self.steps)
-
-    def take(self, rows: TierArray) -> Allocations:
-        """Give the allocations of those rows, in that order."""
-        return Allocations(
-            placements=self.placements.take(rows),
-            steps=self.steps[rows],
-            demand=self.demand[rows],
-            cost_usd_per_hour=self.cost_usd_per_hour[rows],
-            latency_s=self.latency_s[rows],
-            fits=self.fits[rows],
-        )
 
 
 def tightened(context: PlanningContext, placements: Placements, work: Work) -> Allocations:
@@ -144,20 +128,18 @@ def _cornered(
     context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
 ) -> Deployments:
     """Give what lowering one tier after the other finds, in every order of them."""
+    if len(tiers) <= _ALL_ORDERS:
+        orders = list(itertools.permutations(tiers))
+    else:
+        turns = [tuple(tiers[i:] + tiers[:i]) for i in range(len(tiers))]
+        orders = turns + [turn[::-1] for turn in turns]
     found = []
-    for order in _orders(tiers):
+    for order in orders:
         steps = placements.full_steps
         for tier in order:
             steps = _lowered(context, placements, work, steps, tier)
         found.append(steps)
     return np.tile(np.arange(len(placements)), len(found)), np.concatenate(found)
-
-
-def _orders(tiers: list[int]) -> list[tuple[int, ...]]:
-    if len(tiers) <= _ALL_ORDERS:
-        return list(itertools.permutations(tiers))
-    turns = [tuple(tiers[i:] + tiers[:i]) for i in range(len(tiers))]
-    return turns + [turn[::-1] for turn in turns]
 
 
 def _lowered(
@@ -191,11 +173,8 @@ def minimal(
 ) -> Deployments:
     """Give all minimal deployments for one request at a time, without rate and throughput.
 
-    Args:
-        context: The query and where it runs.
-        placements: That meet the SLO at full shares, all using the same tiers.
-        work: Of the configuration.
-        tiers: Those to lower, at least one; the others keep their full share.
+    Placements meet the SLO at full shares and use the same tiers; of these those not among the
+    `tiers` to lower, at least one, keep their full share.
     """
     *gridded, last = tiers
     full = placements.full_steps

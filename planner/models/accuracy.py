@@ -18,7 +18,7 @@ from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Estimate
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate
-from circinus.planner.models.history import Recalled
+from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
 from circinus.planner.models.score_noise import (
     Increment,
@@ -78,36 +78,21 @@ class Accuracies:
             return accuracy_estimate(scores, population=population)
         mean = min(max(float(self.mean[row]), 0.0), 1.0)
         half = float(ndtri((1 + CONFIDENCE) / 2)) * sqrt(float(self.variance[row]))
-        return Estimate(
-            value=mean,
-            low=max(mean - half, 0.0),
-            high=min(mean + half, 1.0),
-            confidence=CONFIDENCE,
-            inputs=len(scores),
-        )
+        low, high = max(mean - half, 0.0), min(mean + half, 1.0)
+        return Estimate(value=mean, low=low, high=high, confidence=CONFIDENCE, inputs=len(scores))
 
 
 class AccuracyModel:
-    """Learns from the scores of measured configurations.
-
-    Args:
-        space: The configurations.
-        population: Number of inputs, `>= 1`.
-        knobs: Value indices of the candidates, shape (C, knobs).
-        ordered: Whether neighbouring values of ordered knobs are alike; False (for studies): no
-            two are.
-        paired: Whether noise is shared between configurations that met the same inputs; False
-            (for studies): it is each one's own.
-    """
+    """Learns from the scores of measured configurations."""
 
     def __init__(
         self,
         space: ConfigurationSpace,
         population: int,
-        knobs: IndexArray,
+        knobs: IndexArray,  # value indices of the candidates, (C, knobs)
         *,
-        ordered: bool = True,
-        paired: bool = True,
+        ordered: bool = True,  # whether neighbouring values of ordered knobs are alike
+        paired: bool = True,  # whether noise is shared by configurations that met the same inputs
     ) -> None:
         self._knobs = knobs
         self._population = population
@@ -132,7 +117,7 @@ class AccuracyModel:
         """How many were taken in."""
         return len(self._increments)
 
-    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled]) -> None:
+    def recall(self, rows: Sequence[int], earlier: Sequence[ConfigurationRecord]) -> None:
         """Start from what earlier queries measured of rows, at least one, before any of this."""
         self._guessed = len(rows) < _LEARNT_FROM
         means = np.array([one.accuracy for one in earlier])
@@ -149,8 +134,9 @@ class AccuracyModel:
         deviation = float(self._deviations([row])[0])
         step = increment(row, before, scores, self._population, deviation=deviation)
         self._increments.append(step)
-        apart = self._apart([row], [i.row for i in self._increments])[0]
-        self._process.add(row, step.value, self._noise.covariances(self._increments, apart))
+        apart = self._apart([row], [i.row for i in self._increments])
+        noise = self._noise.covariances(self._increments, [step], apart)[0]
+        self._process.add(row, step.value, noise)
 
     def refit(self) -> None:
         """Choose noise and hyper-parameters anew."""
@@ -159,13 +145,9 @@ class AccuracyModel:
         scores = [self._scores[row] for row in rows]
         self._noise = self._shared(learnt(scores, means[rows], self._apart(rows, rows)))
         met = [step.row for step in self._increments]
-        self._increments = [
-            replace(step, deviation=deviation)
-            for step, deviation in zip(
-                self._increments, self._deviations(met).tolist(), strict=True
-            )
-        ]
-        self._process.refit(self._noise.matrix(self._increments, self._apart(met, met)))
+        steps = zip(self._increments, self._deviations(met).tolist(), strict=True)
+        every = self._increments = [replace(step, deviation=to) for step, to in steps]
+        self._process.refit(self._noise.covariances(every, every, self._apart(met, met)))
 
     def predict(self) -> Accuracies:
         """Give predictions from what was seen or recalled, at least one configuration."""
@@ -185,7 +167,5 @@ class AccuracyModel:
 
     def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
         """Give in how many knobs configurations differ, shape (rows, others)."""
-        unlike = np.zeros((len(rows), len(others)))
-        for own, other in zip(self._knobs[rows].T, self._knobs[others].T, strict=True):
-            unlike += own[:, None] != other
-        return unlike
+        unlike = self._knobs[rows][:, None] != self._knobs[others]
+        return np.asarray(unlike.sum(axis=2), dtype=np.float64)

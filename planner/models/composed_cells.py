@@ -12,52 +12,34 @@ are as many as configurations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.fitting import PlanningContext
-from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.latency import TierArray, stretch_of
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.planner.deployment.placement import FULL_STEPS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
-    """What is known of operators."""
-
-    # Mean of each operator on the reference machine, by its cells, shape (cells,).
-    seconds: Sequence[FloatArray]
-    sizes: Sequence[FloatArray]  # bytes that each hands on, by its cells, shape (cells,)
-    input_bytes: float  # of an input
-
-
-class CellMaps:
-    """Which cells belong together.
-
-    `which` has the cell of each configuration, for each operator, shape (C,).
-    """
-
-    def __init__(self, graph: PipelineGraph, which: Sequence[IndexArray]) -> None:
-        firsts = [np.unique(own, return_index=True)[1] for own in which]
-        self.sources = [
-            [(p, which[p][first]) for p in parents]  # a parent's cell, by own cells
-            for first, parents in zip(firsts, graph.parents, strict=True)
-        ]
-        self.sinks = [(o, which[o]) for o in map(graph.position, graph.sinks)]
 
 
 class CellComposer:
     """Composes configurations on one placement: a row of `Placements`."""
 
     def __init__(
-        self, context: PlanningContext, maps: CellMaps, tiers: TierArray, full_steps: TierArray
+        self,
+        context: PlanningContext,
+        which: Sequence[IndexArray],  # the cell of each configuration, for each operator, (C,)
+        tiers: TierArray,
+        full_steps: TierArray,
     ) -> None:
         graph, infrastructure = context.graph, context.infrastructure
-        self._maps = maps
+        firsts = [np.unique(own, return_index=True)[1] for own in which]
+        self._sources = [
+            [(p, which[p][first]) for p in parents]  # a parent's cell, by own cells
+            for first, parents in zip(firsts, graph.parents, strict=True)
+        ]
+        self._sinks = [(o, which[o]) for o in map(graph.position, graph.sinks)]
         # Operators that can run at once share a machine, also at full shares.
         self._factors = [
             float(stretch_of(operator, np.array(full_steps[tier] / FULL_STEPS)))
@@ -76,16 +58,19 @@ class CellComposer:
         self._bound_s = context.slo.latency_s
 
     def compose(
-        self, cells: Cells, operator_s: FloatArray, gap: float
+        self,
+        seconds: Sequence[FloatArray],  # mean of each operator on the reference machine, by cells
+        sizes: Sequence[FloatArray],  # bytes that each hands on, by its cells
+        input_bytes: float,  # of an input
+        operator_s: FloatArray,  # means by configurations, (O, C)
+        gap: float,  # what latencies are to be multiplied by
     ) -> tuple[FloatArray, FloatArray]:  # (C,), (C,)
         """Give latencies, and about what the cheapest shares that meet the SLO cost.
 
         That is (sum over tiers of sqrt(price x busy seconds))^2 over the seconds that moving
         leaves of the SLO: the least cost of a chain (Cauchy and Schwarz); inf: it leaves none.
-        Operators' seconds are by configurations, shape (O, C); latencies are to be multiplied by
-        `gap`.
         """
-        ends = self._ends(cells)
+        ends = self._ends(seconds, sizes, input_bytes)
         busy = self._busy @ operator_s
         # On a DAG the busy seconds add up to more than the path: scale them to it.
         moved = np.maximum(ends - busy.sum(axis=0), 0.0) + (self._prices == 0) @ busy
@@ -94,17 +79,19 @@ class CellComposer:
         never = np.full(len(ends), np.inf)
         return ends, np.divide(weight, spare, out=never, where=spare > 0)
 
-    def _ends(self, cells: Cells) -> FloatArray:  # (C,)
+    def _ends(
+        self, seconds: Sequence[FloatArray], sizes: Sequence[FloatArray], input_bytes: float
+    ) -> FloatArray:  # (C,)
         """Give when the last operator ends."""
         ends: list[FloatArray] = []
-        parts = zip(self._maps.sources, self._routes, cells.seconds, self._factors, strict=True)
-        for sources, routes, seconds, factor in parts:
+        parts = zip(self._sources, self._routes, seconds, self._factors, strict=True)
+        for sources, routes, own, factor in parts:
             arrivals = [
-                (ends[p] + (route.delay_s + route.s_per_byte * cells.sizes[p]))[cell]
+                (ends[p] + (route.delay_s + route.s_per_byte * sizes[p]))[cell]
                 for (p, cell), route in zip(sources, routes, strict=False)
-            ] or [np.array(routes[0].delay_s + routes[0].s_per_byte * cells.input_bytes)]
-            ends.append(reduce(np.maximum, arrivals) + factor * seconds)
-        return reduce(np.maximum, [ends[o][cell] for o, cell in self._maps.sinks])
+            ] or [np.array(routes[0].delay_s + routes[0].s_per_byte * input_bytes)]
+            ends.append(reduce(np.maximum, arrivals) + factor * own)
+        return reduce(np.maximum, [ends[o][cell] for o, cell in self._sinks])
 
 
 def prices(context: PlanningContext) -> FloatArray:  # (T,)

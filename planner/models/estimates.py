@@ -14,8 +14,7 @@ from scipy.special import ndtri, stdtrit
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import SURE, Estimate, LatencyStatistic
 
-CONFIDENCE = SURE
-"""Of the intervals that plans carry."""
+CONFIDENCE = SURE  # of the intervals that plans carry
 
 
 def accuracy_estimate(
@@ -41,55 +40,34 @@ def accuracy_estimate(
     else:
         half = _t(n, confidence) * deviation / sqrt(n) * shrink
         low, high = mean - half, mean + half
-    return Estimate(
-        value=mean,
-        low=min(max(low, 0.0), mean),
-        high=max(min(high, 1.0), mean),
-        confidence=confidence,
-        inputs=n,
-    )
+    low, high = min(max(low, 0.0), mean), max(min(high, 1.0), mean)
+    return Estimate(value=mean, low=low, high=high, confidence=confidence, inputs=n)
 
 
 def latency_estimate(
-    latencies_s: FloatArray,  # (n,)
+    latencies_s: FloatArray,  # (n,), n >= 1, `>= 0`
     *,
     statistic: LatencyStatistic,
-    population: int,
-    confidence: float = CONFIDENCE,
+    population: int,  # N >= n
+    confidence: float = CONFIDENCE,  # in (0, 1)
 ) -> Estimate:
     """Give the statistic with its interval.
 
     The mean has a t-interval (one input alone: its spread is taken to be as large as itself). A
     percentile lies between two order statistics. When there are too few inputs to bound it from
     above, the interval ends at the largest and `confidence` is what that holds: less than asked.
-
-    Args:
-        latencies_s: n >= 1 of them, `>= 0`.
-        statistic: Mean or percentile.
-        population: N >= n.
-        confidence: In (0, 1).
     """
     n = len(latencies_s)
     value = float(statistic.of(latencies_s))
-    if statistic.quantile is not None:
+    if statistic.quantile is None:
+        half = float(_mean_half_width(latencies_s, population, confidence))
+        low, high = max(value - half, 0.0), value + half
+    else:
         ordered = np.sort(latencies_s)
-        below, above, attained = _order_statistics(statistic.quantile, n, population, confidence)
-        low = float(ordered[below - 1]) if below else 0.0
-        return Estimate(
-            value=value,
-            low=min(low, value),
-            high=max(float(ordered[above - 1]), value),
-            confidence=attained,
-            inputs=n,
-        )
-    half = float(_mean_half_width(latencies_s, population, confidence))
-    return Estimate(
-        value=value,
-        low=max(value - half, 0.0),
-        high=value + half,
-        confidence=confidence,
-        inputs=n,
-    )
+        below, above, confidence = _order_statistics(statistic.quantile, n, population, confidence)
+        low = min(float(ordered[below - 1]) if below else 0.0, value)
+        high = max(float(ordered[above - 1]), value)
+    return Estimate(value=value, low=low, high=high, confidence=confidence, inputs=n)
 
 
 def latency_at_least(

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
@@ -28,8 +27,7 @@ from circinus.pipelines.slo import Slo
 MOST_RECALLED = 400
 """Configurations: about what ten queries leave. With more, a proposal takes too long."""
 
-FEWEST_INPUTS = 2
-"""Of all queries together; one input of one query says next to nothing."""
+FEWEST_INPUTS = 2  # of all queries together; one input of one query says next to nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class ConfigurationRecord:
     input_bytes: float  # mean bytes of the inputs
 
     def __post_init__(self) -> None:
-        checks.require(self.inputs >= 1, "record.inputs", "must be >= 1", self.inputs)
+        checks.at_least("record.inputs", self.inputs, 1)
         checks.probability("record.accuracy", self.accuracy)
         checks.non_negative("record.deviation", self.deviation)
         checks.non_negative("record.input_bytes", self.input_bytes)
@@ -69,16 +67,20 @@ class ConfigurationRecord:
             inputs=len(scores),
             accuracy=float(np.clip(scores.mean(), 0.0, 1.0)),
             deviation=_deviations(scores[None, :])[0],
-            operator_s=_floats(work.operator_s.mean(axis=1)),
+            operator_s=tuple(work.operator_s.mean(axis=1).tolist()),
             operator_deviation_s=_deviations(work.operator_s),
-            output_bytes=_floats(work.output_bytes.mean(axis=1)),
+            output_bytes=tuple(work.output_bytes.mean(axis=1).tolist()),
             input_bytes=float(work.input_bytes.mean()),
         )
 
     @property
     def mean_work(self) -> Work:
         """The average input's work, n = 1."""
-        return _single(self.operator_s, self.output_bytes, self.input_bytes)
+        return Work(
+            operator_s=np.array(self.operator_s)[:, None],
+            output_bytes=np.array(self.output_bytes)[:, None],
+            input_bytes=np.array([self.input_bytes]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,66 +121,39 @@ def holds(space: ConfigurationSpace, configuration: Configuration) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recalled:
-    """A configuration as earlier queries saw it, means weighted by inputs."""
-
-    number: int  # of the configuration
-    inputs: int  # of all queries together
-    accuracy: float  # mean score
-    operator_s: FloatArray  # mean seconds, shape (O,)
-    output_bytes: FloatArray  # shape (O,)
-    input_bytes: float  # mean
-
-    @property
-    def mean_work(self) -> Work:
-        """The average input's work, n = 1."""
-        return _single(self.operator_s, self.output_bytes, self.input_bytes)
-
-
 def recalled(
     history: Sequence[QueryRecord], space: ConfigurationSpace, most: int = MOST_RECALLED
-) -> tuple[Recalled, ...]:
-    """Give what is known of at most `most` configurations, those on most inputs first.
+) -> tuple[ConfigurationRecord, ...]:
+    """Give what all queries know of at most `most` configurations, those on most inputs first.
 
-    The history has to be `within` the space.
+    Deviations are one query's. The history has to be `within` the space.
     """
     seen: dict[int, list[ConfigurationRecord]] = {}
     for query in history:
         for one in query.configurations:
             seen.setdefault(space.number(one.configuration), []).append(one)
-    gathered = [_gathered(number, records) for number, records in seen.items()]
-    known = [one for one in gathered if one.inputs >= FEWEST_INPUTS]
-    return tuple(sorted(known, key=lambda one: (-one.inputs, one.number))[:most])
+    gathered = [(number, _gathered(records)) for number, records in seen.items()]
+    known = [(n, one) for n, one in gathered if one.inputs >= FEWEST_INPUTS]
+    known.sort(key=lambda found: (-found[1].inputs, found[0]))
+    return tuple(one for _, one in known[:most])
 
 
-def _gathered(number: int, records: Sequence[ConfigurationRecord]) -> Recalled:
+def _gathered(records: Sequence[ConfigurationRecord]) -> ConfigurationRecord:
+    """Give what several queries saw of a configuration, means weighted by inputs."""
     inputs = np.array([one.inputs for one in records], dtype=float)
     part = inputs / inputs.sum()
-    return Recalled(
-        number=number,
+    return replace(
+        records[0],
         inputs=int(inputs.sum()),
-        accuracy=float(part @ np.array([one.accuracy for one in records])),
-        operator_s=part @ np.array([one.operator_s for one in records]),
-        output_bytes=part @ np.array([one.output_bytes for one in records]),
+        accuracy=min(float(part @ np.array([one.accuracy for one in records])), 1.0),
+        operator_s=tuple((part @ np.array([one.operator_s for one in records])).tolist()),
+        output_bytes=tuple((part @ np.array([one.output_bytes for one in records])).tolist()),
         input_bytes=float(part @ np.array([one.input_bytes for one in records])),
     )
-
-
-def _single(operator_s: ArrayLike, output_bytes: ArrayLike, input_bytes: float) -> Work:
-    return Work(
-        operator_s=np.array(operator_s)[:, None],
-        output_bytes=np.array(output_bytes)[:, None],
-        input_bytes=np.array([input_bytes]),
-    )
-
-
-def _floats(values: FloatArray) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
 
 
 def _deviations(values: FloatArray) -> tuple[float, ...]:  # (k, n)
     """Give the deviation of each row; 0 for a single column."""
     if values.shape[1] < 2:
         return (0.0,) * len(values)
-    return _floats(values.std(axis=1, ddof=1))
+    return tuple(values.std(axis=1, ddof=1).tolist())

@@ -33,16 +33,13 @@ _AT_ONCE = 16  # sums: few enough for a cache, enough for a fast product
 
 
 class KnobBasis:
-    """B, which grows by a row for every candidate that is met.
-
-    Args:
-        candidates: Index of each knob's value, shape (m, knobs).
-        tables: R_k of every knob, those without a choice included.
-        decay: theta.
-    """
+    """B, which grows by a row for every candidate that is met."""
 
     def __init__(
-        self, candidates: IndexArray, tables: tuple[FloatArray, ...], decay: float
+        self,
+        candidates: IndexArray,  # index of each knob's value, (m, knobs)
+        tables: tuple[FloatArray, ...],  # R_k of every knob, those without a choice included
+        decay: float,  # theta
     ) -> None:
         knobs = [k for k, table in enumerate(tables) if len(table) > 1]
         tables = tuple(tables[k] for k in knobs)
@@ -105,13 +102,7 @@ class KnobBasis:
 
 
 class _Side:
-    """What rows of B are by some of the knobs.
-
-    Attributes:
-        cell: Setting of these knobs, of each candidate, shape (m,).
-        firsts: A candidate of each cell, shape (cells,).
-        rows: Those of B by cell; beyond those in use there is room for more.
-    """
+    """What rows of B are by some of the knobs."""
 
     def __init__(
         self,
@@ -121,7 +112,9 @@ class _Side:
         first: IndexArray,
         knobs: range,
     ) -> None:
-        self.cell, self.firsts = cell, np.unique(cell, return_index=True)[1]
+        self.cell = cell  # setting of these knobs, of each candidate, (m,)
+        self.firsts = np.unique(cell, return_index=True)[1]  # a candidate of each cell, (cells,)
+        # Those of B by cell; beyond those in use there is room for more.
         self.rows: FloatArray = np.ones((2 * int(first[-1]), len(self.firsts)))
         self._knobs = knobs
         for k in knobs:

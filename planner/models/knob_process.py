@@ -45,8 +45,7 @@ from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
 from circinus.planner.models.knob_basis import KnobBasis
 
-JITTER = 1e-10
-"""Added to the diagonal of S: far below any noise, enough for equal rows in float64."""
+JITTER = 1e-10  # added to the diagonal of S: far below any noise, enough for equal rows in float64
 
 _ORDERED_DECAY = 2.0  # of the correlation between the two ends of an ordered knob
 _STEPS = (0.4, 2.5)  # factors that a hyper-parameter is tried at; one undoes the other
@@ -114,23 +113,20 @@ def correlations(radices: tuple[int, ...], ordered: tuple[bool, ...]) -> tuple[F
 
 
 class KnobProcess:
-    """Predictions at fixed candidates from observations that arrive one by one.
-
-    Args:
-        candidates: Index of each knob's value, shape (m, knobs).
-        tables: R_k of every knob.
-        kernel: Where hyper-parameters start, and the centre of their prior.
-    """
+    """Predictions at fixed candidates from observations that arrive one by one."""
 
     def __init__(
-        self, candidates: IndexArray, tables: tuple[FloatArray, ...], kernel: KnobKernel
+        self,
+        candidates: IndexArray,  # index of each knob's value, (m, knobs)
+        tables: tuple[FloatArray, ...],  # R_k of every knob
+        kernel: KnobKernel,  # where hyper-parameters start, and the centre of their prior
     ) -> None:
         knobs = sum(len(table) > 1 for table in tables)
         rule = f"must have an effect for each of {knobs} knobs"
         fits = len(kernel.effects) == knobs
         checks.require(fits, "knob_kernel.effects", rule, len(kernel.effects))
         self._basis = KnobBasis(candidates, tables, kernel.decay)
-        self._start = self._kernel = kernel
+        self._start = self.kernel = kernel  # the hyper-parameters in use
         self._rows: list[int] = []
         self._y: list[float] = []
         self._earlier = 0  # of the rows, the first ones
@@ -149,11 +145,6 @@ class KnobProcess:
     def rows(self) -> list[int]:
         """Which candidates this query's observations are of, in the order of adding."""
         return self._rows[self._earlier :]
-
-    @property
-    def kernel(self) -> KnobKernel:
-        """The hyper-parameters in use."""
-        return self._kernel
 
     @property
     def squared_residual(self) -> float:
@@ -179,12 +170,12 @@ class KnobProcess:
         checks.require(finite, "recall", "must get finite values only", "NaN or infinity")
         if not rows:
             return
-        self._start = self._kernel = replace(self._kernel, own=own, shift=shift)
+        self._start = self.kernel = replace(self.kernel, own=own, shift=shift)
         self._earlier = len(rows)
         for row, value in zip(rows, values, strict=True):
             self._take_in(row, float(value))
         self._noise[: len(rows), : len(rows)] = np.diag(noise)
-        self._restart(self._chosen(range(len(self._kernel.variances))))
+        self._restart(self._chosen(range(len(self.kernel.variances))))
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
         """Take in an observation of a candidate.
@@ -204,9 +195,9 @@ class KnobProcess:
         checks.require(fits, "revision", rule, values)
         n = len(self._y)
         self._y[self._earlier :] = values.tolist()
-        self._w[:n] = self._t[:n, :n] @ (np.array(self._y) - self._kernel.mean)
+        self._w[:n] = self._t[:n, :n] @ (np.array(self._y) - self.kernel.mean)
         along = self._along(self._w[:n] @ self._t[:n, :n], self._phi())
-        self.mean = self._kernel.mean + self._basis.combined(along)
+        self.mean = self.kernel.mean + self._basis.combined(along)
 
     def refit(self, noise: FloatArray | None = None) -> None:
         """Choose hyper-parameters anew and start over with them.
@@ -220,25 +211,25 @@ class KnobProcess:
             self._noise[self._earlier : n, self._earlier : n] = noise
         if len(self) < 2:
             return
-        learnt = len(self._kernel.learnt)
+        learnt = len(self.kernel.learnt)
         known = n < _KNOWN_UNTIL * self._earlier
-        before = self._kernel
+        before = self.kernel
         total = self._chosen(range(len(before.variances) if known else 0, learnt))
-        if noise is not None or self._kernel != before:
+        if noise is not None or self.kernel != before:
             self._restart(total)
 
     def _chosen(self, hyper_parameters: range) -> FloatArray:  # (n, n)
         """Move some of `KnobKernel.learnt` to where the posterior is higher, and give S there."""
         at = self._basis.at(self._rows)
         total = self._total(at)
-        best = self._log_posterior(self._kernel, total)
+        best = self._log_posterior(self.kernel, total)
         for which in hyper_parameters:
-            share = self._kernel.learnt[which] * self._slope(which, at)
+            share = self.kernel.learnt[which] * self._slope(which, at)
             for factor in _STEPS:
-                tried, moved = self._kernel.scaled(which, factor), total + (factor - 1) * share
+                tried, moved = self.kernel.scaled(which, factor), total + (factor - 1) * share
                 found = self._log_posterior(tried, moved)
                 if found > best:
-                    best, total, self._kernel = found, moved, tried
+                    best, total, self.kernel = found, moved, tried
                     break  # the other step would undo it
         return total
 
@@ -255,7 +246,7 @@ class KnobProcess:
         return n
 
     def _append(self, n: int) -> None:
-        kernel, t, phi = self._kernel, self._t, self._phi()
+        kernel, t, phi = self.kernel, self._t, self._phi()
         at = self._basis.at([self._rows[n]])[:, 0]
         seen = np.einsum("nk,nk->n", phi[:n], at[self._parts[:n]]) + self._noise[n, :n]
         known = t[:n, :n] @ seen
@@ -272,17 +263,17 @@ class KnobProcess:
         n = len(self._y)
         lower = np.linalg.cholesky(total)
         t = solve_triangular(lower, np.eye(n), lower=True, check_finite=False)
-        self._t[:n, :n], self._w[:n] = t, t @ (np.array(self._y) - self._kernel.mean)
+        self._t[:n, :n], self._w[:n] = t, t @ (np.array(self._y) - self.kernel.mean)
         spread = np.zeros((n, len(self._basis)))
         np.put_along_axis(spread, self._parts[:n], self._phi(), axis=1)
         along = t @ spread  # V over the basis
-        self.mean = self._kernel.mean + self._basis.combined(self._w[:n] @ along)
+        self.mean = self.kernel.mean + self._basis.combined(self._w[:n] @ along)
         explained = self._basis.squared(along)
-        self.variance = np.maximum(self._kernel.prior - explained, JITTER)
+        self.variance = np.maximum(self.kernel.prior - explained, JITTER)
 
     def _phi(self) -> FloatArray:  # (n, K + 2)
         """Give how much of its rows of the basis each observation's k(x, .) is made of."""
-        kernel, parts = self._kernel, self._parts[: len(self._y)]
+        kernel, parts = self.kernel, self._parts[: len(self._y)]
         phi = np.broadcast_to(kernel.variances, parts.shape).copy()
         phi[self._earlier :] *= 1 + kernel.own
         phi[self._earlier :, -1] += kernel.shift  # of the row of ones
@@ -296,11 +287,11 @@ class KnobProcess:
 
     def _slope(self, which: int, at: FloatArray) -> FloatArray:  # (n, n)
         """Give the derivative of S by one of `learnt`, from the basis at all observations."""
-        parts, variances = self._parts[: len(self._y)].T, self._kernel.variances
+        parts, variances = self._parts[: len(self._y)].T, self.kernel.variances
         mine = np.s_[self._earlier :, self._earlier :]
         if which < len(variances):
             slope: FloatArray = at[parts[which]]
-            slope[mine] *= 1 + self._kernel.own
+            slope[mine] *= 1 + self.kernel.own
             return slope
         slope = np.zeros((len(self._y), len(self._y)))
         if which > len(variances):
@@ -314,9 +305,9 @@ class KnobProcess:
         """Give S."""
         n, earlier = len(self._y), self._earlier
         total = self._noise[:n, :n] + JITTER * np.eye(n)
-        for which, variance in enumerate(self._kernel.variances):
+        for which, variance in enumerate(self.kernel.variances):
             total += variance * self._slope(which, at)
-        total[earlier:, earlier:] += self._kernel.shift
+        total[earlier:, earlier:] += self.kernel.shift
         return total
 
     def _log_posterior(self, kernel: KnobKernel, total: FloatArray) -> float:

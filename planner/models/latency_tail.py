@@ -25,21 +25,18 @@ times what the scout's own moved, beta learnt from the common inputs, drawn towa
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.latency import TierArray, Work, speeds_at
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 
 _FEWEST = 4  # inputs of a cell whose median says anything
-_PRIOR_MEAN, _PRIOR_VARIANCE, _PRIOR_WEIGHT = 1.1, 0.5, 20.0
-"""k and q2 before anything is known, in inputs. No spike was seen in so few: there may be some."""
 _ALL_WEIGHT = 40.0  # inputs that what is known of all operators together counts in one's pool
 _MEDIAN = 1.57  # variance of a median over that of a mean, of normal bodies
 _QUARTILES = 1.349  # distance of the quartiles of a normal, in deviations
@@ -53,12 +50,11 @@ _SLOW = 20.0
 pipelines on a quiet machine all were within 14."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Means:
-    """Mean seconds over all N inputs, as well as they are known."""
+class Means(NamedTuple):
+    """Mean seconds of each operator over all N inputs, as well as they are known, shape (O,)."""
 
-    mean: FloatArray  # of each operator, shape (O,)
-    variance: FloatArray  # of that, shape (O,)
+    mean: FloatArray
+    variance: FloatArray  # of that
 
 
 class _Pool(NamedTuple):
@@ -68,7 +64,8 @@ class _Pool(NamedTuple):
     inputs: float
 
 
-_PRIOR = _Pool(_PRIOR_MEAN, _PRIOR_VARIANCE, 0.3 * _PRIOR_VARIANCE, _PRIOR_WEIGHT)
+_PRIOR = _Pool(mean=1.1, variance=0.5, body=0.15, inputs=20.0)
+"""Before anything is known. No spike was seen in so few inputs: there may be some."""
 
 
 class LatencyTail:
@@ -128,18 +125,13 @@ class LatencyTail:
         return self._pools
 
     def interval(
-        self,
-        context: PlanningContext,  # where it runs
-        tiers: TierArray,  # position of each operator's tier, shape (O,)
-        work: Work,  # of n inputs of the population, without replacement
-        population: int,  # n >= n
-        confidence: float,  # of the interval, in (0, 1)
+        self, context: PlanningContext, tiers: TierArray, work: Work, population: int, sure: float
     ) -> tuple[float, float]:
-        """Give the ends of a mean latency's interval over the mean of what was measured.
+        """Give the ends, that sure, of a mean latency's interval over the measured mean.
 
-        Of what was seen: see `slow_chance`.
+        Of what was seen, see `slow_chance`; arguments are those of `upper_ratio`.
         """
-        z = float(ndtri((1 + confidence) / 2))
+        z = float(ndtri((1 + sure) / 2))
         low, high = (
             self.upper_ratio(context, tiers, work, population, z=side) for side in (-z, z)
         )
@@ -160,18 +152,16 @@ class LatencyTail:
         return min(float((slow + 0.5) * exposed), 1.0)
 
     def upper_ratio(
-        self, context: PlanningContext, tiers: TierArray, work: Work, population: int, z: float
+        self,
+        context: PlanningContext,  # where it runs
+        tiers: TierArray,  # position of each operator's tier, shape (O,)
+        work: Work,  # of n inputs of the population, without replacement
+        population: int,  # N >= n
+        z: float,  # deviations above what is expected, of a log-normal; below where negative
     ) -> float:
         """Give how far a deployment's mean latency at full shares may lie above the measured one.
 
         The operators' deviations are taken as independent; on a DAG all count, as if on the path.
-
-        Args:
-            context: Where it runs.
-            tiers: Position of each operator's tier, shape (O,).
-            work: Of n inputs of the population, without replacement.
-            population: N >= n.
-            z: How many deviations above what is expected, of a log-normal; below where negative.
         """
         speed = speeds_at(context.graph, context.infrastructure, tiers[None, :])[0]
         means = self.means(work, population)

@@ -18,18 +18,17 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
 from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import TierArray, Work, compose
+from circinus.pipelines.latency import Work, compose
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import mean_work, predict, shares_of
-from circinus.planner.models.composed_cells import CellComposer, CellMaps, Cells, prices
-from circinus.planner.models.history import Recalled
+from circinus.planner.models.composed_cells import CellComposer, prices
+from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
 
 _SHORTEST_S = 1e-9
@@ -82,24 +81,17 @@ class Seconds:
 
 
 class SecondsModel:
-    """Learns from the work of measured configurations.
-
-    Args:
-        context: The query and where it runs.
-        placements: All of them.
-        knobs: Value indices of the configurations, shape (C, knobs).
-        population: Number of inputs there are.
-        structured: Whether an operator's seconds are known to depend on its lineage only; False
-            (for studies): on all knobs.
-    """
+    """Learns from the work of measured configurations."""
 
     def __init__(
         self,
         context: PlanningContext,
-        placements: Placements,
-        knobs: IndexArray,
+        placements: Placements,  # all of them
+        knobs: IndexArray,  # value indices of the configurations, (C, knobs)
         population: int,
         *,
+        # Whether an operator's seconds are known to depend on its lineage only; False (for
+        # studies): on all knobs.
         structured: bool = True,
     ) -> None:
         self._context = context
@@ -111,25 +103,19 @@ class SecondsModel:
             )
             for o in range(len(context.graph.operators))
         ]
-        self._maps = CellMaps(context.graph, [cells.which for cells in self._operators])
         self._composers: dict[int, CellComposer] = {}
-        for placement in _uniform(placements)[:_MOST_PLACEMENTS]:
-            self._look_at(int(placement))
-        self._gap = _Gap()
+        one_tier = np.flatnonzero((placements.tiers == placements.tiers[:, :1]).all(axis=1))
+        for placement in one_tier.tolist()[:_MOST_PLACEMENTS] or [0]:
+            self._look_at(placement)
+        # Row -> log of the SLO's figure of its latency over the one composed of means; its inputs.
+        self._gaps: dict[int, tuple[float, int]] = {}
         self._input_bytes = 0.0
-
-    @property
-    def squared_residual(self) -> float:
-        """How much too sure of themselves the operators' models are, `>= 1`."""
-        return max(
-            1.0, float(np.mean([cells.process.squared_residual for cells in self._operators]))
-        )
 
     def spread2(self) -> float:
         """Give cv squared of a whole request, about: that of its most varying operator."""
         return max(cells.cv2 for cells in self._operators)
 
-    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled]) -> None:
+    def recall(self, rows: Sequence[int], earlier: Sequence[ConfigurationRecord]) -> None:
         """Start from what earlier queries measured of rows, at least one, before any of this."""
         for o, cells in enumerate(self._operators):
             cells.recall(rows, earlier, o)
@@ -142,9 +128,11 @@ class SecondsModel:
         for o, cells in enumerate(self._operators):
             cells.observe(row, work.operator_s[o], work.output_bytes[o])
         self._input_bytes = float(work.input_bytes.mean())
-        self._gap.observe(
-            row, work, latency_s, self._context, self._all.take(np.array([*self._composers]))
-        )
+        spots, context = self._all.take(np.array([*self._composers])), self._context
+        shares, mean = shares_of(spots, spots.full_steps), mean_work(work)
+        composed = compose(context.graph, context.infrastructure, mean, spots.tiers, shares)
+        if (least := float(composed.min())) > 0 and latency_s > 0:
+            self._gaps[row] = (float(np.log(latency_s / least)), len(work.input_bytes))
 
     def refit(self) -> None:
         """Choose the hyper-parameters of all operators anew."""
@@ -154,37 +142,36 @@ class SecondsModel:
     def predict(self) -> Seconds:
         """Give predictions from what was seen, at least one configuration."""
         moments = [cells.moments() for cells in self._operators]
+        sizes = [cells.bytes() for cells in self._operators]
         which = [cells.which for cells in self._operators]
         # Operators first in memory: sums over them are taken column by column.
         mean, variance, hoped = (
             np.stack([values[cell] for values, cell in zip(kind, which, strict=True)])
             for kind in zip(*moments, strict=True)
         )
-        cells = Cells(
-            seconds=[seconds for seconds, _, _ in moments],
-            sizes=[cells.bytes() for cells in self._operators],
-            input_bytes=self._input_bytes,
-        )
-        gap = self._gap.value
+        seconds, gap = [of_cells for of_cells, _, _ in moments], self._gap()
         found = [
-            composer.compose(cells, mean, float(np.exp(gap)))
+            composer.compose(seconds, sizes, self._input_bytes, mean, float(np.exp(gap)))
             for composer in self._composers.values()
         ]
         least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
-        relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * self.squared_residual
+        # How much too sure of themselves the operators' models are.
+        residual = float(np.mean([cells.process.squared_residual for cells in self._operators]))
+        relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * max(1.0, residual)
         log_variance = np.log1p(relative)
         return Seconds(
             hoped_s=hoped.T,
             log_latency=np.log(least) - log_variance / 2 + gap,
             log_variance=log_variance,
-            paid=np.stack([cells.paid() for cells in self._operators]).T,
+            paid=np.stack([cells.paid[cells.paid_which] for cells in self._operators]).T,
             share_cost=reduce(np.minimum, [cost for _, cost in found]),
         )
 
     def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
         """Give `Seconds.paid` once a row has met so many inputs, shape (C, O)."""
-        more = [cells.shared_by(row) * inputs for cells in self._operators]
-        return np.maximum(paid, np.stack(more).T)
+        # Whose run of the operator is also that of the row.
+        shared = [cells.paid_which == cells.paid_which[row] for cells in self._operators]
+        return np.asarray(np.maximum(paid, np.stack(shared).T * inputs))
 
     def consider(self, work: Work) -> None:
         """Look at the placements that are best for the average input of a configuration too."""
@@ -197,12 +184,20 @@ class SecondsModel:
         for placement in best:
             self._look_at(placement)
 
+    def _gap(self) -> float:
+        """Give the mean of the gaps weighted by inputs, drawn towards 0 while there are few."""
+        if not self._gaps:
+            return 0.0
+        gaps = np.array(list(self._gaps.values()))
+        return float((gaps[:, 0] * gaps[:, 1]).sum() / (gaps[:, 1].sum() + 2.0))
+
     def _look_at(self, placement: int) -> None:
         """Compose candidates for a placement too, no longer for the one looked at first."""
         if placement in self._composers:
             return
+        which = [cells.which for cells in self._operators]
         tiers, full_steps = self._all.tiers[placement], self._all.full_steps[placement]
-        self._composers[placement] = CellComposer(self._context, self._maps, tiers, full_steps)
+        self._composers[placement] = CellComposer(self._context, which, tiers, full_steps)
         if len(self._composers) > _MOST_PLACEMENTS:
             del self._composers[next(iter(self._composers))]
 
@@ -227,7 +222,7 @@ class _OperatorCells:
         columns = list(range(len(graph.slots))) if whole else lineage
         slots = [graph.slots[k] for k in columns]
         cells, self.which = _numbered(knobs[:, columns])  # cell of each configuration, (C,)
-        self._paid_which = _numbered(knobs[:, lineage])[1] if whole else self.which
+        self.paid_which = _numbered(knobs[:, lineage])[1] if whole else self.which
         chosen = [slot for slot in slots if len(slot.knob.values) > 1]
         kernel = KnobKernel(
             mean=typical,
@@ -241,7 +236,7 @@ class _OperatorCells:
             tuple(len(slot.knob.values) for slot in slots),
             tuple(bool(slot.knob.ordered) for slot in slots),
         )
-        self._paid = np.zeros(int(self._paid_which.max()) + 1, dtype=np.int64)
+        self.paid = np.zeros(int(self.paid_which.max()) + 1, dtype=np.int64)
         self._count = np.zeros(len(cells), dtype=np.int64)
         self._mean = np.zeros(len(cells))
         self._square = np.zeros(len(cells))
@@ -250,9 +245,9 @@ class _OperatorCells:
         self._population = population
         self.process = KnobProcess(cells, tables, kernel)
 
-    def recall(self, rows: Sequence[int], earlier: Sequence[Recalled], o: int) -> None:
+    def recall(self, rows: Sequence[int], earlier: Sequence[ConfigurationRecord], o: int) -> None:
         """Start from the mean of each cell, weighted by inputs."""
-        members: dict[int, list[Recalled]] = {}
+        members: dict[int, list[ConfigurationRecord]] = {}
         for row, one in zip(rows, earlier, strict=True):
             members.setdefault(int(self.which[row]), []).append(one)
         values, noise = [], []
@@ -268,8 +263,8 @@ class _OperatorCells:
         )
 
     def observe(self, row: int, seconds: FloatArray, sizes: FloatArray) -> None:
-        cell, paid = int(self.which[row]), int(self._paid_which[row])
-        self._paid[paid] = max(self._paid[paid], len(seconds))
+        cell, paid = int(self.which[row]), int(self.paid_which[row])
+        self.paid[paid] = max(self.paid[paid], len(seconds))
         if len(seconds) <= self._count[cell]:
             return
         first = self._count[cell] == 0
@@ -277,18 +272,15 @@ class _OperatorCells:
         self._mean[cell] = max(float(seconds.mean()), _SHORTEST_S)
         self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
         self._bytes[cell] = float(sizes.mean())
-        self._pool()
+        seen = self._count >= 2
+        relative = (self._square[seen] / np.square(self._mean[seen])).sum()
+        weight = (self._count[seen] - 1).sum()
+        self.cv2 = float((_PRIOR_CV2 * _PRIOR_WEIGHT + relative) / (_PRIOR_WEIGHT + weight))
         if first:
             n = len(self.process)
             noise = np.zeros(n + 1)
             noise[n] = min(self.cv2, 1.0) / len(seconds) + 1e-4
             self.process.add(cell, float(np.log(self._mean[cell])), noise)
-
-    def _pool(self) -> None:
-        seen = self._count >= 2
-        relative = (self._square[seen] / np.square(self._mean[seen])).sum()
-        weight = (self._count[seen] - 1).sum()
-        self.cv2 = float((_PRIOR_CV2 * _PRIOR_WEIGHT + relative) / (_PRIOR_WEIGHT + weight))
 
     def refit(self) -> None:
         # Noise stays that of the first looks: it also stands for what the kernel cannot tell.
@@ -311,13 +303,6 @@ class _OperatorCells:
         spread[met] = np.square(known) * self.cv2 * left
         return mean, spread, hoped
 
-    def paid(self) -> IndexArray:  # (C,)
-        return np.asarray(self._paid[self._paid_which])
-
-    def shared_by(self, row: int) -> npt.NDArray[np.bool_]:  # (C,)
-        """Give whose run of the operator is also that of a row."""
-        return np.asarray(self._paid_which == self._paid_which[row])
-
     def bytes(self) -> FloatArray:  # (cells,)
         # What a cell hands on where it was seen, elsewhere the geometric middle of what was.
         seen = ~np.isnan(self._bytes)
@@ -329,41 +314,3 @@ def _numbered(settings: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Give the unlike rows, and which of them each row is."""
     cells, which = np.unique(settings, axis=0, return_inverse=True)
     return cells, which.ravel()
-
-
-class _Gap:
-    """Log of the SLO's figure of a measured latency over the one composed of means."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, int]] = {}
-
-    def observe(
-        self,
-        row: int,
-        work: Work,
-        latency_s: float,
-        context: PlanningContext,
-        placements: Placements,
-    ) -> None:
-        shares = shares_of(placements, placements.full_steps)
-        composed = compose(
-            context.graph, context.infrastructure, mean_work(work), placements.tiers, shares
-        )
-        least = float(composed.min())
-        if least > 0 and latency_s > 0:
-            self._seen[row] = (float(np.log(latency_s / least)), len(work.input_bytes))
-
-    @property
-    def value(self) -> float:
-        """The mean weighted by inputs, drawn towards 0 while there are few."""
-        if not self._seen:
-            return 0.0
-        gaps = np.array(list(self._seen.values()))
-        return float((gaps[:, 0] * gaps[:, 1]).sum() / (gaps[:, 1].sum() + 2.0))
-
-
-def _uniform(placements: Placements) -> TierArray:
-    """Give the placements that put all operators on one tier."""
-    same = (placements.tiers == placements.tiers[:, :1]).all(axis=1)
-    rows = np.flatnonzero(same)
-    return rows if len(rows) else np.array([0])

@@ -62,15 +62,7 @@ class Increment:
 def increment(
     row: int, before: FloatArray, now: FloatArray, population: int, *, deviation: float
 ) -> Increment:
-    """Give what scores beyond those known before add.
-
-    Args:
-        row: Which configuration.
-        before: Scores known, shape (n0,), a prefix of `now`.
-        now: Scores known now, shape (n,), n > n0.
-        population: N >= n.
-        deviation: s_c.
-    """
+    """Give what scores `now`, shape (n,), add to `before`, their first n0 < n; deviation s_c."""
     start, stop = (float(worth(np.array(float(len(x))), population)) for x in (before, now))
     weighed = stop * float(now.mean()) - (start * float(before.mean()) if len(before) else 0.0)
     value = weighed / (stop - start)
@@ -85,20 +77,10 @@ class NoiseModel:
     shared: float = _PRIOR_SHARED
     near: float = _PRIOR_NEAR
 
-    def covariances(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:
-        """Give the covariance of the last increment's noise with each, its own variance last.
-
-        Shape (n,), as that of `apart`: h of the last one's configuration and that of each.
-        """
-        return np.asarray(self._between(increments, increments[-1:], apart[None, :])[0])
-
-    def matrix(self, increments: Sequence[Increment], apart: FloatArray) -> FloatArray:  # (n, n)
-        """Give the covariance of the noise of all increments, `apart` of shape (n, n)."""
-        return self._between(increments, increments, apart)
-
-    def _between(
+    def covariances(
         self, every: Sequence[Increment], some: Sequence[Increment], apart: FloatArray
     ) -> FloatArray:  # (some, every)
+        """Give the covariances of the noise of increments, `apart` being h, of the same shape."""
         row, start, stop, deviation = _columns(every)
         rows, starts, stops, deviations = (column[:, None] for column in _columns(some))
         overlap = np.maximum(np.minimum(stop, stops) - np.maximum(start, starts), 0.0)
@@ -119,12 +101,9 @@ def _nearness(apart: FloatArray) -> FloatArray:
 
 
 def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -> NoiseModel:
-    """Give p, e and f from scores of several configurations.
+    """Give p, e and f from scores of k configurations, in the common order of inputs.
 
-    Args:
-        scores: Of each of k configurations, in the common order of inputs.
-        means: Its predicted mean, shape (k,).
-        apart: h of each two, shape (k, k).
+    That is with their predicted means, shape (k,), and h of each two, shape (k, k).
     """
     scale = np.sqrt(score_variance(means, 1.0))
     squares, weight = _PRIOR_PART * _PRIOR_WEIGHT, _PRIOR_WEIGHT
@@ -145,10 +124,7 @@ def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -
 def _fitted(products: FloatArray, counts: FloatArray, apart: FloatArray) -> tuple[float, float]:
     """Give e and f by least squares over pairs of scores, drawn towards what they start from.
 
-    Args:
-        products: Sums over common inputs, shape (k, k).
-        counts: Of these inputs, shape (k, k).
-        apart: h, shape (k, k).
+    Products are sums over common inputs, counts those of these inputs, both of shape (k, k) as h.
     """
     pairs = np.triu(counts > 0, 1)
     n, x = 2 * counts[pairs], _nearness(apart[pairs])

@@ -12,31 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import (
-    Evaluator,
-    Failure,
-    FloatArray,
-    Profile,
-    StoppingRule,
-    Verdict,
-)
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.profile import Evaluator, Failure, Profile, StoppingRule, Verdict
 from circinus.planner.deployment.prediction import (
-    condensed,
     effective_latencies,
     effective_latency,
+    fastest,
     predict,
 )
 from circinus.planner.models.estimates import accuracy_estimate, latency_at_least
-from circinus.planner.strategy.protocol import Observation, Proposal, SearchSetting
+from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
 """Up to so many inputs every one is looked at, so that nothing is paid after a decision;
@@ -58,60 +48,9 @@ class LatencyLooks:
     accepted: int = 20
 
     def __post_init__(self) -> None:
-        checks.require(self.first >= 2, "latency_looks.first", "must be >= 2", self.first)
-        rule = "must be in (0, 1)"
-        checks.require(0 < self.confidence < 1, "latency_looks.confidence", rule, self.confidence)
-        least = "must be >= 1"
-        checks.require(self.accepted >= 1, "latency_looks.accepted", least, self.accepted)
-
-
-class Ending(StrEnum):
-    """Why measuring a configuration ended."""
-
-    ACCURATE = "accurate"
-    """The mean score is decided to be at least the SLO."""
-    INACCURATE = "inaccurate"
-    """It is decided to be below."""
-    SLOW = "slow"
-    """Latency is clearly violated on every placement; accuracy was not decided."""
-    PARTIAL = "partial"
-    """It met as many inputs as were asked for; accuracy is not decided."""
-    CUT_OFF = "cut off"
-    """A limit or a cancellation came first."""
-
-
-_VERDICTS = {Ending.ACCURATE: Verdict.ABOVE, Ending.INACCURATE: Verdict.BELOW}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured:
-    """A configuration that gave a score on every input it met."""
-
-    number: int
-    configuration: Configuration
-    ending: Ending
-    scores: FloatArray  # (n,), n >= 1
-    work: Work  # on the same inputs
-    accuracy: Estimate
-    # Least latency over placements at full shares, waits for copies included; above the SLO when
-    # the machines do not hold the copies.
-    latency_s: float
-    profile: Profile  # all that is known of it
-
-    @property
-    def inputs(self) -> int:
-        """n, the number of inputs measured."""
-        return len(self.scores)
-
-    def observation(self, best_cost: float | None = None) -> Observation:
-        """Give what a strategy is told of it, and of the cheapest plan of the others."""
-        return Observation(
-            scores=self.scores,
-            work=self.work,
-            latency_s=self.latency_s,
-            verdict=_VERDICTS.get(self.ending, Verdict.UNDECIDED),
-            best_cost=best_cost,
-        )
+        checks.at_least("latency_looks.first", self.first, 2)
+        checks.open_probability("latency_looks.confidence", self.confidence)
+        checks.at_least("latency_looks.accepted", self.accepted, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,41 +65,37 @@ class FailedMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Everything that measuring needs, the same for all configurations of a search."""
+    """What measurements are judged by, the same for all configurations of a search."""
 
     setting: SearchSetting
-    evaluator: Evaluator
     rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
     looks: LatencyLooks = field(default_factory=LatencyLooks)
 
 
 def measured(
-    bench: Bench, proposals: Sequence[Proposal], met: Callable[[int], int], must_stop: MustStop
+    bench: Bench,
+    evaluator: Evaluator,
+    proposals: Sequence[Proposal],  # unlike configurations, at most as many as it measures at once
+    met: Callable[[int], int],  # how many inputs a configuration has met already, by number
+    must_stop: MustStop,
 ) -> tuple[Measured | FailedMeasurement, ...]:
     """Give what proposals that are made together give, in their order.
 
     A proposal without a number of inputs stands alone and ends when the rule decides; others end
     with as many inputs as are wanted, decided or not. As many measurements are made at once as the
     evaluator makes, and limits are looked at after each time: what is left is cut off.
-
-    Args:
-        bench: With what to measure.
-        proposals: Unlike configurations, at most as many as are measured at once, at least one.
-        met: How many inputs a configuration has met already, by number.
-        must_stop: Ends it.
     """
     if proposals[0].inputs is None:
-        return (_until_decided(bench, proposals[0].number, must_stop),)
+        return (_until_decided(bench, evaluator, proposals[0].number, must_stop),)
     space, population = bench.setting.space, bench.setting.population
     wanted = {p.number: min(max(p.inputs or 1, 1), population) for p in proposals}
-    configurations = {number: space.configuration(number) for number in wanted}
     profiles: dict[int, Profile] = {}
-    while goals := _goals(wanted, profiles, met, bench.evaluator.width):
-        asked = [(configurations[number], inputs) for number, inputs in goals.items()]
-        profiles.update(zip(goals, bench.evaluator.measure_each(asked), strict=True))
+    while goals := _goals(wanted, profiles, met, evaluator.width):
+        asked = [(space.configuration(number), inputs) for number, inputs in goals.items()]
+        profiles.update(zip(goals, evaluator.measure_each(asked), strict=True))
         if must_stop(sum(len(profile.inputs) for profile in profiles.values())):
             break
-    return tuple(_ended(bench, number, profiles[number], wanted[number]) for number in wanted)
+    return tuple(ended(bench, number, profiles[number], wanted[number]) for number in wanted)
 
 
 def _goals(
@@ -183,9 +118,10 @@ def _goals(
     return goals
 
 
-def _ended(
+def ended(
     bench: Bench, number: int, profile: Profile, wanted: int
 ) -> Measured | FailedMeasurement:
+    """Give what a profile says of a configuration of which so many inputs were wanted."""
     if (failed := _failed(number, profile)) is not None:
         return failed
     ending = Ending.CUT_OFF
@@ -194,7 +130,9 @@ def _ended(
     return _measured(bench, number, profile, ending)
 
 
-def _until_decided(bench: Bench, number: int, must_stop: MustStop) -> Measured | FailedMeasurement:
+def _until_decided(
+    bench: Bench, evaluator: Evaluator, number: int, must_stop: MustStop
+) -> Measured | FailedMeasurement:
     """Measure a configuration on as many inputs as the rule needs."""
     configuration, population = bench.setting.space.configuration(number), bench.setting.population
     inputs, look = 0, bench.looks.first
@@ -202,7 +140,7 @@ def _until_decided(bench: Bench, number: int, must_stop: MustStop) -> Measured |
         step = 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
         goal = min(inputs + step, population)
         while True:  # a failure or a limit ends a step early: limits are hard
-            profile = bench.evaluator.measure(configuration, inputs + 1)
+            profile = evaluator.measure(configuration, inputs + 1)
             inputs = len(profile.inputs)
             stopped = must_stop(inputs)
             if inputs >= goal or stopped or profile.failures:
@@ -220,22 +158,17 @@ def _until_decided(bench: Bench, number: int, must_stop: MustStop) -> Measured |
 
 
 def _failed(number: int, profile: Profile) -> FailedMeasurement | None:
-    failure = profile.failures[0] if profile.failures else _not_finite(profile)
-    if failure is None:
+    figures = (profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes)
+    bad = np.flatnonzero(~np.isfinite(np.vstack(figures)).all(axis=0))
+    if profile.failures:
+        failure = profile.failures[0]
+    elif len(bad):
+        cause = "the measurement is not finite"
+        failure = Failure(input=int(profile.inputs[bad[0]]), operator="score", cause=cause)
+    else:
         return None
     inputs = len(profile.inputs)
     return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=profile)
-
-
-def _not_finite(profile: Profile) -> Failure | None:
-    columns = np.vstack(
-        [profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes]
-    )
-    bad = np.flatnonzero(~np.isfinite(columns).all(axis=0))
-    if not len(bad):
-        return None
-    cause = "the measurement is not finite"
-    return Failure(input=int(profile.inputs[bad[0]]), operator="score", cause=cause)
 
 
 def _judged(bench: Bench, profile: Profile) -> Ending | None:
@@ -265,7 +198,8 @@ def _is_hopeless(bench: Bench, profile: Profile) -> bool:
 
 
 def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:
-    work = Work.of(profile)
+    work, context = Work.of(profile), bench.setting.context
+    best = fastest(context, bench.setting.placements, work)
     return Measured(
         number=number,
         configuration=profile.configuration,
@@ -273,15 +207,7 @@ def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Me
         scores=profile.score,
         work=work,
         accuracy=accuracy_estimate(profile.score, population=bench.setting.population),
-        latency_s=_least_latency(bench.setting, work),
+        # Of every input: exact to the last bit where it is attained.
+        latency_s=float(effective_latencies(context, best, work, best.full_steps)[0]),
         profile=profile,
     )
-
-
-def _least_latency(setting: SearchSetting, work: Work) -> float:
-    """Give the least effective latency, exact to the last bit where it is attained."""
-    context, placements = setting.context, setting.placements
-    quick = condensed(context, work)
-    rough = effective_latencies(context, placements, quick, placements.full_steps)
-    best = placements.take(np.flatnonzero(rough == rough.min())[:1])
-    return float(effective_latencies(context, best, work, best.full_steps)[0])

@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from scipy.special import ndtri
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.slo import Estimate
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
-from circinus.planner.deployment.prediction import (
-    condensed,
-    effective_latencies,
-    predict,
-    shares_of,
-)
+from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.measuring import Measured
-from circinus.planner.strategy.protocol import SearchSetting
+from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 MARGIN_CONFIDENCE = 0.99
 """Of the interval by default: of plans tightened to its upper end one in two hundred is late.
@@ -47,7 +42,6 @@ def announced(
     setting: SearchSetting,
     measured: Measured,  # the configuration, accurate enough
     tail: LatencyTail,  # of operators' seconds, over all configurations
-    *,
     accuracy: Estimate | None,  # what is known of its accuracy; None: what its own scores say
     most: int,  # plans
     confidence: float | None,  # see `upper_ratio`
@@ -104,17 +98,12 @@ def upper_ratio(
     """
     if confidence is None:
         return 1.0
-    context, placements = setting.context, setting.placements
-    quick = condensed(context, measured.work)
-    full = effective_latencies(context, placements, quick, placements.full_steps)
-    best = placements.take(np.array([int(np.argmin(full))]))
+    context = setting.context
+    best = fastest(context, setting.placements, measured.work)
     shares = shares_of(best, best.full_steps)
     seconds = compose(context.graph, context.infrastructure, measured.work, best.tiers, shares)[0]
     estimate = latency_estimate(
-        seconds,
-        statistic=context.statistic,
-        population=setting.population,
-        confidence=confidence,
+        seconds, statistic=context.statistic, population=setting.population, confidence=confidence
     )
     if estimate.value <= 0:
         return 1.0
@@ -148,8 +137,17 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
         plans,  # of equal plans the one with the fewest items counts
         key=lambda plan: (plan.cost_usd_per_hour, plan.latency_s.value, len(plan.demand), plan.id),
     )
-    kept = _kept(context, np.array([_objectives(context, plan) for plan in ordered]), most)
-    return tuple(ordered[i] for i in kept)
+    names = [context.infrastructure.tiers[i].name for i in _shared(context)]
+    objectives = [
+        (
+            plan.cost_usd_per_hour,
+            *(sum(share for tier, share in plan.demand if tier == name) for name in names),
+            plan.latency_s.value,
+            -plan.accuracy.value,
+        )
+        for plan in ordered
+    ]
+    return tuple(ordered[i] for i in _kept(context, np.array(objectives), most))
 
 
 def plan_of(
@@ -173,19 +171,15 @@ def plan_of(
         statistic=context.statistic,
         population=setting.population,
     )
-    wait_s = float(prediction.wait_s[0])
+    wait_s = float(prediction.tier_wait_s[0].sum())
+    value, low, high = (s + wait_s for s in (latency.value, latency.low, latency.high))
     return Plan(
         pipeline=graph.name,
         configuration=measured.configuration,
         deployment=deployment,
         demand=demand,
         accuracy=measured.accuracy,
-        latency_s=replace(
-            latency,
-            value=latency.value + wait_s,
-            low=latency.low + wait_s,
-            high=latency.high + wait_s,
-        ),
+        latency_s=replace(latency, value=value, low=low, high=high),
         cost_usd_per_hour=cost_usd_per_hour(demand, infrastructure),
         tier_service_s={
             tier: float(prediction.service_s[0, infrastructure.position(tier)])
@@ -201,16 +195,14 @@ def _plans(
     context, slo = setting.context, setting.slo
     loosened = setting.with_slo(replace(slo, latency_s=slo.latency_s * (1 + _ROUNDING))).context
     found = tightened(context if work is measured.work else loosened, setting.placements, work)
-    cost = slo.cost_usd_per_hour
-    if cost is not None:
-        within = found.cost_usd_per_hour <= cost * (1 + _ROUNDING)
-        found = found.take(np.flatnonzero(within))
+    cost = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+    within = np.flatnonzero(found.cost_usd_per_hour <= cost * (1 + _ROUNDING))
     columns = [found.cost_usd_per_hour, *found.demand[:, _shared(context)].T, found.latency_s]
-    kept = _kept(context, np.stack(columns, axis=1), most)
+    kept = within[_kept(context, np.stack(columns, axis=1)[within], most)]
     rows = [kept[i : i + 1] for i in range(len(kept))]
     plans = [plan_of(setting, found.placements.take(r), found.steps[r], measured) for r in rows]
     in_time = [plan for plan in plans if plan.latency_s.value <= slo.latency_s]
-    good = [plan for plan in in_time if cost is None or plan.cost_usd_per_hour <= cost]
+    good = [plan for plan in in_time if plan.cost_usd_per_hour <= cost]
     return merged(context, good, most), len(in_time) < len(plans)
 
 
@@ -223,9 +215,3 @@ def _kept(context: PlanningContext, objectives: FloatArray, most: int) -> TierAr
 def _shared(context: PlanningContext) -> list[int]:
     """Give the tiers whose machines a query competes for."""
     return [i for i, tier in enumerate(context.infrastructure.tiers) if not tier.dedicated]
-
-
-def _objectives(context: PlanningContext, plan: Plan) -> FloatArray:  # (k,)
-    names = [context.infrastructure.tiers[i].name for i in _shared(context)]
-    demand = [sum(share for tier, share in plan.demand if tier == name) for name in names]
-    return np.array([plan.cost_usd_per_hour, *demand, plan.latency_s.value, -plan.accuracy.value])

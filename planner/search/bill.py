@@ -1,7 +1,7 @@
 """What profiling may cost, was expected to, did, and did not have to.
 
 A *run* is one operator on one input. Dollars are operator seconds at the price of the tier that
-profiling is billed as, see `reference_tier`.
+profiling is billed as, see `Budget.of`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf, log
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import PlanningLimits
 from circinus.planner.models.latency_tail import lineage_cells
@@ -30,7 +30,7 @@ class Cost:
     usd: float = 0.0  # US dollars, `>= 0`
 
     def __post_init__(self) -> None:
-        checks.require(self.runs >= 0, "cost.runs", "must be >= 0", self.runs)
+        checks.at_least("cost.runs", self.runs, 0)
         checks.non_negative("cost.seconds", self.seconds)
         checks.non_negative("cost.usd", self.usd)
 
@@ -74,13 +74,7 @@ class Bill:
 
 
 class Tally:
-    """Adds up the bill of one search.
-
-    Args:
-        graph: The pipeline.
-        population: N, number of inputs.
-        price_usd_per_hour: Of the tier that profiling is billed as.
-    """
+    """Adds up the bill of one search, at the price of the tier that profiling is billed as."""
 
     def __init__(self, graph: PipelineGraph, population: int, price_usd_per_hour: float) -> None:
         self._graph = graph
@@ -128,17 +122,6 @@ class Tally:
         )
 
 
-def reference_tier(infrastructure: Infrastructure) -> Tier:
-    """Give the tier that profiling is billed as: operator seconds are seconds on its machines.
-
-    It is the one whose speed factor is nearest 1 (by ratio), of equally near ones the dearest.
-    """
-    return min(
-        infrastructure.tiers,
-        key=lambda tier: (abs(log(tier.speed_factor)), -tier.price_usd_per_hour),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits of one query on one infrastructure."""
@@ -148,8 +131,13 @@ class Budget:
 
     @classmethod
     def of(cls, limits: PlanningLimits, infrastructure: Infrastructure) -> Budget:
-        """Give the budget, profiling billed at the reference tier's price."""
-        return cls(limits, reference_tier(infrastructure).price_usd_per_hour)
+        """Give the budget, profiling billed at the price of the reference tier.
+
+        Operator seconds are seconds on its machines: its speed factor is nearest 1 (by ratio), of
+        equally near tiers it is the dearest.
+        """
+        tiers = [(abs(log(t.speed_factor)), -t.price_usd_per_hour) for t in infrastructure.tiers]
+        return cls(limits, -min(tiers)[1])
 
     @property
     def profiling_s(self) -> float:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Estimate
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.plans.measuring import FailedMeasurement, Measured
+from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
-from circinus.planner.strategy.protocol import Judgement, Observation, SearchSetting
+from circinus.planner.strategy.protocol import Judgement, Measured, SearchSetting
 
 _RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
 
 
 class Findings:
-    """Grows with every measurement. Of a configuration the newest measurement counts.
-
-    Args:
-        setting: The query and where it runs.
-        most_plans: Size of the Pareto set, `>= 1`.
-        margin_confidence: See `planner.search.loop.SearchSettings`.
-    """
+    """Grows with every measurement. Of a configuration the newest measurement counts."""
 
     def __init__(
         self, setting: SearchSetting, most_plans: int, margin_confidence: float | None
     ) -> None:
         self._setting = setting
-        self._most_plans = most_plans
-        self._confidence = margin_confidence
+        self._most_plans = most_plans  # of the Pareto set, `>= 1`
+        self._confidence = margin_confidence  # see `planner.plans.plans.upper_ratio`
         self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
         self.tail = LatencyTail()  # of operators' seconds, over all configurations
         self.measured: dict[int, Measured] = {}  # by number, without those that failed
@@ -58,14 +53,14 @@ class Findings:
         if withdrawn is not None:
             self.plans = self._without(withdrawn)
 
-    def observed(self, measured: Measured) -> Observation:
+    def observed(self, measured: Measured) -> Measured:
         """Take in a measurement, and give what the strategy is told of it."""
         self.measured[measured.number] = measured
         cells = lineage_cells(self._setting.context.graph, measured.configuration)
         self.tail.add(cells, measured.work)
         # What this configuration promised before is withdrawn until it is judged anew.
         others = self._without(measured)
-        return measured.observation(others[0].cost_usd_per_hour if others else None)
+        return replace(measured, best_cost=others[0].cost_usd_per_hour if others else None)
 
     def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> None:
         """Announce the plans of a configuration that was observed, if it has any.
@@ -74,8 +69,8 @@ class Findings:
         """
         before = self._cheapest
         in_time = measured.latency_s <= self._setting.slo.latency_s
-        promising = judgement.enough and in_time
-        found = self._feasible(measured, judgement.accuracy) if promising else ()
+        is_good = judgement.enough and in_time
+        found = self._feasible(measured, judgement.accuracy) if is_good else ()
         self.newest = (*self.newest, *found)
         both = (*self._without(measured), *found)
         self.plans = merged(self._setting.context, both, self._most_plans)
@@ -99,14 +94,8 @@ class Findings:
         all_met = inputs >= self._setting.population
         if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
             return ()
-        plans = announced(
-            self._setting,
-            measured,
-            self.tail,
-            accuracy=accuracy,
-            most=self._most_plans,
-            confidence=self._confidence,
-        )
+        most, confidence = self._most_plans, self._confidence
+        plans = announced(self._setting, measured, self.tail, accuracy, most, confidence)
         if not plans:
             self._unable[number] = inputs
         return plans

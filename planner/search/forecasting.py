@@ -57,8 +57,7 @@ class Probes:
 
     def __post_init__(self) -> None:
         for name in ("configurations", "inputs"):
-            value = getattr(self, name)
-            checks.require(value >= 1, f"probes.{name}", "must be >= 1", value)
+            checks.at_least(f"probes.{name}", getattr(self, name), 1)
 
     def numbers(self, space: ConfigurationSpace, rng: np.random.Generator) -> list[int]:
         """Give the configurations to probe, all different."""
@@ -120,14 +119,11 @@ def from_probes(
         inputs = min(n * sqrt(evaluator.population), evaluator.population)
         cost = (inputs * float(d_o.sum()), inputs * float(d_o @ s_o))
         costs.append(_within(cost, evaluator.spent_s, budget))
-    inputs_probed = sum(len(profile.inputs) for profile in profiles)
+    inputs_probed, on = sum(len(profile.inputs) for profile in profiles), len(profiles)
+    source = f"{inputs_probed} probes on {on} configurations, and how far searches go"
+    low, expected, high = costs
     return Forecast(
-        low=costs[0],
-        expected=costs[1],
-        high=costs[2],
-        confidence=span.confidence,
-        source=f"{inputs_probed} probes on {len(profiles)} configurations, "
-        "and how far searches go",
+        low=low, expected=expected, high=high, confidence=span.confidence, source=source
     )
 
 
@@ -142,22 +138,17 @@ def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
         return None
     seconds = sorted(bill.seconds for bill in bills)
     runs = sorted(bill.runs for bill in bills)
-    costs = [_within((runs[i], seconds[i]), 0.0, budget) for i in (0, n // 2, n - 1)]
+    low, expected, high = (_within((runs[i], seconds[i]), 0.0, budget) for i in (0, n // 2, n - 1))
+    source = f"the bills of {n} earlier queries of this pipeline"
     return Forecast(
-        low=costs[0],
-        expected=costs[1],
-        high=costs[2],
-        confidence=(n - 1) / (n + 1),
-        source=f"the bills of {n} earlier queries of this pipeline",
+        low=low, expected=expected, high=high, confidence=(n - 1) / (n + 1), source=source
     )
 
 
 def _settings_met(space: ConfigurationSpace, configurations: float) -> FloatArray:  # (O,)
-    graph = space.graph
     met = []
-    for lineage in graph.lineages:
-        knobs = (knob for position in lineage for knob in graph.operators[position].knobs)
-        settings = prod(len(knob.values) for knob in knobs)
+    for upstream in space.graph.upstream_knobs:
+        settings = prod(space.radices[knob] for knob in upstream)
         missed = exp(configurations * log1p(-1 / settings)) if settings > 1 else 0.0
         met.append(min(settings * (1 - missed), configurations))
     return np.array(met)

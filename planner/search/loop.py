@@ -18,20 +18,12 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import Query
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
-from circinus.planner.plans.measuring import (
-    Bench,
-    Ending,
-    FailedMeasurement,
-    LatencyLooks,
-    Measured,
-    measured,
-)
+from circinus.planner.plans.measuring import Bench, FailedMeasurement, LatencyLooks, measured
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
 from circinus.planner.search.bill import Budget, Forecast, Tally
 from circinus.planner.search.findings import Findings
@@ -44,8 +36,15 @@ from circinus.planner.search.result import (
     PlanningResult,
 )
 from circinus.planner.search.shortfall import shortfall
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
-from circinus.planner.strategy.protocol import Proposal, SearchSetting, Strategy, StrategyFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
+from circinus.planner.strategy.protocol import (
+    Ending,
+    Measured,
+    Proposal,
+    SearchSetting,
+    Strategy,
+    StrategyFactory,
+)
 
 _PROBE_STREAM = 1
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
@@ -55,7 +54,7 @@ _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that
 class SearchSettings:
     """Settings of the search."""
 
-    strategy: StrategyFactory = field(default_factory=MultiFidelityFactory)
+    strategy: StrategyFactory = MultiFidelity
     # New configurations without a cheaper feasible plan after which the search ends, once there is
     # one, `>= 1`. 100: strategies that know what they may still save stop earlier by themselves.
     patience: int = 100
@@ -76,53 +75,34 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
-            value = getattr(self, name)
-            checks.require(value >= 1, f"search.{name}", "must be >= 1", value)
+            checks.at_least(f"search.{name}", getattr(self, name), 1)
         within = 0 <= self.hopeless < 1
         checks.require(within, "search.hopeless", "must be in [0, 1)", self.hopeless)
-        confidence, rule = self.margin_confidence, "must be in (0, 1)"
-        sane = confidence is None or 0 < confidence < 1
-        checks.require(sane, "search.margin_confidence", rule, confidence)
+        if self.margin_confidence is not None:
+            checks.open_probability("search.margin_confidence", self.margin_confidence)
 
 
 def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; each has a default
     query: Query,
     infrastructure: Infrastructure,
-    evaluator: Evaluator,
-    rule: StoppingRule | None = None,
+    evaluator: Evaluator,  # of the query's pipeline
+    rule: StoppingRule | None = None,  # says what is accurate enough; None: the strategy does
     *,
     settings: SearchSettings | None = None,
-    observer: Observer | None = None,
-    clock: Clock | None = None,
-    history: Sequence[QueryRecord] = (),
+    observer: Observer | None = None,  # is told of progress and may cancel
+    clock: Clock | None = None,  # measures the response time
+    history: Sequence[QueryRecord] = (),  # of earlier queries on the pipeline, the newest first
 ) -> PlanningResult:
     """Give the plans of a query, or why there are none.
 
     Deterministic given the query's seed and what the evaluator measures, as long as no wall-clock
-    limit is reached.
-
-    Args:
-        query: What to plan; its limits hold: operator seconds are exceeded by one input at most
-            of each configuration that is measured at once.
-        infrastructure: Where it may run.
-        evaluator: Measures configurations of the query's pipeline.
-        rule: Decides from scores whether a configuration is accurate enough; None: the strategy
-            does, as the default one.
-        settings: How to search.
-        observer: Is told of progress and may cancel.
-        clock: Measures the response time.
-        history: What earlier queries on the same pipeline measured, the newest first.
-
-    Raises:
-        InvalidInput: If the evaluator's pipeline is not the query's, no tier has a machine,
-            there are too many placements, or the restrictions do not fit pipeline and tiers or
-            leave nothing.
+    limit is reached. Limits hold: operator seconds are exceeded by one input at most of each
+    configuration that is measured at once. InvalidInput if the evaluator's pipeline is not the
+    query's, no tier has a machine, there are too many placements, or the restrictions do not fit
+    pipeline and tiers or leave nothing.
     """
-    named = evaluator.graph.name
-    if named != query.pipeline:
-        raise InvalidInput.of(
-            "query.pipeline", f"must be the evaluator's, {named}", query.pipeline
-        )
+    named, words = evaluator.graph.name, "must be the evaluator's"
+    checks.require(query.pipeline == named, "query.pipeline", f"{words}, {named}", query.pipeline)
     settings = settings or SearchSettings()
     setting = SearchSetting.of(
         query,
@@ -132,8 +112,8 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         most_placements=settings.most_placements,
         history=history,
     )
-    bench = Bench(setting=setting, evaluator=evaluator, rule=rule, looks=settings.looks)
-    return _Search(bench, settings, _Watch(observer, clock or SystemClock())).run()
+    bench = Bench(setting=setting, rule=rule, looks=settings.looks)
+    return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
 
 
 class _Stop(NamedTuple):
@@ -146,9 +126,17 @@ class _Stop(NamedTuple):
 class _Search:
     """The state of one search."""
 
-    def __init__(self, bench: Bench, settings: SearchSettings, watch: _Watch) -> None:
-        self._bench, self._settings, self._watch = bench, settings, watch
-        self._evaluator, setting = bench.evaluator, bench.setting
+    def __init__(
+        self,
+        bench: Bench,
+        evaluator: Evaluator,
+        settings: SearchSettings,
+        observer: Observer | None,
+        clock: Clock,
+    ) -> None:
+        self._bench, self._settings, self._observer = bench, settings, observer
+        self._clock, self._start, self._cancelled = clock, clock.now(), False
+        self._evaluator, setting = evaluator, bench.setting
         query = setting.context.query
         self._budget = Budget.of(query.limits, setting.context.infrastructure)
         # The seed is part of the query, so that every process plans it alike.
@@ -163,10 +151,13 @@ class _Search:
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
+        findings = self._findings
         self._probe()
         stop = self._limit()
         while stop is None:
-            proposals = self._proposed()
+            most = self._budget.limits.configurations or inf
+            width, new = self._evaluator.width, most - findings.count
+            proposals = proposed(self._strategy, findings.inputs_of, width=width, new=new)
             stop = self._settled(proposals[0] if proposals else None)
             if proposals and stop is None:
                 self._take(proposals)
@@ -191,17 +182,13 @@ class _Search:
         if probes is not None:
             self._report(PlanningPhase.PROBING)
 
-    def _proposed(self) -> list[Proposal]:
-        most = self._budget.limits.configurations or inf
-        width, new = self._evaluator.width, most - self._findings.count
-        return proposed(self._strategy, self._findings.inputs_of, width=width, new=new)
-
     def _take(self, proposals: Sequence[Proposal]) -> None:
         findings = self._findings
         known = [findings.inputs_of(proposal.number) for proposal in proposals]
         self._met = self._told = sum(known)
         findings.newest = ()  # reports while it is measured tell of no plan twice
-        every = measured(self._bench, proposals, findings.inputs_of, self._must_stop)
+        met_by = findings.inputs_of
+        every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
         for met, one in zip(known, every, strict=True):
             self._learn(one, is_new=met == 0)
 
@@ -219,7 +206,7 @@ class _Search:
         self._findings.judge(one, judgement, is_new=is_new)
 
     def _limit(self) -> _Stop | None:
-        if self._watch.cancelled():
+        if self._is_cancelled():
             return _Stop(PlanningOutcome.CANCELLED, "cancelled")
         findings, because = self._findings, self._reached(within=True)
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
@@ -253,8 +240,18 @@ class _Search:
             f"{hopeless:.2g} chance that any other one meets the SLOs",
         )
 
+    @property
+    def _elapsed_s(self) -> float:
+        return self._clock.now() - self._start
+
+    def _is_cancelled(self) -> bool:
+        """Give whether the observer ever said so."""
+        if self._observer is not None and not self._cancelled:
+            self._cancelled = self._observer.cancelled()
+        return self._cancelled
+
     def _is_over(self) -> bool:
-        return self._watch.cancelled() or self._reached(within=True) is not None
+        return self._is_cancelled() or self._reached(within=True) is not None
 
     def _must_stop(self, inputs: int) -> bool:
         if inputs // _REPORT_EVERY > self._told // _REPORT_EVERY:
@@ -265,15 +262,16 @@ class _Search:
     def _reached(self, *, within: bool = False) -> str | None:
         return self._budget.reached(
             spent_s=self._evaluator.spent_s,
-            elapsed_s=self._watch.elapsed_s,
+            elapsed_s=self._elapsed_s,
             configurations=0 if within else self._findings.count,
         )
 
     def _report(self, phase: PlanningPhase | None = None, extra_inputs: int = 0) -> None:
-        spent, elapsed = self._evaluator.spent_s, self._watch.elapsed_s
-        findings = self._findings
+        if self._observer is None:
+            return
+        spent, elapsed, findings = self._evaluator.spent_s, self._elapsed_s, self._findings
         by_plans = PlanningPhase.IMPROVING if findings.plans else PlanningPhase.SEARCHING
-        self._watch.tell(
+        self._observer.progress(
             PlanningProgress(
                 phase=phase or by_plans,
                 measured=findings.count,
@@ -317,18 +315,15 @@ class _Search:
 
 
 def proposed(
-    strategy: Strategy, met: Callable[[int], int], *, width: int, new: float
+    strategy: Strategy,
+    met: Callable[[int], int],  # how many inputs a configuration has met, by number
+    *,
+    width: int,  # how many measurements are made at once, `>= 1`
+    new: float,  # configurations that have met none that limits allow; the first may be one anyway
 ) -> list[Proposal]:
     """Give proposals to measure at once, together enough to keep all busy; none: none are left.
 
     What only a rule ends is measured alone: nobody knows how long it will take.
-
-    Args:
-        strategy: Proposes.
-        met: How many inputs a configuration has met, by number.
-        width: How many measurements are made at once, `>= 1`.
-        new: How many configurations that have met none limits allow; the first proposal may be
-            one in any case.
     """
     found: list[Proposal] = []
     while width > 0 and (proposal := strategy.propose(tuple(found))) is not None:
@@ -340,26 +335,3 @@ def proposed(
         new -= before == 0
         width = 0 if proposal.inputs is None else width - (proposal.inputs - before)
     return found
-
-
-class _Watch:
-    """The observer with the time since the start; a cancellation is final."""
-
-    def __init__(self, observer: Observer | None, clock: Clock) -> None:
-        self._observer = observer
-        self._clock = clock
-        self._start = clock.now()
-        self._cancelled = False
-
-    @property
-    def elapsed_s(self) -> float:
-        return self._clock.now() - self._start
-
-    def tell(self, progress: PlanningProgress) -> None:
-        if self._observer is not None:
-            self._observer.progress(progress)
-
-    def cancelled(self) -> bool:
-        if self._observer is not None and not self._cancelled:
-            self._cancelled = self._observer.cancelled()
-        return self._cancelled

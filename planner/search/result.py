@@ -15,25 +15,19 @@ from circinus.planner.search.bill import Bill
 class PlanningOutcome(StrEnum):
     """How planning ended."""
 
-    FEASIBLE = "feasible"
-    """There is at least one plan."""
+    FEASIBLE = "feasible"  # there is at least one plan
     INFEASIBLE = "infeasible"
     """No plan: everything was measured, or what is left has next to no chance."""
-    EXHAUSTED = "exhausted"
-    """A limit came before any plan was found."""
-    CANCELLED = "cancelled"
-    """The observer ended it; plans found by then are given."""
+    EXHAUSTED = "exhausted"  # a limit came before any plan was found
+    CANCELLED = "cancelled"  # the observer ended it; plans found by then are given
 
 
 class PlanningPhase(StrEnum):
     """What planning is at."""
 
-    PROBING = "probing"
-    """A few measurements say what planning will cost."""
-    SEARCHING = "searching"
-    """No feasible plan yet."""
-    IMPROVING = "improving"
-    """A feasible plan is known; cheaper ones are looked for."""
+    PROBING = "probing"  # a few measurements say what planning will cost
+    SEARCHING = "searching"  # no feasible plan yet
+    IMPROVING = "improving"  # a feasible plan is known; cheaper ones are looked for
     FINISHED = "finished"
 
 

@@ -20,14 +20,13 @@ from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import ANY_LATENCY_S, Slo
 from circinus.planner.deployment.placement import FULL_STEPS
-from circinus.planner.deployment.prediction import condensed, effective_latency, predict
+from circinus.planner.deployment.prediction import fastest, predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.measuring import Ending, Measured
 from circinus.planner.plans.plans import feasible_plans, plan_of, upper_ratio
 from circinus.planner.search.result import Shortfall
-from circinus.planner.strategy.protocol import SearchSetting
+from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
 
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
@@ -39,8 +38,6 @@ class _Option:
     measured: Measured
     plan: Plan  # its cheapest plan that meets the latency SLO, or its fastest one
     latency_s: float  # what it takes there; above the SLO when machines do not hold it
-    cost: float  # of the plan, USD per hour
-    score: float  # mean
     accurate: bool  # whether it counts as accurate enough
     in_time: bool
     in_cost: bool
@@ -94,27 +91,21 @@ def _option(setting: SearchSetting, measured: Measured) -> _Option:
     if measured.latency_s <= slo.latency_s:
         at_any_cost = setting.with_slo(replace(slo, cost_usd_per_hour=None))
         plans = feasible_plans(at_any_cost, measured, most=1)
-    plan = plans[0] if plans else _fastest(setting, measured)
+    if plans:
+        plan = plans[0]
+    else:
+        best = fastest(setting.context, setting.placements, measured.work)
+        plan = plan_of(setting, best, best.full_steps, measured)
     latency_s = plan.latency_s.value if plans else measured.latency_s
     undecided = ending in (Ending.SLOW, Ending.PARTIAL) and score >= slo.accuracy
     return _Option(
         measured=measured,
         plan=plan,
         latency_s=latency_s,
-        cost=plan.cost_usd_per_hour,
-        score=score,
         accurate=ending is Ending.ACCURATE or undecided,
         in_time=latency_s <= slo.latency_s,
         in_cost=plan.cost_usd_per_hour <= _cost_bound(slo),
     )
-
-
-def _fastest(setting: SearchSetting, measured: Measured) -> Plan:
-    context, placements = setting.context, setting.placements
-    work = condensed(context, measured.work)
-    full = predict(context, placements, work, placements.full_steps)
-    fastest = placements.take(np.array([int(np.argmin(effective_latency(context, full)))]))
-    return plan_of(setting, fastest, fastest.full_steps, measured)
 
 
 def _cost_bound(slo: Slo) -> float:
@@ -123,9 +114,9 @@ def _cost_bound(slo: Slo) -> float:
 
 def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
     """Give the sum of relative misses, then the cost."""
-    cost, bound = option.cost, _cost_bound(slo)
+    cost, bound = option.plan.cost_usd_per_hour, _cost_bound(slo)
     missed = (
-        max(slo.accuracy - option.score, 0.0) / max(slo.accuracy, _SMALL)
+        max(slo.accuracy - option.measured.accuracy.value, 0.0) / max(slo.accuracy, _SMALL)
         + max(option.latency_s / slo.latency_s - 1, 0.0)
         + max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
     )
@@ -190,32 +181,32 @@ def _relaxations(
         (o, upper_ratio(setting, o.measured, tail, confidence)) for o in options if o.accurate
     ]
     accuracies = [
-        Relaxation(o.score, o.measured.accuracy.low) for o in options if o.in_time and o.in_cost
+        Relaxation(o.measured.accuracy.value, o.measured.accuracy.low)
+        for o in options
+        if o.in_time and o.in_cost
     ]
     latencies = [
         Relaxation(least, least * slower)
         for o, slower in enough
         if (least := _least_latency(setting, o)) < inf
     ]
-    costs = [Relaxation(o.cost, o.cost * slower) for o, slower in enough if o.in_time]
+    in_time = [(o.plan.cost_usd_per_hour, slower) for o, slower in enough if o.in_time]
+    costs = [Relaxation(cost, cost * slower) for cost, slower in in_time]
     throughputs = [
         Relaxation(most := _most_throughput(setting, o), most / slower)
         for o, slower in enough
         if slo.throughput_per_s is not None
     ]
-    found = {
-        "accuracy": max(accuracies, default=None),
-        "latency": min(latencies, default=None),
-        "cost": min(costs, default=None),
-        "throughput": max(throughputs, default=None),
+    found: dict[str, tuple[Relaxation | None, Callable[[float], bool]]] = {
+        "accuracy": (max(accuracies, default=None), lambda value: value < slo.accuracy),
+        "latency": (min(latencies, default=None), lambda value: value > slo.latency_s),
+        "cost": (min(costs, default=None), lambda value: value > _cost_bound(slo)),
+        "throughput": (
+            max(throughputs, default=None),
+            lambda value: 0 < value < (slo.throughput_per_s or 0.0),
+        ),
     }
-    beyond: dict[str, Callable[[float], bool]] = {
-        "accuracy": lambda value: value < slo.accuracy,
-        "latency": lambda value: value > slo.latency_s,
-        "cost": lambda value: value > _cost_bound(slo),
-        "throughput": lambda value: 0 < value < (slo.throughput_per_s or 0.0),
-    }
-    told = {name: _told(one, beyond[name]) for name, one in found.items() if one is not None}
+    told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
     return {name: one for name, one in told.items() if one is not None}
 
 

@@ -19,17 +19,55 @@ from math import inf, log
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
+from circinus.pipelines import checks
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.operator_seconds import Seconds
 from circinus.planner.models.score_noise import score_variance, worth
-from circinus.planner.strategy.settings import MultiFidelitySettings
 
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _TINY = 1e-12
 _DECISION_S = 1e-6  # what measuring costs at least: nothing is free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiFidelitySettings:
+    """Settings of `planner.strategy.multi_fidelity`."""
+
+    # Spaces up to this size are searched whole, of larger ones so many are drawn.
+    candidates: int = 7_000
+    confidence: float = 0.98  # that accuracy holds when a configuration is announced, in (0.5, 1)
+    latency_confidence: float = 0.98  # that latency holds, in (0.5, 1)
+    # Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest, and an
+    # oracle that confirms a known answer is granted 20.
+    minimum: int = 16
+    first: int = 1  # inputs at which a configuration is first left or kept, `>= 1`
+    step: int = 4  # most inputs between two decisions, `>= 1`
+    horizon_s: float = 3600.0  # how long a plan is taken to serve when the query does not say
+    # Hyper-parameters are chosen anew each time there are so many times as many observations, `>
+    # 1`.
+    refit_growth: float = 1.5
+    fidelities: bool = True  # whether the number of inputs is chosen; False: `minimum` at once
+    # Whether seconds are learnt per operator; False: of whole configurations.
+    structured: bool = True
+    unpaid: bool = True  # whether only what the cache does not hold counts as cost
+    ordered: bool = True  # whether neighbouring values of ordered knobs are alike
+    paired: bool = True  # whether noise is shared between configurations that met the same inputs
+    history: bool = True  # whether the models start from what earlier queries measured
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "first", "step"):
+            checks.at_least(f"multi_fidelity.{name}", getattr(self, name), 1)
+        checks.at_least("multi_fidelity.minimum", self.minimum, 2)
+        for name in ("confidence", "latency_confidence"):
+            value = getattr(self, name)
+            rule = "must be in (0.5, 1)"
+            checks.require(0.5 < value < 1, f"multi_fidelity.{name}", rule, value)
+        growth = self.refit_growth
+        checks.require(growth > 1, "multi_fidelity.refit_growth", "must be > 1", growth)
+        checks.positive("multi_fidelity.horizon_s", self.horizon_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,13 +112,8 @@ class Acquisition:
     ) -> tuple[FloatArray, IndexArray]:
         """Give log(weight x chance per second) and the number of inputs that makes it largest.
 
-        Args:
-            predictions: At all candidates.
-            rows: Which of them may be measured.
-            log_weight: What showing each is worth, shape (C,).
-
-        Returns:
-            Both of shape (C,), -inf and 0 elsewhere than at `rows`.
+        Of all candidates those at `rows` may be measured, and `log_weight` says what showing each
+        is worth; both answers are of shape (C,), -inf and 0 elsewhere.
         """
         m = len(predictions.met)
         best, inputs = np.full(m, -inf), np.zeros(m, dtype=np.int64)

@@ -19,7 +19,7 @@ learnt, because latency on another tier is not what profiling costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo
-from circinus.planner.strategy.protocol import Observation, Proposal, Ruled, SearchSetting
+from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
 from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit
 from circinus.planner.strategy.warm_start import WarmStart, models_of_earlier
@@ -55,42 +55,36 @@ class CmboSettings:
     similar: int = 10
 
     def __post_init__(self) -> None:
-        checks.require(self.similar >= 0, "cmbo.similar", "must be >= 0", self.similar)
-        checks.require(self.initial >= 1, "cmbo.initial", "must be >= 1", self.initial)
-        checks.require(self.candidates >= 1, "cmbo.candidates", "must be >= 1", self.candidates)
-
-
-@dataclass(frozen=True, slots=True)
-class CmboFactory:
-    """Makes `Cmbo` strategies with the same settings."""
-
-    settings: CmboSettings = field(default_factory=CmboSettings)
-
-    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> Cmbo:
-        """Give a strategy that has seen nothing."""
-        return Cmbo(setting, rng, self.settings)
+        for name, least in (("similar", 0), ("initial", 1), ("candidates", 1)):
+            checks.at_least(f"cmbo.{name}", getattr(self, name), least)
 
 
 class Cmbo(Ruled):
     """A `planner.strategy.protocol.Strategy`."""
 
     def __init__(
-        self, setting: SearchSetting, rng: np.random.Generator, settings: CmboSettings
+        self,
+        setting: SearchSetting,
+        rng: np.random.Generator,
+        settings: CmboSettings | None = None,
     ) -> None:
+        self._settings = settings = settings or CmboSettings()
         space = self._space = setting.space
         self._slo = setting.slo
-        self._settings = settings
         self._pool = candidates(space, rng, limit=settings.candidates)
         self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
         self._position = {number: i for i, number in enumerate(self._pool.numbers)}
         # What is proposed while there is too little to fit: the design, then anything.
         self._design = spread(self._pool, settings.initial, rng)
         self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
-        self._warm = self._warm_start(setting) if settings.similar and setting.history else None
+        self._warm: WarmStart | None = None
+        if settings.similar and setting.history:
+            models = models_of_earlier(setting, self._pool.encoded, settings.surrogate)
+            self._warm = None if models is None else WarmStart(models, settings.similar)
         self._expected: dict[int, tuple[float, float]] = {}  # by the query's own models
         self._done: set[int] = set()
         self._numbers: list[int] = []
-        self._seen: list[Observation] = []
+        self._seen: list[Measured] = []
         self._models: tuple[Surrogate, Surrogate] | None = None
         self._refit_at = 0
 
@@ -108,7 +102,7 @@ class Cmbo(Ruled):
             return self._proposal(position)
         return self._most_useful()
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         self._done.add(number)
         if number in self._position:
@@ -117,13 +111,9 @@ class Cmbo(Ruled):
             self._numbers.append(number)
             self._seen.append(seen)
             if self._warm is not None and number in self._position:
-                measured = (seen.accuracy, float(np.log(max(seen.latency_s, _SHORTEST_S))))
+                measured = (seen.accuracy.value, float(np.log(max(seen.latency_s, _SHORTEST_S))))
                 own = self._expected.pop(number, None)
                 self._warm.learn(self._position[number], measured, own)
-
-    def _warm_start(self, setting: SearchSetting) -> WarmStart | None:
-        models = models_of_earlier(setting, self._pool.encoded, self._settings.surrogate)
-        return None if models is None else WarmStart(models, self._settings.similar)
 
     def _voted(self, warm: WarmStart) -> Proposal:
         """Give what earlier queries vote for; note what the query's own models expect of it."""
@@ -150,7 +140,7 @@ class Cmbo(Ruled):
         chance = log_chance(accuracy.target(0), latency.target(0), self._slo)
         best = int(np.argmax(chance - latency.mean[:, 1]))
         return Proposal(
-            number=numbers(best),
+            number=numbers[best],
             inputs=self._settings.inputs,
             chance=self._chance(accuracy, latency),
         )
@@ -171,7 +161,7 @@ class Cmbo(Ruled):
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
         x = encode(self._space, self._numbers)
-        accuracy = np.array([[seen.accuracy] for seen in self._seen])
+        accuracy = np.array([[seen.accuracy.value] for seen in self._seen])
         seconds = np.array([[seen.latency_s, seen.reference_s] for seen in self._seen])
         log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
         warm = self._models or (None, None)
@@ -186,19 +176,14 @@ class Cmbo(Ruled):
         )
         return self._models
 
-    def _candidates(self) -> tuple[Callable[[int], int], FloatArray]:
+    def _candidates(self) -> tuple[list[int], FloatArray]:
+        """Give the numbers of open configurations, and their encoding."""
         positions = np.flatnonzero(self._open)
+        numbers = [self._pool.numbers[position] for position in positions.tolist()]
         encoded = self._pool.encoded[positions]
-        extra = [] if self._pool.whole else self._neighbours()
-        if extra:
+        if extra := [] if self._pool.whole else self._neighbours():
             encoded = np.concatenate([encoded, encode(self._space, extra)])
-
-        def number(row: int) -> int:
-            if row < len(positions):
-                return self._pool.numbers[int(positions[row])]
-            return extra[row - len(positions)]
-
-        return number, encoded
+        return [*numbers, *extra], encoded
 
     def _neighbours(self) -> Sequence[int]:
         """Give the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
@@ -206,8 +191,8 @@ class Cmbo(Ruled):
         near = neighbours(self._space, self._numbers[best])
         return [n for n in near if n not in self._done and n not in self._position]
 
-    def _distance(self, seen: Observation) -> tuple[float, float]:
-        short = max(self._slo.accuracy - seen.accuracy, 0.0)
+    def _distance(self, seen: Measured) -> tuple[float, float]:
+        short = max(self._slo.accuracy - seen.accuracy.value, 0.0)
         late = max(seen.latency_s / self._slo.latency_s - 1, 0.0)
         return short + late, seen.reference_s
 

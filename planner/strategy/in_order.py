@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from circinus.planner.strategy.protocol import Observation, Proposal, Ruled, SearchSetting
+from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
 from circinus.planner.strategy.space import candidates
 
 
-@dataclass(frozen=True, slots=True)
-class RandomFactory:
-    """Makes strategies that measure configurations in a random order: what any other must beat."""
-
-    inputs: int | None = None  # that each configuration meets; None: until the rule decides
-
-    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> SearchInOrder:
-        """Give a strategy that has seen nothing."""
-        numbers = candidates(setting.space, rng).numbers
-        return SearchInOrder([numbers[i] for i in rng.permutation(len(numbers))], self.inputs)
+def random_search(
+    setting: SearchSetting, rng: np.random.Generator, inputs: int | None = None
+) -> SearchInOrder:
+    """Give what measures configurations in a random order: what any other strategy must beat."""
+    numbers = candidates(setting.space, rng).numbers
+    return SearchInOrder([numbers[i] for i in rng.permutation(len(numbers))], inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class ExhaustiveFactory:
-    """Makes strategies that measure every configuration once, by number."""
-
-    inputs: int | None = None  # that each configuration meets; None: until the rule decides
-
-    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> SearchInOrder:
-        """Give a strategy that has seen nothing."""
-        return SearchInOrder(list(candidates(setting.space, rng).numbers)[::-1], self.inputs)
+def exhaustive_search(
+    setting: SearchSetting, rng: np.random.Generator, inputs: int | None = None
+) -> SearchInOrder:
+    """Give what measures every configuration once, by number."""
+    return SearchInOrder(list(candidates(setting.space, rng).numbers)[::-1], inputs)
 
 
 class SearchInOrder(Ruled):
-    """Proposes configurations in a given order, the last one first. A `Strategy`."""
+    """Proposes configurations in a given order, the last one first. A `Strategy`.
+
+    Each is to meet so many `inputs`; None: until the stopping rule decides.
+    """
 
     def __init__(self, left: list[int], inputs: int | None = None) -> None:
         self._left = left
@@ -47,7 +41,7 @@ class SearchInOrder(Ruled):
         left = next((number for number in reversed(self._left) if number not in busy), None)
         return None if left is None else Proposal(number=left, inputs=self._inputs)
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         """Forget the configuration; what it gave changes nothing."""
         if number in self._left:  # what is judged from memory may lie outside a drawn part
             self._left.remove(number)

@@ -10,7 +10,7 @@ After the first plan the chance is weighted by what a cheaper plan would save.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf, log
 
 import numpy as np
@@ -20,12 +20,11 @@ from scipy.special import log_ndtr
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
-from circinus.planner.models.history import Recalled, recalled
+from circinus.planner.models.history import recalled
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.models.operator_seconds import SecondsModel
-from circinus.planner.strategy.acquisition import Acquisition, Predictions
-from circinus.planner.strategy.protocol import Judgement, Observation, Proposal, SearchSetting
-from circinus.planner.strategy.settings import MultiFidelitySettings
+from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
+from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
 
 _STEP_PART = 8  # of the inputs met: what is known well takes more to move
@@ -35,27 +34,20 @@ _TINY = 1e-12
 _SECONDS_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class MultiFidelityFactory:
-    """Makes `MultiFidelity` strategies with the same settings."""
-
-    settings: MultiFidelitySettings = field(default_factory=MultiFidelitySettings)
-
-    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> MultiFidelity:
-        """Give a strategy that has seen nothing."""
-        return MultiFidelity(setting, rng, self.settings)
-
-
 class MultiFidelity:
     """A `planner.strategy.protocol.Strategy`."""
 
     def __init__(
-        self, setting: SearchSetting, rng: np.random.Generator, settings: MultiFidelitySettings
+        self,
+        setting: SearchSetting,
+        rng: np.random.Generator,
+        settings: MultiFidelitySettings | None = None,
     ) -> None:
         self._setting = setting
-        self._settings = settings
+        self._settings = settings = settings or MultiFidelitySettings()
         earlier = recalled(setting.history, setting.space) if settings.history else ()
-        self._pool = _Pool(setting, rng, settings.candidates, earlier)
+        known = [setting.space.number(one.configuration) for one in earlier]
+        self._pool = _Pool(setting, rng, settings.candidates, known)
         self._accuracy = AccuracyModel(
             setting.space,
             setting.population,
@@ -99,12 +91,15 @@ class MultiFidelity:
         if self._best_cost is not None:
             utility = np.where(utility > self._log_price, utility, -inf)
         best = int(np.argmax(utility))
-        if utility[best] == -inf or self._is_over(predictions):
+        if utility[best] == -inf:
+            return None
+        # The last configurations that may be measured are left where they are hardly worth it.
+        if self._limited and self._chance_of(self._open(), predictions, widened=1.0) < _HARDLY:
             return None
         goal = self._next_inputs(best, int(inputs[best]))
         return Proposal(number=pool.numbers[best], inputs=goal, chance=self._chance(predictions))
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         pool, context = self._pool, self._setting.context
         row = pool.position[number]
@@ -125,7 +120,7 @@ class MultiFidelity:
             self._accuracy.refit()
             self._seconds.refit()
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         """Give what the models say, and whether a configuration's own scores say so too."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
@@ -134,13 +129,13 @@ class MultiFidelity:
             accuracy=known.estimate(row, seen.scores, self._setting.population),
         )
 
-    def _enough(self, row: int, seen: Observation, known: Accuracies) -> bool:
+    def _enough(self, row: int, seen: Measured, known: Accuracies) -> bool:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
         if seen.inputs < min(settings.minimum, population) or seen.latency_s > slo.latency_s:
             return False
         sure = known.sure_of(row, seen.scores, population, self._acquisition.z)
         # Where all inputs are met the mean is known.
-        if (seen.accuracy if seen.inputs >= population else sure) < slo.accuracy:
+        if (seen.accuracy.value if seen.inputs >= population else sure) < slo.accuracy:
             return False
         context, z = self._setting.context, self._acquisition.z_latency
         anywhere = np.zeros(len(context.graph.operators), dtype=np.int64)
@@ -199,10 +194,6 @@ class MultiFidelity:
         step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
         return max(min(wanted, met + step), met + 1)
 
-    def _is_over(self, predictions: Predictions) -> bool:
-        """Give whether the last configurations that may be measured are hardly worth it."""
-        return self._limited and self._chance_of(self._open(), predictions, widened=1.0) < _HARDLY
-
     def _chance(self, predictions: Predictions) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.
 
@@ -244,28 +235,24 @@ class _Pool:
     """The configurations that are chosen from, C of them, and what they have met."""
 
     def __init__(
-        self,
-        setting: SearchSetting,
-        rng: np.random.Generator,
-        limit: int,
-        earlier: Sequence[Recalled],
+        self, setting: SearchSetting, rng: np.random.Generator, limit: int, earlier: list[int]
     ) -> None:
         drawn = candidates(setting.space, rng, limit=limit)
         there = set(drawn.numbers)
-        asked = dict.fromkeys((*(one.number for one in earlier), *setting.numbers))
+        asked = dict.fromkeys((*earlier, *setting.numbers))
         self.numbers = (*drawn.numbers, *(number for number in asked if number not in there))
         self.whole = drawn.whole  # all that there are, but for what was added to a drawn part
         self.position = {number: i for i, number in enumerate(self.numbers)}  # row of each
         self.knobs = indices_of(setting.space, self.numbers)  # value indices, (C, knobs)
         # Rows that earlier queries measured.
-        self.recalled = np.array([self.position[one.number] for one in earlier], dtype=np.int64)
+        self.recalled = np.array([self.position[number] for number in earlier], dtype=np.int64)
         size = len(self.numbers)
         self.met: IndexArray = np.zeros(size, dtype=np.int64)  # inputs
         self.unknown = np.ones(size, dtype=np.bool_)  # neither failed nor measured on all inputs
         self.tried = np.zeros(size, dtype=np.bool_)  # measured at all
         self._order = rng.permutation(size)
         self._population = setting.population
-        self._values_met = [np.zeros(radix, dtype=np.bool_) for radix in setting.space.radices]
+        self._radices = setting.space.radices
 
     def first(self, left: npt.NDArray[np.bool_]) -> int:
         """Give the first row in a random order among those left, shape (C,), at least one."""
@@ -277,10 +264,9 @@ class _Pool:
         self.unknown[row] = inputs is not None and inputs < self._population
         if inputs is not None:
             self.met[row] = inputs
-            for met, value in zip(self._values_met, self.knobs[row], strict=True):
-                met[value] = True
 
     @property
     def all_values_met(self) -> bool:
         """Whether every value of every knob was met."""
-        return all(met.all() for met in self._values_met)
+        columns = self.knobs[self.met > 0].T
+        return all(len(set(c.tolist())) == k for c, k in zip(columns, self._radices, strict=True))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.fitting import PlanningContext, fitted
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import FloatArray, Verdict
-from circinus.pipelines.query import Query
+from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.query import PlanningContext, Query, fitted
 from circinus.pipelines.slo import Estimate, Slo
 from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements
 from circinus.planner.models.history import QueryRecord, within
@@ -48,8 +47,7 @@ class SearchSetting:
     ) -> SearchSetting:
         """Give the setting of a query; of its history what the query allows.
 
-        Raises:
-            InvalidInput: As `fitted` and `placements` do.
+        InvalidInput as `fitted` and `placements` do.
         """
         context = fitted(query, graph, infrastructure)
         space, own = ConfigurationSpace(context.graph), context.infrastructure
@@ -75,36 +73,43 @@ class SearchSetting:
         return replace(self, context=replace(self.context, query=query))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Observation:
-    """What measuring a configuration gave, all inputs that it ever met."""
+class Ending(StrEnum):
+    """Why measuring a configuration ended."""
 
+    ACCURATE = "accurate"  # the mean score is decided to be at least the SLO
+    INACCURATE = "inaccurate"  # it is decided to be below
+    SLOW = "slow"  # latency is clearly violated on every placement; accuracy was not decided
+    PARTIAL = "partial"  # it met as many inputs as were asked for; accuracy is not decided
+    CUT_OFF = "cut off"  # a limit or a cancellation came first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """A configuration that gave a score on every input it met: what a strategy observes."""
+
+    number: int
+    configuration: Configuration
+    ending: Ending
     scores: FloatArray  # finite, in the evaluator's order of inputs, shape (n,), n >= 1
     work: Work  # on the same inputs
-    # Least latency that any placement gives at full shares, in the SLO's statistic, `>= 0`.
+    accuracy: Estimate  # mean score, with the interval that these scores alone say
+    # Least latency over placements at full shares, in the SLO's statistic, waits for copies
+    # included, `>= 0`; above the SLO when the machines do not hold the copies.
     latency_s: float
-    verdict: Verdict = Verdict.UNDECIDED  # what the search's stopping rule says of the scores
+    profile: Profile  # all that is known of it
     # US dollars per hour of the cheapest plan announced so far of the other configurations; None:
     # there is none.
     best_cost: float | None = None
 
     def __post_init__(self) -> None:
-        checks.probability("observation.accuracy", self.accuracy)
-        checks.non_negative("observation.latency_s", self.latency_s)
-        checks.non_negative("observation.reference_s", self.reference_s)
+        checks.probability("measured.accuracy", self.accuracy.value)
+        checks.non_negative("measured.latency_s", self.latency_s)
+        checks.non_negative("measured.reference_s", self.reference_s)
 
     @property
     def inputs(self) -> int:
         """n, on how many inputs it rests."""
         return len(self.scores)
-
-    @property
-    def accuracy(self) -> float:
-        """Mean score."""
-        if not len(self.scores):
-            return -1.0
-        # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
-        return min(max(fsum(self.scores.tolist()) / len(self.scores), 0.0), 1.0)
 
     @property
     def reference_s(self) -> float:
@@ -141,42 +146,30 @@ class Strategy(Protocol):
     """
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the next configuration.
+        """Give the next configuration, none of those under way: proposed and not observed yet.
 
-        Args:
-            under_way: What was proposed and is not observed yet: several are measured at once.
-
-        Returns:
-            None of those under way; None when there is nothing left worth measuring, or nothing
-            before what is under way is observed.
+        None when there is nothing left worth measuring, or nothing before what is under way is
+        observed.
         """
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         """Take in what a configuration gave; None: measuring failed, it gave nothing."""
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         """Give whether a configuration is accurate enough, by all that was observed.
 
         It is the one word on that: a strategy that does not decide itself gives what the search's
-        stopping rule said.
-
-        Args:
-            number: Of a configuration that was observed and did not fail.
-            seen: The latest observation of it.
+        stopping rule said. The configuration did not fail, and this is the latest of it.
         """
 
 
 class Ruled:
     """For strategies that leave the decision to the search's stopping rule."""
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         """See `Strategy.judged`."""
-        _ = number
-        return Judgement(enough=seen.verdict is Verdict.ABOVE)
+        return Judgement(enough=seen.ending is Ending.ACCURATE)
 
 
-class StrategyFactory(Protocol):
-    """Makes the strategy of one search."""
-
-    def __call__(self, setting: SearchSetting, rng: np.random.Generator) -> Strategy:
-        """Give a strategy that has seen nothing."""
+StrategyFactory = Callable[[SearchSetting, np.random.Generator], Strategy]
+"""Makes the strategy of one search, one that has seen nothing."""

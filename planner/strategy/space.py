@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
 from circinus.pipelines.profile import FloatArray
 
-WHOLE_SPACE = 20_000
-"""Spaces up to this size are taken whole; of larger ones this many are drawn."""
+WHOLE_SPACE = 20_000  # spaces up to this size are taken whole; of larger ones this many are drawn
 
 _INT64_SAFE = 2**62
 
@@ -47,15 +47,13 @@ def candidates(
 
 def neighbours(space: ConfigurationSpace, number: int) -> list[int]:
     """Give the configurations that differ from one in a single knob, ascending by knob, value."""
-    here = indices_of(space, [number])[0]
-    rows = []
-    for knob, radix in enumerate(space.radices):
-        for value in range(radix):
-            if value != here[knob]:
-                row = here.copy()
-                row[knob] = value
-                rows.append(row)
-    return numbers_of(space, np.array(rows, dtype=np.int64)) if rows else []
+    here = indices_of(space, [number])[0].tolist()
+    return [
+        number + (value - own) * prod(space.radices[knob + 1 :])
+        for knob, (own, radix) in enumerate(zip(here, space.radices, strict=True))
+        for value in range(radix)
+        if value != own
+    ]
 
 
 def encode(space: ConfigurationSpace, numbers: Sequence[int]) -> FloatArray:  # (n, D)
@@ -74,13 +72,10 @@ def one_hot(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n
 
 
 def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> list[int]:
-    """Give a space-filling set: each next one shares the fewest knob values with those before.
+    """Give the positions of a space-filling set, min(count, M) of them, all different.
 
-    The first one and ties are random. Nothing is known yet about which are cheap, so cost plays
-    no part.
-
-    Returns:
-        Positions in `chosen_from`, min(count, M) of them, all different.
+    Each next one shares the fewest knob values with those before; the first one and ties are
+    random. Nothing is known yet about which are cheap, so cost plays no part.
     """
     order = rng.permutation(len(chosen_from.numbers))
     encoded = chosen_from.encoded[order]
@@ -97,24 +92,16 @@ def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> lis
 
 def numbers_of(space: ConfigurationSpace, indices: IndexArray) -> list[int]:
     """Give configuration numbers as exact integers, also where int64 would overflow."""
-    if space.size < _INT64_SAFE:
-        return [int(number) for number in space.numbers(indices)]
-    total = [0] * len(indices)
-    for knob, radix in enumerate(space.radices):
-        column = indices[:, knob].tolist()
-        total = [t * radix + c for t, c in zip(total, column, strict=True)]
-    return total
+    exact = indices if space.size < _INT64_SAFE else indices.astype(object)
+    return [int(number) for number in space.numbers(exact)]
 
 
 def indices_of(space: ConfigurationSpace, numbers: Sequence[int]) -> IndexArray:  # (n, knobs)
     """Give the knob value indices of configuration numbers of any size."""
     if space.size < _INT64_SAFE:
         return space.indices(list(numbers))
-    rows = []
-    for number in numbers:
-        digits = []
-        for radix in reversed(space.radices):
-            number, digit = divmod(number, radix)
-            digits.append(digit)
-        rows.append(digits[::-1])
-    return np.array(rows, dtype=np.int64).reshape(len(numbers), len(space.radices))
+    rest, columns = np.array(numbers, dtype=object), []
+    for radix in reversed(space.radices):
+        columns.append(rest % radix)
+        rest = rest // radix
+    return np.stack(columns[::-1], axis=1).astype(np.int64)

@@ -138,22 +138,15 @@ class Surrogate:
 
 
 def fit(
-    x: FloatArray,  # (n, D)
-    targets: FloatArray,  # (n, q)
+    x: FloatArray,  # encoded configurations, (n, D), n >= 1, D >= 1
+    targets: FloatArray,  # (n, q), finite; the first column decides the hyper-parameters
     *,
-    warm: Surrogate | None = None,
+    warm: Surrogate | None = None,  # an earlier fit on as many columns to start from; not changed
     settings: SurrogateSettings | None = None,
 ) -> Surrogate:
     """Give the process fitted to observations.
 
-    Args:
-        x: Encoded configurations, n >= 1, D >= 1.
-        targets: Finite; the first column decides the hyper-parameters.
-        warm: An earlier fit on equally many columns D to start from; not changed.
-        settings: How to learn.
-
-    Raises:
-        InvalidInput: If shapes disagree or a value is not finite.
+    InvalidInput if shapes disagree or a value is not finite.
     """
     _check(x, targets)
     settings = settings or SurrogateSettings()
@@ -167,7 +160,9 @@ def fit(
             model.load_state_dict(warm.model.state_dict())
         _learn(model, settings.first_steps if warm is None else settings.warm_steps, settings)
         with torch.no_grad():
-            lower = _factor(model)
+            inputs = model.train_inputs[0]
+            noise = (model.likelihood.noise + CHOLESKY_JITTER) * torch.eye(len(x), dtype=y.dtype)
+            lower = torch.linalg.cholesky(model.covar_module(inputs).to_dense() + noise)
             centred = y - model.mean_module.constant
             whitened = torch.linalg.solve_triangular(lower, centred, upper=False)
     return Surrogate(model=model, cholesky=lower, whitened=whitened, offset=offset, scale=scale)
@@ -195,14 +190,6 @@ def _learn(model: _Model, steps: int, settings: SurrogateSettings) -> None:
             loss.backward()
             adam.step()
     model.eval()
-
-
-def _factor(model: _Model) -> torch.Tensor:
-    x = model.train_inputs[0]
-    diagonal = model.likelihood.noise + CHOLESKY_JITTER
-    covariance = model.covar_module(x).to_dense() + diagonal * torch.eye(len(x), dtype=x.dtype)
-    factor: torch.Tensor = torch.linalg.cholesky(covariance)
-    return factor
 
 
 @contextmanager

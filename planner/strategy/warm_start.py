@@ -63,15 +63,11 @@ def models_of_earlier(
 
 
 class WarmStart:
-    """Votes of earlier queries, and how similar they are.
-
-    Args:
-        models: See `models_of_earlier`.
-        most: K, `>= 1`.
-    """
+    """Votes of earlier queries, and how similar they are."""
 
     def __init__(self, models: Posterior, most: int) -> None:
-        checks.require(most >= 1, "warm_start.most", "must be >= 1", most)
+        """Start from `models_of_earlier`; at most K = `most >= 1` of them vote."""
+        checks.at_least("warm_start.most", most, 1)
         self._models = models
         self._most = most
         self._gaps = np.zeros((len(models.mean), 2))  # sums
@@ -94,12 +90,9 @@ class WarmStart:
         slo: Slo,
         own: tuple[FloatArray | None, FloatArray | None] = (None, None),
     ) -> int:
-        """Give the candidate with most votes.
+        """Give the candidate with most votes, among the positions `left`, at least one.
 
-        Args:
-            left: Positions of those that may be voted for, at least one.
-            slo: To be met.
-            own: Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
+        `own` is Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
         """
         mean, deviation = self._models.mean[:, :, left], self._models.deviation[:, :, left]
         accuracy, latency = (

@@ -1,18 +1,26 @@
 """Between a scheduling problem, which has names, and its arrays, which have indices.
 
+| symbol | meaning |
+| --- | --- |
+| N, L, T, I | queries, plans of all queries, shared tiers, items of all plans |
+
+Only what competes is in the arrays: items on dedicated tiers are left out (a query has those
+machines to itself), and so are plans that could never be placed. Plans of all queries are in one
+row after another.
+
 The one rule: equal problems give equal arrays, in whatever order queries and plans came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
 
 from circinus.pipelines.infrastructure import Tier
-from circinus.scheduler.compiled.arrays import PlanArrays
+from circinus.pipelines.profile import FloatArray, IntArray
 from circinus.scheduler.compiled.placement import Items, Placed, Placement, Room, empty, fit
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.problem import (
@@ -28,6 +36,60 @@ from circinus.scheduler.problem import (
     quota_parts,
     utilisation,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanArrays:
+    """What every plan of every query asks of the shared tiers."""
+
+    benefit: FloatArray  # (N,); of serving a query, `> 0`
+    first: IntArray  # (N + 1,); plans of query q are `first[q]` up to `first[q + 1]`; at least one
+    cost_usd_per_hour: FloatArray  # (L,); of a plan
+    # items of plan p are `item_first[p]` up to `item_first[p + 1]`; may be none
+    item_first: IntArray  # (L + 1,)
+    item_tier: IntArray  # (I,); index of a shared tier
+    # parts of one machine, in `[1, PARTS]`; within a plan the largest come first
+    item_parts: IntArray  # (I,)
+    machines: IntArray  # (T,); of each shared tier
+    usage: FloatArray = field(init=False)  # (L, T) machines
+    owner: IntArray = field(init=False)  # (L,) query of a plan
+
+    def __post_init__(self) -> None:
+        plans, tiers = len(self.cost_usd_per_hour), len(self.machines)
+        plan_of = np.repeat(np.arange(plans), np.diff(self.item_first))
+        parts = np.bincount(
+            plan_of * tiers + self.item_tier, weights=self.item_parts, minlength=plans * tiers
+        )
+        usage = (parts / PARTS).reshape(plans, tiers) if tiers else np.zeros((plans, 0))
+        owner = np.repeat(np.arange(len(self.benefit)), np.diff(self.first))
+        object.__setattr__(self, "usage", usage)
+        object.__setattr__(self, "owner", owner)
+
+    def least(
+        self,
+        value: FloatArray,  # (L,)
+    ) -> tuple[FloatArray, IntArray]:  # (N,), (N,)
+        """Give the least value among each query's plans, and the first plan that has it."""
+        least = np.minimum.reduceat(value, self.first[:-1])
+        hits = np.flatnonzero(value == least[self.owner])[::-1]
+        plan = np.zeros(len(least), np.int64)
+        plan[self.owner[hits]] = hits  # the last write wins: the first plan
+        return least, plan
+
+    def items(self, plan: int) -> tuple[tuple[int, int], ...]:
+        """Give the items (tier, parts) of a plan, the largest first."""
+        span = slice(self.item_first[plan], self.item_first[plan + 1])
+        return tuple(
+            zip(self.item_tier[span].tolist(), self.item_parts[span].tolist(), strict=True)
+        )
+
+    def hardest(self) -> IntArray:
+        """Give the parts of each plan's largest item on each tier; 0 without one.  # (L, T)."""
+        largest = np.zeros(self.usage.shape, np.int64)
+        plan_of = np.repeat(np.arange(len(largest)), np.diff(self.item_first))
+        # Items come largest first, so writing them backwards leaves the largest.
+        largest[plan_of[::-1], self.item_tier[::-1]] = self.item_parts[::-1]
+        return largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +135,8 @@ class Compiled:
             item_parts=np.array([parts for _, parts in items], np.int64),
             machines=np.array([tier.machines for tier in tiers], np.int64),
         )
-        return cls(
-            problem=problem,
-            tiers=tiers,
-            queries=tuple(c for c, _, _ in rows),
-            entries=entries,
-            arrays=arrays,
-        )
+        queries = tuple(c for c, _, _ in rows)
+        return cls(problem=problem, tiers=tiers, queries=queries, entries=entries, arrays=arrays)
 
     def placement(self) -> Placement[int]:
         """Give empty machines with the tenants' quotas."""
@@ -90,15 +147,10 @@ class Compiled:
     def running(self) -> dict[int, Placed]:
         """Give where queries run that could go on there, if the machines have the room."""
         found = {}
-        first = self.arrays.first.tolist()
-        for q, candidate in enumerate(self.queries):
-            before = self.problem.running.get(candidate.query_id)
-            if before is None:
-                continue
-            for p in range(first[q], first[q + 1]):
-                entry = self.entries[p]
-                if entry.plan.plan_id == before.plan_id and covers(before, entry.plan):
-                    found[q] = placed_as(before, p, self.tiers)
+        for p, (q, entry) in enumerate(zip(self.arrays.owner.tolist(), self.entries, strict=True)):
+            before = self.problem.running.get(self.queries[q].query_id)
+            if before and before.plan_id == entry.plan.plan_id and covers(before, entry.plan):
+                found[q] = placed_as(before, p, self.tiers)
         return found
 
     def runs_with(self, query: int, plan: int) -> bool:
@@ -109,18 +161,17 @@ class Compiled:
     def schedule(self, placement: Placement[int]) -> Schedule:
         """Give the schedule that a placement means, with the reasons of those who wait."""
         problem = self.problem
-        by_id = {self.queries[q].query_id: self._assignment(q, p) for q, p in placement.at.items()}
+        by_id = {}
+        for q, placed in placement.at.items():
+            query_id, entry = self.queries[q].query_id, self.entries[placed.plan]
+            before = problem.running.get(query_id)
+            by_id[query_id] = assignment_of(query_id, entry, placed, before)
         ordered = tuple(by_id[c.query_id] for c in problem.candidates if c.query_id in by_id)
         return Schedule(
             assignments=ordered,
             waiting=reasons(problem, ordered, placement.room(problem.tiers)),
             utilisation=utilisation(problem, ordered),
         )
-
-    def _assignment(self, query: int, placed: Placed) -> Assignment:
-        candidate, entry = self.queries[query], self.entries[placed.plan]
-        before = self.problem.running.get(candidate.query_id)
-        return assignment_of(candidate.query_id, entry, placed, before)
 
 
 def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
@@ -141,10 +192,7 @@ def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:
 
 
 def assignment_of(
-    query_id: str,
-    entry: PlaceablePlan,
-    placed: Placed,
-    before: Assignment | None,
+    query_id: str, entry: PlaceablePlan, placed: Placed, before: Assignment | None
 ) -> Assignment:
     """Give a placed query with names; `before` itself if it is the same plan and machines."""
     slices = dict(entry.own)
@@ -206,13 +254,12 @@ def _entry(plan: PlanOption, shared: Sequence[Tier], own: Room) -> PlaceablePlan
 
 def same_place(one: Assignment, other: Assignment) -> bool:
     """Give whether two assignments are of the same plan, on the same machines."""
-    if one.machines is other.machines:
-        return one.plan_id == other.plan_id
 
     def keys(a: Assignment) -> list[tuple[str, int, int]]:
         return sorted((tier, machine, parts_of(share)) for tier, machine, share in a.machines)
 
-    return one.plan_id == other.plan_id and keys(one) == keys(other)
+    same = one.machines is other.machines or keys(one) == keys(other)
+    return same and one.plan_id == other.plan_id
 
 
 def _ends(counts: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -118,33 +118,29 @@ class Placement(Generic[Q]):
 
     def place(self, query: Q, plan: int, items: Items) -> bool:
         """Place a query whole on the fullest machines that hold its items, or not at all."""
-        if query in self._quota_of and not self._take_quota(query, items):
-            return False
-        machines: list[int] = []
-        for tier, parts in items:
-            machine = self.free[tier].best(parts)
-            if machine is None:
-                self._free(items, machines)
-                self._give_quota(query, items)
-                return False
-            self.free[tier].take(machine, parts)
-            machines.append(machine)
-        self._enter(query, Placed(plan, items, tuple(machines)))
-        return True
+        return self._put(query, plan, items, None)
 
     def occupy(self, query: Q, placed: Placed) -> bool:
         """Place a query on exactly these machines, if they have the room."""
-        if query in self._quota_of and not self._take_quota(query, placed.items):
+        return self._put(query, placed.plan, placed.items, placed.machines)
+
+    def _put(self, query: Q, plan: int, items: Items, wanted: Sequence[int] | None) -> bool:
+        if query in self._quota_of and not self._take_quota(query, items):
             return False
-        taken: list[int] = []
-        for (tier, parts), machine in zip(placed.items, placed.machines, strict=True):
-            if self.free[tier].on(machine) < parts:
-                self._free(placed.items, taken)
-                self._give_quota(query, placed.items)
+        machines: list[int] = []
+        for i, (tier, parts) in enumerate(items):
+            free = self.free[tier]
+            machine = free.best(parts) if wanted is None else wanted[i]
+            if machine is None or free.on(machine) < parts:
+                for (taken, given), there in zip(items, machines, strict=False):
+                    self.free[taken].take(there, -given)
+                self._give_quota(query, items)
                 return False
-            self.free[tier].take(machine, parts)
-            taken.append(machine)
-        self._enter(query, placed)
+            free.take(machine, parts)
+            machines.append(machine)
+        self.at[query] = Placed(plan, items, tuple(machines))
+        for (tier, _), machine in zip(items, machines, strict=True):
+            self.on[tier][machine].add(query)
         return True
 
     def lift(self, query: Q) -> Placed:
@@ -167,20 +163,8 @@ class Placement(Generic[Q]):
 
     def restore(self, at: Mapping[Q, Placed]) -> None:
         """Go back to an earlier `at`."""
-        for query in [q for q, placed in self.at.items() if at.get(q) != placed]:
-            self.lift(query)
-        for query, placed in at.items():
-            if query not in self.at:
-                self.occupy(query, placed)
-
-    def _enter(self, query: Q, placed: Placed) -> None:
-        self.at[query] = placed
-        for (tier, _), machine in zip(placed.items, placed.machines, strict=True):
-            self.on[tier][machine].add(query)
-
-    def _free(self, items: Items, machines: Sequence[int]) -> None:
-        for (tier, parts), machine in zip(items, machines, strict=False):
-            self.free[tier].take(machine, -parts)
+        moved = [q for q in {**at, **self.at} if at.get(q) != self.at.get(q)]
+        self.put_back({q: at.get(q) for q in moved})
 
     def _take_quota(self, query: Q, items: Items) -> bool:
         left = self._quota_of[query]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from circinus.scheduler.problem import (
     PlanOption,
     Problem,
     aggregate_parts,
+    held_by_tenants,
     parts_of,
     quota_parts,
 )
@@ -23,11 +23,7 @@ from circinus.scheduler.problem import (
 
 def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> dict[str, str]:
     """Give why queries without one of these valid assignments wait; `room` is what is left."""
-    held: Counter[tuple[str, str]] = Counter()
-    tenants = {c.query_id: c.tenant for c in problem.candidates}
-    for assignment in assignments:
-        for tier, _, share in assignment.machines:
-            held[tenants[assignment.query_id], tier] += parts_of(share)
+    held = held_by_tenants(problem, assignments)
     served = {assignment.query_id for assignment in assignments}
     found = {}
     for candidate in problem.candidates:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
+import numpy as np
+
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.kernel import (
     PLANNED,
@@ -18,9 +20,7 @@ from circinus.scheduler.dispatch.kernel import (
     Kernel,
     RuleInput,
     compiled,
-    compiled_part,
     decided_by_rule,
-    settings_of,
 )
 from circinus.scheduler.dispatch.policy import FloatArray, IntArray
 
@@ -32,13 +32,10 @@ def fcfs_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
     free = seen.idle.copy()
     left = free.sum()
     for i in range(len(seen.waited_s)):
-        if rejects:
-            least = inf  # of what any instance, idle or not, would take
-            for j in range(len(free)):
-                least = min(least, seen.predicted_s[i, j])
-            if seen.waited_s[i] + least > seen.qos_s[i]:
-                answer[i] = REJECT
-                continue
+        # Whatever any instance, idle or not, would take:
+        if rejects and seen.waited_s[i] + seen.predicted_s[i].min() > seen.qos_s[i]:
+            answer[i] = REJECT
+            continue
         if left == 0:
             if rejects:
                 continue
@@ -66,21 +63,7 @@ class FcfsDispatch:
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
 
-    @property
-    def settings(self) -> FloatArray:
-        """Give 1 if requests are rejected, else 0."""
-        return settings_of(float(self.rejects))
-
     decide = decided_by_rule
-
-
-@compiled_part
-def _served_on(row: FloatArray, kind: IntArray, on_base: bool) -> bool:
-    """Give whether a side has an instance that can serve the request."""
-    for j in range(len(kind)):  # noqa: SIM110 - generators do not compile
-        if (kind[j] == 0) == on_base and row[j] < inf:
-            return True
-    return False
 
 
 @compiled
@@ -93,7 +76,7 @@ def threshold_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> N
         if left == 0:
             return
         on_base = seen.size[i] > largest_small
-        if not _served_on(seen.predicted_s[i], seen.kind, on_base):
+        if not (((seen.kind == 0) == on_base) & (seen.predicted_s[i] < inf)).any():
             on_base = not on_base
         for j in range(len(free)):
             if free[j] and (seen.kind[j] == 0) == on_base and seen.predicted_s[i, j] < inf:
@@ -122,38 +105,23 @@ class SizeThreshold:
     def __post_init__(self) -> None:
         checks.non_negative("largest_small", self.largest_small)
 
-    @property
-    def settings(self) -> FloatArray:
-        """Give the threshold."""
-        return settings_of(self.largest_small)
-
     decide = decided_by_rule
-
-
-@compiled_part
-def _first_done(free_s: FloatArray, row: FloatArray) -> int:
-    """Give the instance where a request would be done first."""
-    best = 0
-    for j in range(1, len(row)):
-        if free_s[j] + row[j] < free_s[best] + row[best]:
-            best = j
-    return best
 
 
 @compiled
 def clockwork_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
     """Put each request without a queue into one; start the heads of queues."""
-    xi = settings[0]
+    rejects, xi = settings[0] > 0, settings[1]
     free_s = seen.busy_s.copy()
     free = seen.idle.copy()
     for i in range(len(seen.waited_s)):
         j = seen.planned[i]
         if j < 0 or j >= len(free) or seen.predicted_s[i, j] == inf:
-            j = _first_done(free_s, seen.predicted_s[i])
+            j = np.argmin(free_s + seen.predicted_s[i])
             done = seen.waited_s[i] + free_s[j] + seen.predicted_s[i, j]
             if done == inf:
                 continue
-            if xi > 0 and done > xi * seen.qos_s[i]:
+            if rejects and done > xi * seen.qos_s[i]:
                 answer[i] = REJECT
                 continue
         answer[i] = j if free[j] else PLANNED - j
@@ -178,10 +146,5 @@ class Clockwork:
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
-
-    @property
-    def settings(self) -> FloatArray:
-        """Give xi, or 0 if nothing is rejected."""
-        return settings_of(self.xi if self.rejects else 0.0)
 
     decide = decided_by_rule

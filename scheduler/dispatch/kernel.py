@@ -9,8 +9,9 @@ Compiled code is kept on disk beside the module, so only the first start pays fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import lru_cache
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import numba as nb
 import numpy as np
@@ -75,12 +76,13 @@ class CompiledPolicy(DispatchPolicy, Protocol):
     def rule(self) -> Kernel:
         """Give its compiled rule."""
 
-    @property
-    def settings(self) -> FloatArray:
-        """Give the settings that its rule takes."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # numbers: the settings that its rule takes
+
+    def __hash__(self) -> int:
+        """Give that of its fields."""
 
 
-def compiled(rule: Callable[[FloatArray, RuleInput, IntArray], None]) -> Kernel:
+def compiled(rule: Kernel) -> Kernel:
     """Compile a rule to machine code."""
     return cast("Kernel", nb.njit(KERNEL_TYPE, cache=True)(rule))
 
@@ -96,9 +98,9 @@ def compiled_driver(function: Callable[P, R], signature: Any) -> Callable[P, R]:
 
 
 @lru_cache(maxsize=256)  # asked for again at every decision
-def settings_of(*values: float) -> FloatArray:
-    """Give settings in the form in which a rule takes them."""
-    return np.array(values, dtype=np.float64)
+def settings_of(policy: CompiledPolicy) -> FloatArray:
+    """Give the fields of a policy, in their order, as its rule takes them."""
+    return np.array(astuple(policy), dtype=np.float64)
 
 
 def seen_in(state: DispatchState) -> RuleInput:
@@ -121,9 +123,8 @@ def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
     """Give what the rule of a policy says of a state: its `DispatchPolicy.decide`."""
     if not len(state.waited_s) or not len(state.busy_s):
         return Decision()
-    answer = np.empty(len(state.waited_s), dtype=np.int64)
-    answer.fill(WAIT)
-    policy.rule(policy.settings, seen_in(state), answer)
+    answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)
+    policy.rule(settings_of(policy), seen_in(state), answer)
     starts, rejected, planned = [], [], []
     for i, code in enumerate(answer.tolist()):
         if code >= 0:

@@ -72,8 +72,7 @@ class LatencyLine:
     def observed(self, seconds: float, size: float = 1.0) -> LatencyLine:
         """Give what is known after one more request.
 
-        Raises:
-            InvalidInput: If `seconds` is not finite and `>= 0`, or `size` not finite.
+        InvalidInput if `seconds` is not finite and `>= 0`, or `size` not finite.
         """
         checks.non_negative("seconds", seconds)
         checks.require(isfinite(size), "size", "must be finite", size)
@@ -115,7 +114,7 @@ class TableSettings:
 
     def __post_init__(self) -> None:
         checks.positive("width", self.width)
-        checks.require(self.enough >= 1, "enough", "must be >= 1", self.enough)
+        checks.at_least("enough", self.enough, 1)
         checks.share("memory", self.memory)
 
 
@@ -166,11 +165,7 @@ class LearntLatency:
         return self.line.predict(size)
 
     def quantile(self, level: float, size: float = 1.0) -> float:
-        """Give the quantile of the seconds of single requests of that size.
-
-        Raises:
-            InvalidInput: If `level` is not in (0, 1).
-        """
+        """Give the quantile of single requests' seconds; InvalidInput if not 0 < `level` < 1."""
         checks.open_probability("level", level)
         predicted = self.predict(size)
         errors = self._octaves.get(_octave(predicted), self._errors)
@@ -184,8 +179,7 @@ class LearntLatency:
     def observe(self, seconds: float, size: float = 1.0) -> None:
         """Learn from a request that was served.
 
-        Raises:
-            InvalidInput: If `seconds` is not finite and `>= 0`, or `size` not finite.
+        InvalidInput if `seconds` is not finite and `>= 0`, or `size` not finite.
         """
         predicted = self.predict(size)
         known = self.line.count >= self.settings.enough
@@ -217,11 +211,7 @@ class LearntLatency:
     def load(
         cls, dumped: Mapping[str, object], settings: TableSettings | None = None
     ) -> LearntLatency:
-        """Give what was dumped.
-
-        Raises:
-            InvalidInput: If it was not.
-        """
+        """Give what was dumped; InvalidInput if it was not."""
         try:
             line = LatencyLine(**cast("dict[str, float]", dumped["line"]))  # type: ignore[arg-type] # count is an int
             known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))

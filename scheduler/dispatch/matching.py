@@ -36,7 +36,6 @@ from circinus.scheduler.dispatch.kernel import (
     compiled_part,
     decided_by_rule,
     seen_in,
-    settings_of,
 )
 from circinus.scheduler.dispatch.policy import DispatchState, FloatArray, IntArray
 
@@ -60,22 +59,11 @@ def matching_cost(xi: float, seen: RuleInput) -> FloatArray:  # (m, n)
 
 @compiled_part
 def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
-    """Give finite costs that break ties by age.
-
-    A pair that cannot be gets a price that is avoided wherever possible.
-    """
+    """Give finite costs that break ties by age; pairs that cannot be are avoided if possible."""
     m, n = cost.shape
-    highest = 0.0
-    for i in range(m):
-        for j in range(n):
-            if cost[i, j] < inf:
-                highest = max(highest, cost[i, j])
-    never = (highest + 1.0) * (min(m, n) + 1)
-    solvable = np.empty((m, n))
-    for i in range(m):
-        for j in range(n):
-            solvable[i, j] = (cost[i, j] if cost[i, j] < inf else never) + i * _TIE_S
-    return solvable
+    never = (np.where(cost < inf, cost, 0.0).max() + 1.0) * (min(m, n) + 1)
+    aged: FloatArray = np.where(cost < inf, cost, never) + np.arange(m).reshape(m, 1) * _TIE_S
+    return aged
 
 
 @compiled_part
@@ -167,11 +155,6 @@ class MinCostMatching:
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)
 
-    @property
-    def settings(self) -> FloatArray:
-        """Give xi."""
-        return settings_of(self.xi)
-
     decide = decided_by_rule
 
     def cost(self, state: DispatchState) -> FloatArray:  # (m, n)
@@ -182,10 +165,8 @@ class MinCostMatching:
 def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
     """Give the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
 
-    Seconds of the largest request on the fastest kind, over those on each.
-
-    Raises:
-        InvalidInput: If an entry is not finite and `> 0`.
+    Seconds of the largest request on the fastest kind, over those on each. InvalidInput if an
+    entry is not finite and `> 0`.
     """
     good = bool(((largest_request_s > 0) & np.isfinite(largest_request_s)).all())
     checks.require(good, "largest_request_s", "must be finite and > 0", largest_request_s)

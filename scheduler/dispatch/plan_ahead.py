@@ -52,7 +52,6 @@ from circinus.scheduler.dispatch.kernel import (
     compiled,
     compiled_part,
     decided_by_rule,
-    settings_of,
 )
 from circinus.scheduler.dispatch.policy import BoolArray, FloatArray, IntArray
 
@@ -310,10 +309,5 @@ class PlanAhead:
         checks.require(1 <= self.old < inf, "old", "must be finite and >= 1", self.old)
         rule = f"must be finite and >= old, which is {self.old:g}"
         checks.require(self.old <= self.overdue < inf, "overdue", rule, self.overdue)
-
-    @property
-    def settings(self) -> FloatArray:
-        """Give what the rule takes."""
-        return settings_of(self.xi, self.lead, self.delay_weight, self.old, self.overdue)
 
     decide = decided_by_rule

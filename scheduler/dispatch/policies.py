@@ -29,10 +29,6 @@ _MADE: Mapping[str, CompiledPolicy] = {
 
 
 def dispatch_policy(name: str) -> CompiledPolicy:
-    """Give the policy of a name.
-
-    Raises:
-        InvalidInput: If there is none of that name.
-    """
+    """Give the policy of a name; InvalidInput if there is none of that name."""
     checks.among("dispatch_policy", name, _MADE)
     return _MADE[name]

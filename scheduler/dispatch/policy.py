@@ -75,11 +75,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """Who waits, and what the instances do.
-
-    Raises:
-        InvalidInput: If shapes differ, or a number is NaN or out of its range.
-    """
+    """Who waits, what instances do; InvalidInput if shapes or numbers (NaN, range) are wrong."""
 
     waited_s: FloatArray  # (m,); seconds since each request arrived, `>= 0`
     # each should be answered within so many seconds of its arrival, `> 0`; infinite: whenever
@@ -97,11 +93,10 @@ class DispatchState:
     fleet: Fleet
 
     def __post_init__(self) -> None:
-        m, n = self.waited_s.shape[0], len(self.fleet.kind)
-        if self.predicted_s.shape != (m, n):
-            raise InvalidInput.of(
-                "predicted_s", f"must have shape {(m, n)}", self.predicted_s.shape
-            )
+        m, n = self.waited_s.shape[0], len(self.fleet)
+        shape = self.predicted_s.shape
+        if shape != (m, n):
+            raise InvalidInput.of("predicted_s", f"must have shape {(m, n)}", shape)
         if not (self.qos_s.shape == self.size.shape == self.planned.shape == (m,)):
             raise InvalidInput.of("qos_s", f"must have shape ({m},)", self.qos_s.shape)
         if not (self.busy_s.shape == self.idle.shape == (n,)):
@@ -109,12 +104,11 @@ class DispatchState:
         # Written out: a state is built for every event, and the fast path must stay fast.
         if not self.predicted_s.min(initial=inf) >= 0:
             raise InvalidInput.of("predicted_s", "must be >= 0 everywhere", "less")
-        if not self.waited_s.min(initial=inf) >= 0:
-            raise InvalidInput.of("waited_s", "must be >= 0", self.waited_s)
+        for name, values in (("waited_s", self.waited_s), ("busy_s", self.busy_s)):
+            if not values.min(initial=inf) >= 0:
+                raise InvalidInput.of(name, "must be >= 0", values)
         if not self.qos_s.min(initial=inf) > 0:
             raise InvalidInput.of("qos_s", "must be > 0", self.qos_s)
-        if not self.busy_s.min(initial=inf) >= 0:
-            raise InvalidInput.of("busy_s", "must be >= 0", self.busy_s)
 
 
 class Start(NamedTuple):

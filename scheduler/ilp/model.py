@@ -77,6 +77,10 @@ class Symmetry(StrEnum):
     FLOW = "flow"
 
 
+_Sizes = Mapping[int, pulp.LpAffineExpression]
+"""Size -> how many items of it are placed, of a tier."""
+
+
 class Model:
     """The program of a problem, and the way back from its solution."""
 
@@ -170,13 +174,7 @@ class Model:
 class Ordered:
     """Machines by number, the fuller ones first; `rented` of them hold anything."""
 
-    def __init__(
-        self,
-        program: pulp.LpProblem,
-        m: int,
-        machines: int,
-        placed: Mapping[int, pulp.LpAffineExpression],
-    ) -> None:
+    def __init__(self, program: pulp.LpProblem, m: int, machines: int, placed: _Sizes) -> None:
         self._n = [
             {
                 size: program.add_variable(f"n_{m}_{k}_{size}", 0, PARTS // size, cat="Integer")
@@ -211,13 +209,7 @@ class Ordered:
 class Flow:
     """Machines as paths through loads; `rented` of them hold anything."""
 
-    def __init__(
-        self,
-        program: pulp.LpProblem,
-        m: int,
-        machines: int,
-        placed: Mapping[int, pulp.LpAffineExpression],
-    ) -> None:
+    def __init__(self, program: pulp.LpProblem, m: int, machines: int, placed: _Sizes) -> None:
         self._arcs = {
             (a, size): program.add_variable(f"f_{m}_{a}_{size}", 0, machines, cat="Integer")
             for a, size in _arcs(placed)

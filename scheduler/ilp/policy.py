@@ -60,8 +60,7 @@ class Ilp:
     def solve(self, problem: Problem) -> Solved:
         """Give the best schedule found, and the bound.
 
-        Raises:
-            InvalidInput: If no solver is installed, or the one asked for is not.
+        InvalidInput if no solver is installed, or the one asked for is not.
         """
         solver = self.solver or installed_solvers()[0]
         compiled = Compiled.of(problem)
@@ -69,13 +68,15 @@ class Ilp:
         if self.objective is Objective.COST and not everybody:
             return _nothing(compiled, inf)
         model = Model(compiled, self.objective, self.symmetry)
-        bound, proven, found = _run(model.program, solver, self.time_limit_s, self.gap)
-        if not found:
+        call = _run_highs if solver is Solver.HIGHS else _run_cbc
+        bound, proven = call(model.program, self.time_limit_s, self.gap)
+        solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+        if model.program.sol_status not in solutions:
             nothing = 0.0 if self.objective is Objective.GOODPUT else inf
             return _nothing(compiled, nothing, bound=inf if proven else bound)
-        schedule = model.schedule()
-        objective = model.value()
-        return Solved(schedule=schedule, objective=objective, bound=bound, proven=proven)
+        return Solved(
+            schedule=model.schedule(), objective=model.value(), bound=bound, proven=proven
+        )
 
 
 def _nothing(compiled: Compiled, objective: float, bound: float | None = None) -> Solved:
@@ -85,27 +86,13 @@ def _nothing(compiled: Compiled, objective: float, bound: float | None = None) -
 
 
 def installed_solvers() -> tuple[Solver, ...]:
-    """Give the solvers that are there, the faster first.
-
-    Raises:
-        InvalidInput: If there is none.
-    """
+    """Give the solvers that are there, the faster first; InvalidInput if there is none."""
     there = set(pulp.listSolvers(onlyAvailable=True))
     found = tuple(solver for solver in Solver if solver.value in there)
     if not found:
         rule = "must be installed: HiGHS (pip install highspy) or CBC"
         raise InvalidInput.of("a solver of integer programs", rule, sorted(there))
     return found
-
-
-def _run(
-    program: pulp.LpProblem, solver: Solver, time_limit_s: float, gap: float
-) -> tuple[float, bool, bool]:
-    """Solve; give the bound, whether the outcome is proven, and whether there is a solution."""
-    call = _run_highs if solver is Solver.HIGHS else _run_cbc
-    bound, proven = call(program, time_limit_s, gap)
-    found = program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
-    return bound, proven, found
 
 
 def _run_highs(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.scheduler.compiled.arrays import FloatArray, IntArray, PlanArrays
-from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.compiled.placement import Placement
+from circinus.scheduler.problem import Schedule
 
 _CHUNK = 1024
 
@@ -31,11 +32,18 @@ def keep_running(compiled: Compiled, placement: Placement[int], ranked: Sequence
                 homeless.append(plan)
         elif compiled.runs_with(query, plan):
             homeless.append(plan)
-    admit(compiled, placement, homeless)
+    _admit(compiled, placement, homeless)
 
 
-def admit(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> bool:
-    """Place what fits, plan after plan; give whether anything did."""
+def filled_up(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> Schedule:
+    """Place what fits, plan after plan, until nothing does any more."""
+    while _admit(compiled, placement, ranked):
+        pass  # with unlike items on a tier, best fit may succeed on the second look
+    return compiled.schedule(placement)
+
+
+def _admit(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> bool:
+    """Place what fits; give whether anything did."""
     before = len(placement.at)
     owner = compiled.arrays.owner.tolist()
     for plan in ranked:
@@ -102,7 +110,8 @@ def _fill(
     hardest = arrays.hardest()
     refused = ~allowed  # and whatever did not fit: nothing is given back meanwhile
     while True:
-        fits = _fits(hardest, placement) & waiting[arrays.owner] & ~refused
+        largest = [free.largest for free in placement.free]
+        fits = (hardest <= largest).all(axis=1) & waiting[arrays.owner] & ~refused
         hopeful = np.zeros(len(waiting), bool)
         hopeful[arrays.owner[fits]] = True
         chunk = order[hopeful[order]][:_CHUNK]
@@ -121,13 +130,6 @@ def _place_free(
     for query in np.flatnonzero(waiting & np.isfinite(least)).tolist():
         placement.place(query, int(plan[query]), ())
         waiting[query] = False
-
-
-def _fits(hardest: IntArray, placement: Placement[int]) -> NDArray[np.bool_]:
-    fits = np.ones(len(hardest), bool)
-    for tier, free in enumerate(placement.free):
-        fits &= hardest[:, tier] <= free.largest
-    return fits
 
 
 def _place(

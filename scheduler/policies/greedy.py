@@ -27,7 +27,7 @@ from enum import StrEnum
 import numpy as np
 
 from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.scheduler.policies.filling import admit, keep_running
+from circinus.scheduler.policies.filling import filled_up, keep_running
 from circinus.scheduler.problem import PlanOption, Problem, Schedule
 
 
@@ -49,15 +49,6 @@ class Greedy:
     def schedule(self, problem: Problem) -> Schedule:
         """Give a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
-        ranked = self._ranked(compiled)
-        placement = compiled.placement()
-        keep_running(compiled, placement, ranked)
-        while admit(compiled, placement, ranked):
-            pass  # with unlike items on a tier, best fit may succeed on the second look
-        return compiled.schedule(placement)
-
-    def _ranked(self, compiled: Compiled) -> list[int]:
-        """Give the plans of all queries, the best first."""
         arrays = compiled.arrays
         money = arrays.cost_usd_per_hour
         price = money if self.ranking is Ranking.MONEY else arrays.usage.sum(axis=1)
@@ -65,8 +56,10 @@ class Greedy:
         with np.errstate(divide="ignore"):
             ratio = np.where(price > 0, benefit / price, np.inf)
         # Among equals the order of the plans decides: queries by id, plans by cost, then id.
-        ranked: list[int] = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
-        return ranked
+        ranked = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
+        placement = compiled.placement()
+        keep_running(compiled, placement, ranked)
+        return filled_up(compiled, placement, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +74,11 @@ class FcfsScheduling:
     def schedule(self, problem: Problem) -> Schedule:
         """Give a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(_cheapest_only(problem))
-        order = {c.query_id: i for i, c in enumerate(problem.candidates)}
-        turns = sorted(
-            range(len(compiled.queries)), key=lambda q: order[compiled.queries[q].query_id]
-        )
+        turn = {query: q for q, query in enumerate(c.query_id for c in compiled.queries)}
+        turns = [turn[c.query_id] for c in problem.candidates if c.query_id in turn]
         placement = compiled.placement()
         keep_running(compiled, placement, turns)  # one plan per query: plan q is query q's
-        while admit(compiled, placement, turns):
-            pass
-        return compiled.schedule(placement)
+        return filled_up(compiled, placement, turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

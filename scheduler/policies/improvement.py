@@ -21,7 +21,8 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.scheduler.compiled.arrays import FloatArray, PlanArrays
+from circinus.pipelines.profile import FloatArray
+from circinus.scheduler.compiled.feasibility import PlanArrays
 from circinus.scheduler.compiled.placement import Items, Placed, Placement
 
 
@@ -81,17 +82,15 @@ class Stakes:
 
     benefit: Mapping[int, float]  # query -> benefit of serving it. Only these queries are moved
     options: Mapping[int, Sequence[Option]]  # query -> its plans, the least charge first
-    # query -> benefit of leaving it exactly where it is, on top: what a move would cost. For
-    # queries that run; absent: it does not matter
-    stay: Mapping[int, float]
-    home: Mapping[int, Placed]  # query -> where it runs, for those in `stay`
+    # query -> where it runs, for those that may be moved
+    home: Mapping[int, Placed]
+    # what a move costs, in parts of the benefit: leaving a query exactly where it is wins it
+    move_price: float
 
     def worth(self, query: int, placed: Placed) -> float:
         """Give the benefit of a query at a place."""
         worth = self.benefit[query]
-        if query in self.stay and placed == self.home[query]:
-            worth += self.stay[query]
-        return worth
+        return worth + self.move_price * worth if placed == self.home.get(query) else worth
 
 
 class RandomDraws:
@@ -163,7 +162,7 @@ class Improver:
 
     def step(self, youth: float) -> bool:
         """Change the placement, or put it back; give whether it is worth more than ever."""
-        if (not self._out and not self._stakes.stay) or not self._machines:
+        if (not self._out and not self._stakes.home) or not self._machines:
             return False
         allowed = -self._warmth * youth * self._draws.next() ** 2
         before: dict[int, Placed | None] = {}

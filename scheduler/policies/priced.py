@@ -20,8 +20,8 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.scheduler.compiled.arrays import FloatArray, PlanArrays
-from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.pipelines.profile import FloatArray
+from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.compiled.placement import Placed, Placement
 from circinus.scheduler.policies.filling import by_rate, charges, fill, keep_running
 from circinus.scheduler.policies.improvement import (
@@ -63,13 +63,15 @@ class Priced:
     def schedule(self, problem: Problem) -> Schedule:
         """Give a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
-        placement = compiled.placement()
+        arrays, placement = compiled.arrays, compiled.placement()
 
         def keep(charge: FloatArray) -> None:
             if problem.running:
-                keep_running(compiled, placement, _plans_by_rate(compiled.arrays, charge))
+                with np.errstate(divide="ignore"):
+                    rate = arrays.benefit[arrays.owner] / charge
+                keep_running(compiled, placement, np.lexsort((charge, -rate)).tolist())
 
-        self.of_arrays(compiled.arrays, placement, keep, compiled.running())
+        self.of_arrays(arrays, placement, keep, compiled.running())
         return compiled.schedule(placement)
 
     def of_arrays(
@@ -107,23 +109,12 @@ class Priced:
         home: Mapping[int, Placed],
     ) -> Stakes:
         """Give the queries that the improvement may move: those that hold or want machines."""
-        free = {q for q, placed in placement.at.items() if not placed.items}
-        moved = [q for q in by_rate(arrays, charge).tolist() if q not in pinned and q not in free][
-            : self.reach
-        ]
-        benefit = {q: float(arrays.benefit[q]) for q in moved}
-        price = self.migration.price if self.migration is not None else 0.0
-        homes = {q: home[q] for q in moved if q in home} if self.migration is not None else {}
+        fixed = pinned | {q for q, placed in placement.at.items() if not placed.items}
+        movable = [q for q in by_rate(arrays, charge).tolist() if q not in fixed]
+        moved = movable[: self.reach]
         return Stakes(
-            benefit=benefit,
+            benefit={q: float(arrays.benefit[q]) for q in moved},
             options=options_of(arrays, charge, moved),
-            stay={q: price * benefit[q] for q in homes},
-            home=homes,
+            home={q: home[q] for q in moved if q in home} if self.migration else {},
+            move_price=self.migration.price if self.migration else 0.0,
         )
-
-
-def _plans_by_rate(arrays: PlanArrays, charge: FloatArray) -> list[int]:
-    """Give the plans of all queries, the most benefit per charge first."""
-    with np.errstate(divide="ignore"):
-        ranked: list[int] = np.lexsort((charge, -arrays.benefit[arrays.owner] / charge)).tolist()
-    return ranked

@@ -32,7 +32,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from circinus.scheduler.compiled.arrays import FloatArray, IntArray, PlanArrays
+from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.scheduler.compiled.feasibility import PlanArrays
 
 ROUNDS = 60
 """Tangents at most. With up to three tiers the search ends after 10 to 30."""
@@ -64,16 +65,12 @@ class Prices:
 
 def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
     """Give prices whose bound is within `precision` of the linear relaxation's value."""
-    queries = len(arrays.benefit)
-    if queries == 0 or arrays.usage.shape[1] == 0:
-        return Prices(
-            per_machine=np.zeros(arrays.usage.shape[1]),
-            bound=float(arrays.benefit.sum()),
-            favourite=arrays.first[:-1],
-        )
-    start = None
+    queries, start = len(arrays.benefit), np.zeros(len(arrays.machines))
+    if not queries or not len(start):
+        everything = float(arrays.benefit.sum())
+        return Prices(per_machine=start, bound=everything, favourite=arrays.first[:-1])
     if queries > 4 * _SAMPLE:
-        start = _kelley(_every(arrays, queries // _SAMPLE), None, precision).per_machine
+        start = _kelley(_every(arrays, queries // _SAMPLE), start, precision).per_machine
     return _kelley(arrays, start, precision)
 
 
@@ -98,10 +95,9 @@ def _every(arrays: PlanArrays, step: int) -> PlanArrays:
     )
 
 
-def _kelley(arrays: PlanArrays, start: FloatArray | None, precision: float) -> Prices:
+def _kelley(arrays: PlanArrays, at: FloatArray, precision: float) -> Prices:
     capacity = arrays.machines.astype(np.float64)
     highest = _highest(arrays)
-    at = np.zeros_like(capacity) if start is None else start
     best, best_at = np.inf, at
     tangents: list[Tangent] = []
     for _ in range(ROUNDS):
@@ -152,13 +148,10 @@ def _tangent(arrays: PlanArrays, price: FloatArray, capacity: FloatArray) -> Tan
 def _lowest(
     tangents: Sequence[Tangent], highest: FloatArray
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Give where the highest tangent is lowest, its value there, and who holds it up.
+    """Give the prices where the highest tangent is lowest, its value there, and who holds it up.
 
-    Returns:
-        Prices, value, and the parts of the tangents in the solution of the relaxation.
-
-    Raises:
-        ArithmeticError: If numbers differ so much in size that the solver fails.
+    The last is the parts of the tangents in the solution of the relaxation. ArithmeticError if
+    numbers differ so much in size that the solver fails.
     """
     tiers = len(highest)
     scale = max(abs(t.height) for t in tangents) or 1.0

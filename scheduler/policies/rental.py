@@ -22,10 +22,10 @@ import numpy as np
 
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.infrastructure import Tier
-from circinus.scheduler.compiled.arrays import FloatArray
+from circinus.pipelines.profile import FloatArray
 from circinus.scheduler.compiled.feasibility import Compiled
 from circinus.scheduler.compiled.placement import Placed, Placement
-from circinus.scheduler.policies.filling import admit, keep_running
+from circinus.scheduler.policies.filling import filled_up, keep_running
 from circinus.scheduler.policies.improvement import (
     Effort,
     Option,
@@ -58,9 +58,7 @@ class Rental:
             emptier = _Emptier(compiled, placement, money, self.effort.seed)
             if placement.at:
                 ruin_and_recreate(placement, self.effort, self.clock, until, emptier.step)
-        while admit(compiled, placement, ranked):
-            pass  # nobody is left out who fits
-        return compiled.schedule(placement)
+        return filled_up(compiled, placement, ranked)
 
 
 def rented_usd_per_hour(tiers: Sequence[Tier], schedule: Schedule) -> float:
@@ -88,7 +86,8 @@ class _Emptier:
         pinned = set(placement.at)
         queries = [q for q in range(len(compiled.queries)) if q not in pinned]
         self._options = options_of(compiled.arrays, money, queries)
-        self._size = {q: max(_size(o) for o in options) for q, options in self._options.items()}
+        items = {q: [i for o in each for i in o.items] for q, each in self._options.items()}
+        self._size = {q: max((parts for _, parts in each), default=0) for q, each in items.items()}
         self._warmth = _WARMTH * max(self._price)
         by_size = sorted(self._options, key=lambda q: (-self._size[q], q))
         self._insert(by_size, self._price, 0.0)
@@ -174,7 +173,3 @@ class _Emptier:
     def _fancied(self) -> list[float]:
         """Give prices for one step: some tier looks cheap, so that many move there together."""
         return [price * 4.0 ** (2 * self._draws.next() - 1) for price in self._price]
-
-
-def _size(option: Option) -> int:
-    return max((parts for _, parts in option.items), default=0)

@@ -29,14 +29,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from circinus.pipelines import checks
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from circinus.pipelines.profile import FloatArray, IntArray
 
 _LEAST_PRICE = 1e-3
 """Of a kind whose time is worth nothing at the optimum: still not to be wasted."""
@@ -60,11 +57,7 @@ def throughput_bound(
     *,
     in_time: float = 1.0,  # g, in (0, 1]
 ) -> ThroughputBound:
-    """Give the bound and the prices.
-
-    Raises:
-        InvalidInput: If a number is out of its range or shapes differ.
-    """
+    """Give bound and prices; InvalidInput if a number is out of its range or shapes differ."""
     _check(share, latency_s, counts, qos_s, in_time)
     able = latency_s <= qos_s
     sizes, kinds = np.nonzero(able)
@@ -81,25 +74,17 @@ def throughput_bound(
     objective[-1] = -1.0
     solved = linprog(objective, A_ub=left, b_ub=right, method="highs")
     dual = -np.asarray(solved.ineqlin.marginals)[len(share) + 1 :]
-    # x = 0 is feasible and R is bounded by the instances: there always is an optimum.
-    return ThroughputBound(rate_rps=-float(solved.fun or 0.0), price=_relative(dual))
-
-
-def _relative(dual: FloatArray) -> FloatArray:  # (K,)
     highest = float(dual.max(initial=0.0))
-    if highest <= 0:
-        return np.ones(len(dual))
-    least = np.maximum(dual, _LEAST_PRICE * highest)
-    return np.asarray(least / least[0])
+    price = np.maximum(dual, _LEAST_PRICE * highest) if highest > 0 else np.ones(len(dual))
+    # x = 0 is feasible and R is bounded by the instances: there always is an optimum.
+    return ThroughputBound(rate_rps=-float(solved.fun or 0.0), price=price / price[:1])
 
 
 def _check(
     share: FloatArray, latency_s: FloatArray, counts: IntArray, qos_s: float, in_time: float
 ) -> None:
-    shape = (len(share), len(counts))
-    checks.require(
-        latency_s.shape == shape, "latency_s", f"must have shape {shape}", latency_s.shape
-    )
+    shape, got = (len(share), len(counts)), latency_s.shape
+    checks.require(got == shape, "latency_s", f"must have shape {shape}", got)
     checks.require(bool((latency_s > 0).all()), "latency_s", "must be > 0", latency_s.min())
     good = bool((share >= 0).all()) and abs(float(share.sum()) - 1.0) < 1e-6
     checks.require(good, "share", "must be >= 0 and add up to 1", share.sum())

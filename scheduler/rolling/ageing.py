@@ -19,16 +19,35 @@ The first in line meets, at the next reschedule, either unprotected queries, whi
 way, or protected ones, whose turns all end within turn_s, while no new turn is given
 (younger claims wait). So each place in line takes at most turn_s + r. Whoever is put out
 starts to wait anew, behind it.
+
+Policies leave what runs where it is. Where somebody has a claim to machines that others hold,
+`make_way` changes what is said to run: the claimant takes the place, those in its way lose theirs.
+So every policy honours claims, knowing nothing of them. `preemptions` compares what ran with a
+schedule, whatever the cause was.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from circinus.pipelines import checks
-from circinus.scheduler.problem import Problem
-from circinus.scheduler.rolling.preemption import Claim, make_way
+from circinus.scheduler.compiled.feasibility import same_place
+from circinus.scheduler.compiled.placement import empty, fit
+from circinus.scheduler.problem import (
+    PARTS,
+    Assignment,
+    Candidate,
+    PlanOption,
+    Problem,
+    Schedule,
+    Slice,
+    aggregate_parts,
+    parts_of,
+    quota_parts,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,51 +87,225 @@ def overdue(
     problem: Problem, standings: Mapping[str, Standing], ageing: Ageing
 ) -> tuple[str, ...]:
     """Give the waiting queries that have waited too long, the longest first."""
-    late = [
-        (-standings[c.query_id].since_s, c.query_id)
-        for c in problem.candidates
-        if c.query_id not in problem.running
-        and c.query_id in standings
-        and standings[c.query_id].since_s >= ageing.limit_s
-    ]
+    waiting = {c.query_id for c in problem.candidates} - problem.running.keys()
+    waited = {q: standings[q].since_s for q in waiting & standings.keys()}
+    late = [(-since_s, q) for q, since_s in waited.items() if since_s >= ageing.limit_s]
     return tuple(query for _, query in sorted(late))
 
 
 def aged(problem: Problem, standings: Mapping[str, Standing], ageing: Ageing) -> Problem:
-    """Give the problem as waiting, priorities and claims change it.
-
-    A candidate without a standing has just come.
-    """
+    """Give the problem as waiting, priorities and claims change it; no standing: just came."""
     late = overdue(problem, standings, ageing)
     safe = {
         q
         for q, standing in standings.items()
         if standing.overdue_entry and standing.since_s < ageing.turn_s
     }
-    claims = [Claim(query_id=q, over=frozenset(problem.running.keys() - safe)) for q in late]
+    claims = dict.fromkeys(late, frozenset(problem.running.keys() - safe))
     way = make_way(problem, claims, in_turn=True)
     entered = way.running.keys() - problem.running.keys()
     way = make_way(way, _by_priority(way, safe | entered), in_turn=False)
     top = 1 + max((c.priority for c in problem.candidates), default=0)
-    candidates = []
-    for c in problem.candidates:
+
+    def changed(c: Candidate) -> Candidate:
         if c.query_id in entered:
-            candidates.append(replace(c, priority=top))
-        elif c.query_id in standings and c.query_id not in problem.running:
-            waited = standings[c.query_id].since_s
-            candidates.append(replace(c, weight=c.weight * ageing.growth(waited)))
-        else:
-            candidates.append(c)
-    return replace(way, candidates=tuple(candidates))
+            return replace(c, priority=top)
+        if c.query_id in standings and c.query_id not in problem.running:
+            return replace(c, weight=c.weight * ageing.growth(standings[c.query_id].since_s))
+        return c
+
+    return replace(way, candidates=tuple(map(changed, problem.candidates)))
 
 
-def _by_priority(problem: Problem, safe: set[str]) -> list[Claim]:
+def _by_priority(problem: Problem, safe: set[str]) -> dict[str, frozenset[str]]:
     priority = {c.query_id: c.priority for c in problem.candidates}
     waiting = [c for c in problem.candidates if c.query_id not in problem.running]
     waiting.sort(key=lambda c: (-c.priority, -c.weight, c.query_id))
-    claims = []
-    for c in waiting:
-        below = {q for q in problem.running if priority.get(q, c.priority) < c.priority}
-        if below - safe:
-            claims.append(Claim(query_id=c.query_id, over=frozenset(below - safe)))
-    return claims
+    below = {
+        c.query_id: {q for q in problem.running if priority.get(q, c.priority) < c.priority} - safe
+        for c in waiting
+    }
+    return {claimant: frozenset(over) for claimant, over in below.items() if over}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """A query that does not run any more as it did."""
+
+    query_id: str
+    # the queries that came onto its machines; none when the machines themselves went, or the
+    # plan is not offered any more
+    by: tuple[str, ...]
+    moved: bool  # whether it is served all the same, elsewhere or with another plan
+
+    @property
+    def words(self) -> str:
+        """What happened, as a sentence."""
+        what = "was moved" if self.moved else "was stopped"
+        why = f"for {', '.join(self.by)}" if self.by else "because its machines or plan are gone"
+        return f"{self.query_id} {what} {why}."
+
+
+def preemptions(problem: Problem, schedule: Schedule) -> tuple[Preemption, ...]:
+    """Give every live query that ran and is stopped or moved, in the problem's order."""
+    now = schedule.by_query
+    holders: dict[tuple[str, int], set[str]] = defaultdict(set)
+    shared = {tier.name for tier in problem.tiers if not tier.dedicated}
+    for assignment in schedule.assignments:
+        for spot in _spots(assignment, shared):
+            holders[spot].add(assignment.query_id)
+    found = []
+    for candidate in problem.candidates:
+        before = problem.running.get(candidate.query_id)
+        after = now.get(candidate.query_id)
+        if before is None or (after is not None and same_place(before, after)):
+            continue
+        by = {
+            query
+            for spot in _spots(before, shared)
+            for query in holders[spot] - {candidate.query_id}
+            if query not in problem.running or spot not in _spots(problem.running[query], shared)
+        }
+        found.append(
+            Preemption(query_id=candidate.query_id, by=tuple(sorted(by)), moved=after is not None)
+        )
+    return tuple(found)
+
+
+def _spots(assignment: Assignment, shared: set[str]) -> set[tuple[str, int]]:
+    return {(s.tier, s.machine) for s in assignment.machines if s.tier in shared}
+
+
+def make_way(problem: Problem, claims: Mapping[str, frozenset[str]], *, in_turn: bool) -> Problem:
+    """Give the problem with claimants put where they may run, and those in their way taken off.
+
+    A claim is that of a waiting query, over the running ones that have to make way when it cannot
+    be placed otherwise. For each, the first one first, the plan and machines are taken whose
+    queries weigh least together. One that would fit empty machines and cannot be met is passed
+    over, or, where claims are met `in_turn`, lets all later ones wait.
+    """
+    ground = _Ground(problem)
+    for query_id, over in claims.items():
+        candidate = ground.candidates[query_id]
+        possible = [plan for plan in candidate.plans if ground.ever_holds(candidate, plan)]
+        if query_id in ground.running or not possible:
+            continue
+        ways = [w for plan in possible if (w := ground.way(candidate, plan, over))]
+        if ways:
+            best = min(ways, key=lambda w: (w.weight, w.assignment.plan_id))
+            for victim in best.victims:
+                del ground.running[victim]
+            ground.running[query_id] = best.assignment
+        elif in_turn:
+            break
+    return replace(problem, running=ground.running)
+
+
+class _Way(NamedTuple):
+    assignment: Assignment
+    victims: frozenset[str]
+    weight: float
+
+
+class _Ground:
+    """Who holds what while claims are met one after the other."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._tiers = {t.name: t for t in problem.tiers if not t.dedicated}
+        self._empty = empty(problem.tiers)
+        self.candidates = {c.query_id: c for c in problem.candidates}
+        self.running = {q: a for q, a in problem.running.items() if q in self.candidates}
+
+    def ever_holds(self, candidate: Candidate, plan: PlanOption) -> bool:
+        """Give whether empty machines and an untouched quota would hold a plan."""
+        if fit(plan.demand, self._empty).missing:
+            return False
+        return candidate.tenant not in self._problem.quotas or all(
+            aggregate_parts(plan.demand, (name,))
+            <= quota_parts(self._problem, candidate.tenant, tier)
+            for name, tier in self._tiers.items()
+        )
+
+    def way(self, candidate: Candidate, plan: PlanOption, over: frozenset[str]) -> _Way | None:
+        """Give how to place a plan at the expense of the least weight; None if it cannot be."""
+        victims = self._over_quota(candidate, plan, over)
+        if victims is None:
+            return None
+        held: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        for query in self.running.keys() - victims:
+            for tier, machine, share in self.running[query].machines:
+                held[tier, machine][query] += parts_of(share)
+        # What the query has to itself is where it would be on empty machines.
+        slices = fit(plan.demand, self._empty).slices
+        for i in sorted(range(len(plan.demand)), key=lambda i: -parts_of(plan.demand[i].share)):
+            tier, share = plan.demand[i]
+            if tier not in self._tiers:
+                continue
+            spot = self._cheapest_spot(tier, parts_of(share), held, over)
+            if spot is None:
+                return None
+            _, _, machine, leaving = spot
+            victims |= leaving
+            for there in held.values():
+                for query in leaving:
+                    there.pop(query, None)
+            held[tier, machine][candidate.query_id] += parts_of(share)
+            slices[i] = Slice(tier, machine, share)
+        assignment = Assignment(
+            query_id=candidate.query_id,
+            plan_id=plan.plan_id,
+            machines=tuple(slices[i] for i in range(len(plan.demand))),
+        )
+        weight = sum(self.candidates[q].weight for q in victims)
+        return _Way(assignment=assignment, victims=frozenset(victims), weight=weight)
+
+    def _cheapest_spot(
+        self,
+        tier: str,
+        parts: int,
+        held: Mapping[tuple[str, int], Counter[str]],  # (tier, machine) -> query -> parts
+        over: frozenset[str],
+    ) -> tuple[float, int, int, set[str]] | None:
+        """Give weight and parts left, the least there are, with the machine and who leaves it."""
+        found = []
+        for machine in range(self._tiers[tier].machines):
+            there = held[tier, machine]
+            left = PARTS - sum(there.values())
+            leaving: set[str] = set()
+            for query in sorted(there.keys() & over, key=self._rank):
+                if left >= parts:
+                    break
+                leaving.add(query)
+                left += there[query]
+            if left >= parts:
+                weight = sum(self.candidates[q].weight for q in leaving)
+                found.append((weight, left, machine, leaving))
+        return min(found, default=None)
+
+    def _rank(self, query: str) -> tuple[int, float, str]:
+        candidate = self.candidates[query]
+        return candidate.priority, candidate.weight, query
+
+    def _over_quota(
+        self, candidate: Candidate, plan: PlanOption, over: frozenset[str]
+    ) -> set[str] | None:
+        """Give who of the tenant has to go for its quota; None if that is not enough."""
+        if candidate.tenant not in self._problem.quotas:
+            return set()
+        mine = {q for q in self.running if self.candidates[q].tenant == candidate.tenant}
+        victims: set[str] = set()
+        for name, tier in self._tiers.items():
+            needs = aggregate_parts(plan.demand, (name,))
+            most = quota_parts(self._problem, candidate.tenant, tier) - needs
+            holds = {q: aggregate_parts(self.running[q].machines, (name,)) for q in mine - victims}
+            total = sum(holds.values())
+            for query in sorted(holds.keys() & over, key=self._rank):
+                if total <= most:
+                    break
+                if holds[query]:
+                    victims.add(query)
+                    total -= holds[query]
+            if total > most and needs:
+                return None
+        return victims

@@ -15,13 +15,12 @@ either served or waits; nobody is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.scheduler.compiled.arrays import FloatArray
 from circinus.scheduler.compiled.feasibility import (
     Compiled,
     PlaceablePlan,
@@ -62,7 +61,9 @@ class LiveSchedule:
         self._problem = replace(problem, candidates=(), running={})
         self._shared = [t for t in problem.tiers if not t.dedicated]
         self._own = empty(t for t in problem.tiers if t.dedicated)
-        self._price = _price(Compiled.of(problem))
+        price = dual_prices(Compiled.of(problem).arrays).per_machine
+        top = float(price.max(initial=0.0)) or 1.0
+        self._price: list[float] = np.maximum(price, 1e-3 * top).tolist()
         self._ready: dict[str, _Ready] = {}
         self._served: dict[str, Assignment] = {}
         self._waiting: dict[str, None] = {}
@@ -96,11 +97,7 @@ class LiveSchedule:
             self._fill_after(before)
 
     def leave(self, query_id: str) -> None:
-        """Let a query go; serve whoever fits into its place.
-
-        Raises:
-            InvalidInput: If it is not live.
-        """
+        """Let a query go; serve whoever fits into its place; InvalidInput if it is not live."""
         known = query_id in self._ready
         checks.require(known, "query_id", "must be a live query", query_id)
         before = self._served.get(query_id)
@@ -110,8 +107,7 @@ class LiveSchedule:
     def resize(self, tier: str, machines: int) -> None:
         """Change how many machines a shared tier has; the last ones go first.
 
-        Raises:
-            InvalidInput: If there is no such shared tier, or the number is negative.
+        InvalidInput if there is no such shared tier, or the number is negative.
         """
         names = [t.name for t in self._shared]
         checks.among("tier", tier, names)
@@ -134,14 +130,8 @@ class LiveSchedule:
     def least_priority_served(self) -> int | None:
         """The lowest priority of those that run on shared machines; None: nobody does."""
         shared = {tier.name for tier in self._shared}
-        return min(
-            (
-                self.priority(q)
-                for q, assignment in self._served.items()
-                if any(s.tier in shared for s in assignment.machines)
-            ),
-            default=None,
-        )
+        running = (q for q, a in self._served.items() if any(s.tier in shared for s in a.machines))
+        return min(map(self.priority, running), default=None)
 
     def priority(self, query_id: str) -> int:
         """Give the priority of a live query."""
@@ -174,16 +164,15 @@ class LiveSchedule:
         query_id = candidate.query_id
         if candidate.tenant in self._quotas:
             self._quota_of[query_id] = self._quotas[candidate.tenant]
-        self._ready[query_id] = self._prepare(candidate)
         self._waiting[query_id] = None
 
-    def _prepare(self, candidate: Candidate) -> _Ready:
         def charge(entry: PlaceablePlan) -> float:
             return sum(self._price[t] * parts / PARTS for t, parts in entry.items)
 
         entries = sorted(entries_of(candidate, self._shared, self._own), key=charge)
         least = charge(entries[0]) if entries else 0.0
-        return _Ready(candidate, tuple(entries), candidate.weight / max(least, 1e-12))
+        rate = candidate.weight / max(least, 1e-12)
+        self._ready[query_id] = _Ready(candidate, tuple(entries), rate)
 
     def _admit(self, query_id: str) -> None:
         for plan, entry in enumerate(self._ready[query_id].entries):
@@ -223,31 +212,18 @@ class LiveSchedule:
     def _fill(self, tiers: set[str]) -> None:
         """Serve whoever fits now that there is more room on some tiers (or under a quota)."""
         freed = {t for t, tier in enumerate(self._shared) if tier.name in tiers}
-        for query_id in self._hopeful(freed):
-            self._admit(query_id)
-
-    def _hopeful(self, freed: set[int]) -> Sequence[str]:
-        """Give the waiting queries with a plan whose items fit one by one, the best first."""
         room = [free.largest for free in self._placement.free]
-        found = [
-            q
-            for q in self._waiting
-            if any(
+
+        def hopeful(query: str) -> bool:  # items of a plan fit one by one
+            return any(
                 all(parts <= room[t] for t, parts in entry.items)
                 and any(t in freed for t, _ in entry.items)
-                for entry in self._ready[q].entries
+                for entry in self._ready[query].entries
             )
-        ]
 
         def rank(query: str) -> tuple[int, float, str]:
             ready = self._ready[query]
             return -ready.candidate.priority, -ready.rate * self._growth(query), query
 
-        return sorted(found, key=rank)
-
-
-def _price(compiled: Compiled) -> list[float]:
-    price: FloatArray = dual_prices(compiled.arrays).per_machine
-    top = float(price.max(initial=0.0)) or 1.0
-    prices: list[float] = np.maximum(price, 1e-3 * top).tolist()
-    return prices
+        for query_id in sorted(filter(hopeful, self._waiting), key=rank):
+            self._admit(query_id)

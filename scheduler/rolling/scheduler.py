@@ -31,9 +31,15 @@ from circinus.scheduler.problem import (
     SchedulingPolicy,
     validate,
 )
-from circinus.scheduler.rolling.ageing import Ageing, Standing, aged, overdue
+from circinus.scheduler.rolling.ageing import (
+    Ageing,
+    Preemption,
+    Standing,
+    aged,
+    overdue,
+    preemptions,
+)
 from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.scheduler.rolling.preemption import Preemption, preemptions
 
 _STALE = 0.1
 """Changes per live query after which the prices of machines are worked out anew."""
@@ -57,8 +63,7 @@ class Upkeep:
     def whole(self, problem: Problem, standings: Mapping[str, Standing]) -> Schedule:
         """Give the policy's schedule of a problem, claims of the waiting met first.
 
-        Raises:
-            WrongSchedule: If the policy gave one that breaks rules.
+        WrongSchedule if the policy gave one that breaks rules.
         """
         asked = aged(problem, standings, self.ageing)
         schedule = self.policy.schedule(asked)
@@ -111,8 +116,7 @@ class RollingSchedule:
     def __init__(self, problem: Problem, times: Times, upkeep: Upkeep, now: float) -> None:
         """Start with a whole schedule; `last` tells what it changed.
 
-        Raises:
-            WrongSchedule: If the policy gave a schedule that breaks rules.
+        WrongSchedule if the policy gave a schedule that breaks rules.
         """
         self._upkeep = upkeep
         self._now = now
@@ -144,9 +148,8 @@ class RollingSchedule:
     def change(self, events: Events, now: float) -> Step:
         """Take in what changed; give the schedule from now on.
 
-        Raises:
-            InvalidInput: If a leaving query is not live, or a tier is not shared.
-            WrongSchedule: If the policy gave a schedule that breaks rules.
+        InvalidInput if a leaving query is not live, or a tier is not shared; WrongSchedule if the
+        policy gave a schedule that breaks rules.
         """
         self._now = now
         for query_id in events.leaving:

@@ -37,6 +37,7 @@ from circinus.scheduler.dispatch.kernel import (
     RuleInput,
     compiled_driver,
     compiled_part,
+    settings_of,
     tuple_type,
 )
 from circinus.scheduler.dispatch.policy import UNPLANNED, BoolArray, Fleet, FloatArray, IntArray
@@ -106,9 +107,7 @@ def simulate(
     """Give when and where every request was served.
 
     As soon as more than `most_late` requests are certain to be late, the run is stopped.
-
-    Raises:
-        InvalidDecision: If the policy breaks its contract.
+    InvalidDecision if the policy breaks its contract.
     """
     count, fleet = len(scenario.arrived_s), scenario.fleet
     given = _Given(
@@ -121,16 +120,9 @@ def simulate(
         fleet.coefficient,
         fleet.price,
     )
-    nobody = np.full(count, NOT_SERVED, dtype=np.int64)
-    found = _Found(np.full(count, nan), np.full(count, nan), nobody)
-    late = _loop(
-        policy.rule,
-        policy.plans_ahead,
-        policy.settings,
-        min(most_late, float(count)),
-        given,
-        found,
-    )
+    found = _Found(np.full(count, nan), np.full(count, nan), np.full(count, NOT_SERVED))
+    settings, most = settings_of(policy), min(most_late, float(count))
+    late = _loop(policy.rule, policy.plans_ahead, settings, most, given, found)
     if late == _BROKEN:
         raise InvalidDecision(f"{policy} started a request on an instance that was not idle")
     return SimulationRun(
@@ -188,12 +180,8 @@ def _busy_s(now: float, instances: _Instances) -> FloatArray:
 
     With no seconds left it would look as good as an idle instance.
     """
-    busy = np.zeros(len(instances.idle))
-    for j in range(len(busy)):
-        if not instances.idle[j]:
-            left = instances.foreseen[j] - now
-            busy[j] = left if left > 0 else now - instances.began[j]
-    return busy
+    left = instances.foreseen - now
+    return np.where(instances.idle, 0.0, np.where(left > 0, left, now - instances.began))
 
 
 @compiled_part
@@ -207,20 +195,13 @@ def _asked(
 ) -> IntArray:  # (m,)
     """Give what the rule says of those that wait."""
     waiting = line[0]
-    m = len(waiting)
-    rows = np.empty((m, len(given.kind)))
-    waited, sizes = np.empty(m), np.empty(m)
-    for i in range(m):
-        waited[i] = now - given.arrived[waiting[i]]
-        sizes[i] = given.size[waiting[i]]
-        rows[i] = given.predicted[waiting[i]]
-    answer = np.full(m, WAIT, dtype=np.int64)
+    answer = np.full(len(waiting), WAIT, dtype=np.int64)
     seen = RuleInput(
-        waited,
-        np.full(m, given.qos_s),
-        sizes,
+        now - given.arrived[waiting],
+        np.full(len(waiting), given.qos_s),
+        given.size[waiting],
         line[1].copy(),
-        rows,
+        given.predicted[waiting],
         _busy_s(now, instances),
         instances.idle.copy(),
         given.kind,

@@ -35,21 +35,19 @@ class LatencyTable:
     def rows(self, sizes: IntArray) -> IntArray:  # (N,)
         """Give the row that each size is charged.
 
-        Raises:
-            InvalidInput: If a size is larger than the largest batch size, or `< 1`.
+        InvalidInput if a size is larger than the largest batch size, or `< 1`.
         """
         largest = int(self.batches[-1])
-        good = bool(((sizes >= 1) & (sizes <= largest)).all())
-        rule = f"must be in [1, {largest}], the sizes that were measured"
-        outside = sizes[(sizes < 1) | (sizes > largest)]
-        checks.require(good, "batch", rule, int(outside[0]) if len(outside) else 0)
+        outside = sizes[(sizes < 1) | (sizes > largest)].tolist()
+        if outside:
+            rule = f"must be in [1, {largest}], the sizes that were measured"
+            raise InvalidInput.of("batch", rule, outside[0])
         return np.searchsorted(self.batches, sizes)
 
     def quantile_s(self, level: float) -> FloatArray:  # (B, K)
         """Give the quantile of single runs, taken as log-normal with that mean and deviation.
 
-        Raises:
-            InvalidInput: If `level` is not in (0, 1).
+        InvalidInput if `level` is not in (0, 1).
         """
         checks.open_probability("level", level)
         mu, sigma = self._log_normal()
@@ -69,9 +67,8 @@ class LatencyTable:
 def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
     """Give the table of a model.
 
-    Raises:
-        InvalidInput: If a column, the model or a combination of type and batch is missing or
-            told twice, or a number is none or out of its range.
+    InvalidInput if a column, the model or a combination of type and batch is missing or told
+    twice, or a number is none or out of its range.
     """
     reader = csv.DictReader(lines)
     missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
@@ -103,14 +100,11 @@ def _cell(row: dict[str, str]) -> tuple[tuple[str, int], tuple[float, float]]:
 
 def _table(model: str, cells: dict[tuple[str, int], tuple[float, float]]) -> LatencyTable:
     kinds = tuple(dict.fromkeys(kind for kind, _ in cells))
-    batches = sorted({batch for _, batch in cells})
-    missing = [(k, b) for k in kinds for b in batches if (k, b) not in cells]
+    sizes = sorted({batch for _, batch in cells})
+    missing = [(k, b) for k in kinds for b in sizes if (k, b) not in cells]
     checks.require(not missing, model, "must have every type at every batch", missing[:3])
-    grid = np.array([[cells[kind, batch] for kind in kinds] for batch in batches])
+    grid = np.array([[cells[kind, batch] for kind in kinds] for batch in sizes])
+    batches = np.array(sizes, dtype=np.int64)
     return LatencyTable(
-        model=model,
-        kinds=kinds,
-        batches=np.array(batches, dtype=np.int64),
-        mean_s=grid[:, :, 0],
-        std_s=grid[:, :, 1],
+        model=model, kinds=kinds, batches=batches, mean_s=grid[:, :, 0], std_s=grid[:, :, 1]
     )

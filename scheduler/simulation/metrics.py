@@ -13,8 +13,7 @@ from circinus.scheduler.simulation.engine import SLACK_S, SimulationRun
 def lateness_s(run: SimulationRun) -> tuple[float, float]:
     """Give by how much late answers were late on average, and the worst; 0 if none was.
 
-    Raises:
-        ValueError: If nothing was served.
+    ValueError if nothing was served.
     """
     served = np.isfinite(run.finished_s)
     if not served.any():

@@ -30,10 +30,7 @@ def bursty_gaps(
     """Give gaps that are short for a while, then long for a while (interrupted Poisson).
 
     Two phases with rates `burstiness` to 1, `>= 1`, take turns, with `mean_run` arrivals each on
-    average, `> 1`; the mean gap of the whole is 1.
-
-    Raises:
-        InvalidInput: If a number is out of its range.
+    average, `> 1`; the mean gap of the whole is 1. InvalidInput if a number is out of its range.
     """
     checks.require(burstiness >= 1, "burstiness", "must be >= 1", burstiness)
     checks.require(mean_run > 1, "mean_run", "must be > 1", mean_run)
@@ -46,8 +43,7 @@ def bursty_gaps(
 def recorded_gaps(gaps_s: FloatArray, count: int) -> FloatArray:  # (count,)
     """Give recorded gaps in their order, from the start again when they end, mean 1.
 
-    Raises:
-        InvalidInput: If there are none, one is negative or not finite, or all are 0.
+    InvalidInput if there are none, one is negative or not finite, or all are 0.
     """
     good = len(gaps_s) > 0 and bool(((gaps_s >= 0) & np.isfinite(gaps_s)).all())
     checks.require(good, "gaps_s", "must be finite and >= 0, and at least one", gaps_s)
@@ -59,8 +55,7 @@ def recorded_gaps(gaps_s: FloatArray, count: int) -> FloatArray:  # (count,)
 def arrival_times(gaps: FloatArray, rate_per_s: float) -> FloatArray:  # (N,)
     """Give the times at which requests arrive when the gaps are made to fit a rate.
 
-    Raises:
-        InvalidInput: If the rate is not `> 0`.
+    InvalidInput if the rate is not `> 0`.
     """
     checks.positive("rate_per_s", rate_per_s)
     return np.asarray(np.cumsum(gaps) / rate_per_s)
@@ -75,15 +70,8 @@ def kairos_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,
     r = rng.integers(1, 100, count)
     s = rng.lognormal(_MU, _SIGMA, count)
     body = np.where((s >= 100) & (s <= 200), s.astype(np.int64), rng.integers(190, 200, count))
-    return np.select(
-        [r <= 8, r <= 30, r <= 35],
-        [
-            rng.integers(1, 100, count),
-            rng.integers(200, 600, count),
-            rng.integers(600, 1000, count),
-        ],
-        body,
-    )
+    uniform = [rng.integers(*span, count) for span in ((1, 100), (200, 600), (600, 1000))]
+    return np.select([r <= 8, r <= 30, r <= 35], uniform, body)
 
 
 def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
@@ -95,9 +83,8 @@ def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,
     r = rng.integers(1, 100, count)
     s = rng.lognormal(_MU, _SIGMA, count)
     body = np.where(s <= 500, np.maximum(s.astype(np.int64), 1), rng.integers(400, 500, count))
-    return np.select(
-        [r <= 2, r <= 12], [rng.integers(1, 100, count), rng.integers(250, 500, count)], body
-    )
+    uniform = [rng.integers(*span, count) for span in ((1, 100), (250, 500))]
+    return np.select([r <= 2, r <= 12], uniform, body)
 
 
 def gaussian_batches(
@@ -112,11 +99,7 @@ def gaussian_batches(
 
 
 def recorded_batches(batches: Sequence[int]) -> BatchMix:
-    """Give a mix that draws from recorded sizes with replacement.
-
-    Raises:
-        InvalidInput: If there are none, or one is `< 1`.
-    """
+    """Give a mix drawn with replacement from such sizes; InvalidInput if none, or one `< 1`."""
     checks.require(len(batches) > 0, "batches", "must not be empty", batches)
     checks.require(min(batches) >= 1, "batches", "must be >= 1", min(batches))
     pool = np.array(batches, dtype=np.int64)

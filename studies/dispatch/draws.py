@@ -20,38 +20,24 @@ from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.matching import heterogeneity
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
 from circinus.scheduler.pool.throughput_bound import throughput_bound
+from circinus.scheduler.simulation import workload
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.workload import (
-    BatchMix,
-    arrival_times,
-    bursty_gaps,
-    changing,
-    gaussian_batches,
-    kairos_batches,
-    poisson_gaps,
-    recorded_batches,
-    recorded_gaps,
-    ribbon_batches,
-)
 
 Pool = tuple[int, ...]
 
 IN_TIME = 0.99
 """Share of the requests that must be in time (Kairos, section 7: the QoS is a 99th percentile)."""
 
-_STREAMS = 3  # arrivals, sizes, service
-
-
 Gaps = Callable[[int, np.random.Generator], FloatArray]
 """(count, rng) -> gaps of mean 1, shape (count,)."""
 
-MIXES: Mapping[str, BatchMix] = {
-    "kairos": kairos_batches,
-    "ribbon": ribbon_batches,
-    "gaussian": gaussian_batches,
+MIXES: Mapping[str, workload.BatchMix] = {
+    "kairos": workload.kairos_batches,
+    "ribbon": workload.ribbon_batches,
+    "gaussian": workload.gaussian_batches,
 }
-ARRIVALS: Mapping[str, Gaps] = {"poisson": poisson_gaps, "bursty": bursty_gaps}
+ARRIVALS: Mapping[str, Gaps] = {"poisson": workload.poisson_gaps, "bursty": workload.bursty_gaps}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +45,7 @@ class Load:
     """What is sent; named after the mix, and the arrivals unless they are Poisson."""
 
     name: str
-    sizes: BatchMix
+    sizes: workload.BatchMix
     gaps: Gaps
 
 
@@ -69,14 +55,12 @@ def load_of(
     """Give a load by the names of its parts, or paths of recorded batch sizes and gaps in seconds.
 
     Recorded gaps are scaled to the rate, and each seed begins at another place of the recording.
-    The mix is that of `after` from a share `at` of the requests on.
-
-    Raises:
-        InvalidInput: If a name is unknown and no file, or a file holds anything else.
+    The mix is that of `after` from a share `at` of the requests on. InvalidInput if a name is
+    unknown and no file, or a file holds anything else.
     """
     name, sizes = Path(mix).name, _mix("mix", mix)
     if after is not None:
-        sizes = changing(sizes, _mix("mix_after", after), at=at)
+        sizes = workload.changing(sizes, _mix("mix_after", after), at=at)
         name = f"{name} then {Path(after).name} at {at:g}"
     if arrivals != "poisson":
         name = f"{name}, {Path(arrivals).name}"
@@ -101,26 +85,21 @@ class LoadDraws:
         counts = np.bincount(self.rows, minlength=len(self.table.batches))
         return np.asarray(counts / len(self.rows))
 
-    def expected_s(self, level: float | None) -> FloatArray:  # (B, K)
-        """Give the latencies that a policy plans with: means, or quantiles if runs are noisy."""
-        if level is None or not self.sampled:
-            return self.table.mean_s
-        return self.table.quantile_s(level)
-
     def bound_rps(self, pool: Pool) -> float:
         """Give the bound on the allowable rate of a pool."""
-        counts, latency_s = np.array(pool, dtype=np.int64), self.table.mean_s
-        return throughput_bound(
-            self.share, latency_s, counts, self.qos_s, in_time=IN_TIME
-        ).rate_rps
+        counts, mean_s = np.array(pool, dtype=np.int64), self.table.mean_s
+        return throughput_bound(self.share, mean_s, counts, self.qos_s, in_time=IN_TIME).rate_rps
 
     def scenarios(self, pool: Pool, level: float | None) -> Callable[[float], Scenario]:
-        """Give the scenario of a pool as a function of the rate."""
-        kind = np.repeat(np.arange(len(pool)), pool)
-        latency_s = self.expected_s(level)
-        counts = np.array(pool, dtype=np.int64)
+        """Give the scenario of a pool as a function of the rate.
+
+        Policies plan with means, or with the quantile of that level if runs are noisy.
+        """
+        kind, counts = np.repeat(np.arange(len(pool)), pool), np.array(pool, dtype=np.int64)
+        table = self.table
+        latency_s = table.mean_s if level is None or not self.sampled else table.quantile_s(level)
         price = throughput_bound(self.share, latency_s, counts, self.qos_s).price
-        coefficient = heterogeneity(self.table.mean_s[-1])
+        coefficient = heterogeneity(table.mean_s[-1])
         given = partial(
             Scenario,
             size=self.table.batches[self.rows].astype(np.float64),
@@ -129,25 +108,23 @@ class LoadDraws:
             qos_s=self.qos_s,
             fleet=Fleet(kind, coefficient[kind], price[kind]),
         )
-        return lambda rate: given(arrived_s=arrival_times(self.gaps, rate))
+        return lambda rate: given(arrived_s=workload.arrival_times(self.gaps, rate))
 
 
 def draw(
     table: LatencyTable, qos_s: float, load: Load, requests: int, seed: int, *, sampled: bool
 ) -> LoadDraws:
     """Give the requests of a seed: gaps, sizes, service times."""
-    streams = np.random.SeedSequence([2023, seed]).spawn(_STREAMS)
+    streams = np.random.SeedSequence([2023, seed]).spawn(3)
     arrivals, sizes, service = (np.random.default_rng(stream) for stream in streams)
-    gaps = load.gaps(requests, arrivals)
     rows = table.rows(load.sizes(requests, sizes))
-    service_s = table.sampled_s(rows, service) if sampled else table.mean_s[rows]
     return LoadDraws(
         seed=seed,
         table=table,
         qos_s=qos_s,
-        gaps=gaps,
+        gaps=load.gaps(requests, arrivals),
         rows=rows,
-        service_s=service_s,
+        service_s=table.sampled_s(rows, service) if sampled else table.mean_s[rows],
         sampled=sampled,
     )
 
@@ -180,24 +157,23 @@ def allowable_rate(
     return low, best
 
 
-def _mix(field: str, word: str) -> BatchMix:
+def _mix(field: str, word: str) -> workload.BatchMix:
     if word in MIXES:
         return MIXES[word]
     sizes = _numbers(field, word, MIXES)
-    rule = "must hold whole numbers >= 1"
     whole = bool(((sizes >= 1) & (sizes == np.rint(sizes))).all())
-    checks.require(whole, field, rule, word)
-    return recorded_batches(sizes.astype(np.int64).tolist())
+    checks.require(whole, field, "must hold whole numbers >= 1", word)
+    return workload.recorded_batches(sizes.astype(np.int64).tolist())
 
 
 def _gaps(word: str) -> Gaps:
     if word in ARRIVALS:
         return ARRIVALS[word]
     seconds = _numbers("arrivals", word, ARRIVALS)
-    recorded_gaps(seconds, len(seconds))  # complains now, not in the middle of a study
+    workload.recorded_gaps(seconds, len(seconds))  # complains now, not in the middle of a study
 
     def drawn(count: int, rng: np.random.Generator) -> FloatArray:
-        return recorded_gaps(np.roll(seconds, -rng.integers(len(seconds))), count)
+        return workload.recorded_gaps(np.roll(seconds, -rng.integers(len(seconds))), count)
 
     return drawn
 
@@ -205,8 +181,7 @@ def _gaps(word: str) -> Gaps:
 def _numbers(field: str, word: str, known: Mapping[str, object]) -> FloatArray:
     rule = f"must be {', '.join(known)} or a file with a number per line"
     try:
-        lines = Path(word).read_text().split()
-        numbers = np.array([float(line) for line in lines], dtype=np.float64)
+        numbers = np.array(Path(word).read_text().split(), dtype=np.float64)
     except (OSError, ValueError) as error:
         raise InvalidInput.of(field, rule, word) from error
     checks.require(len(numbers) > 0 and bool(np.isfinite(numbers).all()), field, rule, word)

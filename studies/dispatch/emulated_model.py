@@ -24,15 +24,9 @@ def _serve(inputs: Payload, knobs: Settings) -> Payload:
     return None
 
 
+_KIND = Knob(name="kind", values=tuple(range(MOST_KINDS)))
 emulated = Pipeline(
     name="emulated",
-    operators=(
-        Operator(
-            spec=OperatorSpec(
-                name="serve", knobs=(Knob(name="kind", values=tuple(range(MOST_KINDS))),)
-            ),
-            run=_serve,
-        ),
-    ),
+    operators=(Operator(spec=OperatorSpec(name="serve", knobs=(_KIND,)), run=_serve),),
     score=lambda output, expected: float(output is None),
 )

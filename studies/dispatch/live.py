@@ -74,8 +74,7 @@ class LiveStudy:
     killing_s: float = 30.0  # seconds of load during which two workers die, `> 0`
     limit: int = 128  # most requests that wait, `>= 1`
     seed: int = 0  # of all draws
-    # of `DISPATCH_POLICIES`: dispatches, live and simulated, as the service makes it
-    policy: str = DEFAULT.dispatch
+    policy: str = DEFAULT.dispatch  # dispatches, live and simulated, as the service makes it
 
     def __post_init__(self) -> None:
         for name in ("qos_s", "steady_s", "overload_s", "killing_s"):
@@ -199,14 +198,10 @@ class LivePool:
 
     async def load(self, *parts: tuple[float, int]) -> LoadOutcome:
         """Send the next requests at their times, so many at a rate; give what became of them."""
-        ends, arrived = 0.0, []
-        first = self.sent
-        for rate, count in parts:
-            gaps = self.gaps[self.sent : self.sent + count]
-            arrived.append(ends + np.cumsum(gaps) / rate)
-            ends = arrived[-1][-1]
-            self.sent += count
-        outcome = LoadOutcome(slice(first, self.sent), np.concatenate(arrived))
+        rates, counts = zip(*parts, strict=True)
+        first, self.sent = self.sent, self.sent + sum(counts)
+        gaps = self.gaps[first : self.sent] / np.repeat(rates, counts)
+        outcome = LoadOutcome(slice(first, self.sent), np.cumsum(gaps))
         began = _CLOCK.now()
         async with asyncio.TaskGroup() as tasks:
             for place, at in enumerate(outcome.arrived_s.tolist()):
@@ -235,13 +230,8 @@ class LivePool:
 
     async def direct_s(self) -> float:
         """Give the median seconds of short calls past the dispatcher."""
-        clients = cycle(self.clients)
-        names = (_OPERATOR,)
+        clients, names = cycle(self.clients), (_OPERATOR,)
         return await _median_s(lambda: next(clients).run(names, self.short, names, timeout_s=5))
-
-    async def dispatched_s(self) -> float:
-        """Give the median seconds of short calls through the dispatcher."""
-        return await _median_s(lambda: self.dispatcher.request(_OPERATOR, self.short, size=5.0))
 
 
 async def _median_s(call: Callable[[], Awaitable[object]]) -> float:
@@ -255,7 +245,8 @@ async def _median_s(call: Callable[[], Awaitable[object]]) -> float:
 
 async def _overhead_ms(pool: LivePool) -> dict[str, object]:
     """Give what a call takes beyond the operator's seconds, direct and dispatched."""
-    direct, dispatched = await pool.direct_s(), await pool.dispatched_s()
+    direct = await pool.direct_s()
+    dispatched = await _median_s(lambda: pool.dispatcher.request(_OPERATOR, pool.short, size=5.0))
     seconds = {"direct_p50_ms": direct, "dispatched_p50_ms": dispatched}
     seconds |= {"added_p50_ms": dispatched - direct, "call_ms": pool.call_s}
     return {name: round(value * 1e3, 3) for name, value in seconds.items()}
@@ -265,28 +256,21 @@ def _beside_simulated(
     outcome: LoadOutcome, whole: Scenario, policy: CompiledPolicy
 ) -> dict[str, object]:
     """Give what became of the load, and of the same arrivals simulated."""
-    span, arrived = outcome.requests, outcome.arrived_s
-    same = replace(
-        whole,
-        arrived_s=arrived,
-        size=whole.size[span],
-        service_s=whole.service_s[span],
-        predicted_s=whole.predicted_s[span],
-    )
-    simulated = simulate(same, policy)
+    arrived = outcome.arrived_s
+    of_each = ("size", "service_s", "predicted_s")
+    met = {name: getattr(whole, name)[outcome.requests] for name in of_each}
+    simulated = simulate(replace(whole, arrived_s=arrived, **met), policy)
     latency = simulated.finished_s - arrived
-    p50, p99 = (
-        float(np.nanquantile(outcome.latency_s, level) / np.nanquantile(latency, level))
-        for level in (0.5, 0.99)
-    )
-    lag = np.quantile(np.array(outcome.sent_s) - arrived, [0.5, 0.99]) * 1e3
+    both = [0.5, 0.99]
+    p50, p99 = np.nanquantile(outcome.latency_s, both) / np.nanquantile(latency, both)
+    lag = np.quantile(np.array(outcome.sent_s) - arrived, both) * 1e3
     return {
         **outcome.figures(whole.qos_s),
         "simulated_in_time": round(simulated.in_time, 5),
         "simulated_p50_ms": _ms(latency, 0.5),
         "simulated_p99_ms": _ms(latency, 0.99),
-        "p50_ratio": round(p50, 4),
-        "p99_ratio": round(p99, 4),
+        "p50_ratio": round(float(p50), 4),
+        "p99_ratio": round(float(p99), 4),
         "sender_lag_ms": [round(float(x), 2) for x in lag],
     }
 

@@ -11,6 +11,7 @@ with means, as published (`DispatchPolicy.level`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,9 @@ _THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
 _SWEEP_REQUESTS = 4000
 SEARCH_SEED = 9000  # of sweeps and pool searches: none of the study's own
 _DECISIONS = 200  # timed per run
+_FINALISTS = 5  # of a search for pools
+_COARSE, _FINE = 0.02, 0.002  # tolerances
+_KEEP = 0.9  # coarse runs are short and their rates noisy: prune only what is clearly worse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,7 @@ class DispatchRow:
     pool: str  # counts of each type, joined by spaces
     seed: int  # of all draws
     allowable_rps: float  # largest rate with 99 % in time
-    # Mean lateness of the late at the allowable rate of the first policy; those that were
-    # rejected have none
-    late_mean_s: float
+    late_mean_s: float  # of the late, but for the rejected, at the first policy's allowable rate
     late_max_s: float  # the worst of it
     decision_us_p50: float  # median of a decision, from Python, in microseconds of the clock given
     decision_us_p99: float  # its 99th percentile
@@ -125,11 +127,6 @@ def policy_for(name: str, sweep: LoadDraws, pool: Pool) -> CompiledPolicy:
     return _best_threshold(sweep, pool) if name == "drs" else dispatch_policy(name)
 
 
-def level_for(name: str) -> float | None:
-    """Give the quantile of the latencies that a policy plans with; None: means."""
-    return None if name == ORACLE else dispatch_policy(name).level
-
-
 def draws_of(study: DispatchStudy, seed: int, requests: int) -> LoadDraws:
     """Give the requests of a seed."""
     sampled = study.service == "sampled"
@@ -155,7 +152,7 @@ def _row(
     if policy is None:
         rate = oracle(draws, pool)
     else:
-        scenarios = draws.scenarios(pool, level_for(name))
+        scenarios = draws.scenarios(pool, policy.level)
         rate, own = allowable_rate(policy, scenarios, 1.02 * draws.bound_rps(pool))
         if rate > 0 or common_rps:
             late_mean, late_max = lateness_s(simulate(scenarios(common_rps or rate), policy))
@@ -264,3 +261,44 @@ def _table(rows: Sequence[DispatchRow]) -> str:
         )
         lines.append((name, group[0].pool, *(cell.replace("nan", "-") for cell in figures)))
     return pages.grid(head, lines)
+
+
+def pools_within(prices: Sequence[float], budget: float) -> list[Pool]:
+    """Give the pools that cost at most the budget, have a base instance and room for no other."""
+    most = [int(budget / price + 1e-9) for price in prices]
+    found = []
+    for counts in itertools.product(*(range(count + 1) for count in most)):
+        cost = sum(count * price for count, price in zip(counts, prices, strict=True))
+        if counts[0] >= 1 and budget - prices[0] < cost <= budget + 1e-9:
+            found.append(counts)
+    return found
+
+
+def search_pool(
+    name: str, study: DispatchStudy, pools: Sequence[Pool], requests: int = 4000
+) -> Pool:
+    """Give the pool with the highest allowable rate for a policy, on draws of no seed of a study.
+
+    Pools are looked at in the order of their bounds and pruned by them, as in Kairos+ (Algorithm
+    1), with the LP bound, which is one: a pool whose bound is below what another was measured to
+    serve needs no look. Coarse runs of few `requests` first; then the few best ones in full.
+    """
+    coarse = draws_of(study, SEARCH_SEED + 1, requests)
+    fine = draws_of(study, SEARCH_SEED + 2, study.requests)
+    bounds = {pool: coarse.bound_rps(pool) for pool in pools}
+    ranked = sorted(pools, key=lambda pool: -bounds[pool])
+    if name == ORACLE:
+        return max(pools, key=lambda pool: oracle(coarse, pool))
+
+    def rate_of(pool: Pool, draws: LoadDraws, tolerance: float) -> float:
+        policy = policy_for(name, coarse, pool)
+        scenarios = draws.scenarios(pool, policy.level)
+        return allowable_rate(policy, scenarios, bounds[pool], tolerance=tolerance)[0]
+
+    rates: list[tuple[float, Pool]] = []
+    for pool in ranked:
+        if rates and bounds[pool] < _KEEP * max(rates)[0]:
+            break
+        rates.append((rate_of(pool, coarse, _COARSE), pool))
+    finalists = [pool for _, pool in sorted(rates, reverse=True)[:_FINALISTS]]
+    return max(finalists, key=lambda pool: rate_of(pool, fine, _FINE))

@@ -15,26 +15,21 @@ from functools import partial
 import numpy as np
 
 from circinus.deploy.methods import METHODS
-from circinus.deploy.planning import (
-    PATIENCE,
-    PUBLISHED_MARGIN_CONFIDENCE,
-    Planner,
-    planner_of,
-)
+from circinus.deploy.planning import PATIENCE, PUBLISHED_MARGIN_CONFIDENCE, Planner, planner_of
 from circinus.pipelines import checks
 from circinus.pipelines.needs import package, require
 from circinus.pipelines.profile import FloatArray, Verdict
 from circinus.pipelines.trace import Trace
 from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings
-from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
-from circinus.planner.strategy.in_order import ExhaustiveFactory, RandomFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.acquisition import MultiFidelitySettings
+from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
+from circinus.planner.strategy.in_order import exhaustive_search, random_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
-from circinus.planner.strategy.settings import MultiFidelitySettings
 from circinus.profiler.drawing import random_drawing, stratified_drawing
 from circinus.profiler.stopping import TTest
-from circinus.studies.planning.competitors import VideoStorm, Vulcan
+from circinus.studies.planning.competitors import VideoStorm, Vulcan, adapter
 
 TUNED_INPUTS = 20
 
@@ -74,10 +69,8 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     """Give the contestant of that name, of `names` or `ADAPTERS`.
 
     A tuned one and an adapter may end with `@N`: N inputs instead of 20. Competitors as published
-    measure on `published_inputs`.
-
-    Raises:
-        InvalidInput: If there is none, it takes no such number, or the extra is not installed.
+    measure on `published_inputs`. InvalidInput if there is none, it takes no such number, or the
+    extra is not installed.
     """
     named, (name, at, count) = name, name.partition("@")
     known = (*names(), *ADAPTERS)
@@ -91,11 +84,14 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
         return Contestant(name=named, planner=planner_of(METHODS[name].planning))
     if name in _OURS:
         ours = planner_of(METHODS["default"].planning)
-        settings = replace(ours.settings, strategy=MultiFidelityFactory(_OURS[name]))
+        settings = replace(ours.settings, strategy=partial(MultiFidelity, settings=_OURS[name]))
         return Contestant(name=named, planner=replace(ours, settings=settings))
-    base = name.removesuffix("_tuned")
     samples = inputs if tuned else published_inputs
-    made = _PEERS[base](samples) if base in _PEERS else _adapter(base, samples)
+    if name in ADAPTERS:
+        require("method", name, [package(ADAPTERS[name], extra="studies")])
+        made = adapter(name, samples)
+    else:
+        made = _PEERS[name.removesuffix("_tuned")](samples)
     fixed = Planner(
         settings=SearchSettings(
             strategy=made,
@@ -128,13 +124,6 @@ def published_count(trace: Trace, accuracy_slo: float) -> int:
     return int(np.quantile(counts, 0.99)) if counts else population
 
 
-def _adapter(name: str, count: int) -> StrategyFactory:
-    from circinus.studies.planning.adapters import adapter
-
-    require("method", name, [package(ADAPTERS[name], extra="studies")])
-    return adapter(name, count)
-
-
 _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_fidelities": MultiFidelitySettings(fidelities=False),
     "without_structure": MultiFidelitySettings(structured=False),
@@ -144,9 +133,9 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
-    "cmbo": lambda count: CmboFactory(CmboSettings(inputs=count)),
+    "cmbo": lambda count: partial(Cmbo, settings=CmboSettings(inputs=count)),
     "vulcan": lambda count: partial(Vulcan, inputs=count),
     "videostorm": lambda count: partial(VideoStorm, inputs=count),
-    "random": lambda count: RandomFactory(inputs=count),
-    "exhaustive": lambda count: ExhaustiveFactory(inputs=count),
+    "random": lambda count: partial(random_search, inputs=count),
+    "exhaustive": lambda count: partial(exhaustive_search, inputs=count),
 }

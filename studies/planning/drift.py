@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from circinus.deploy.methods import DEFAULT
 from circinus.deploy.planning import planner_of
@@ -20,15 +21,12 @@ from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import Slo
 from circinus.pipelines.trace import Trace, load_trace
 from circinus.planner.answers.known import Known
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
-from circinus.studies.planning.announced import Recorder
-from circinus.studies.planning.history import earlier_queries, record_of, replayed
-from circinus.studies.planning.study import FOR_GOOD
-from circinus.studies.planning.truth import Truth, check_level
+from circinus.studies.planning.study import FOR_GOOD, earlier_queries, record_of, replayed
+from circinus.studies.planning.truth import LEVELS, Recorder, Truth
 from circinus.studies.planning.worlds import (
     Worlds,
     with_harder_inputs,
@@ -67,20 +65,16 @@ class DriftStudy:
 
     traces: tuple[Path, ...]  # folders
     kind: DriftKind  # what drifts
-    # of SLOs: easy, medium, hard; SLOs are of the world before
-    levels: tuple[str, ...] = ("medium",)
+    levels: tuple[str, ...] = ("medium",)  # of SLOs, in the world before
     seeds: int = 3  # per SLO, `>= 1`
     first_seed: int = 0  # the first of them, `>= 0`
-    # where plans may run; None: `WEAK_DEVICE` for latency, else one tier
-    infrastructure: Infrastructure | None = None
-    # the tiers whose link drifts; None: the infrastructure's first
-    link: tuple[str, str] | None = None
+    infrastructure: Infrastructure | None = None  # None: `WEAK_DEVICE` for latency, else one tier
+    link: tuple[str, str] | None = None  # its tiers, of what drifts; None: the first
     left: float = 0.5  # part of its bandwidth that is left, in (0, 1). A half: as in section 6.4
     budget_s: float = 60.0  # profiling seconds of a run after the drift, `> 0`
     before_s: float = 1.0  # most profiling seconds of planning before it, `> 0`
     history: int = 0  # earlier queries in the world before that replanning is told of, too, `>= 0`
-    # folder of a trace in the world after a drift of accuracy; None: inputs drift within a trace
-    after: Path | None = None
+    after: Path | None = None  # folder of a trace after a drift of accuracy; None: halves of one
 
     def __post_init__(self) -> None:
         checks.require(0 < self.left < 1, "drift.left", "must be in (0, 1)", self.left)
@@ -91,7 +85,7 @@ class DriftStudy:
         rule = "must go with one trace and a drift of accuracy"
         checks.require(fits, "drift.after", rule, f"{self.after} ({self.kind.value})")
         for level in self.levels:
-            check_level(level)
+            checks.among("slo", level, LEVELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +106,13 @@ class DriftRow:
     outcome: str  # what the drift did
     known: int  # configurations measured before it
     before_seconds: float  # of profiling before it, until the search ended by itself
-    # 20 inputs of the cheapest truly feasible configuration, after it
-    oracle_seconds: float | None = None
+    oracle_seconds: float | None = None  # 20 inputs of the cheapest truly feasible configuration
     cold_seconds: float | None = None  # until the first true plan, planned from nothing
     cold_found: bool | None = None  # whether there was one
     replanned_seconds: float | None = None  # the same with what is known
     replanned_found: bool | None = None  # whether there was one
     at_once: bool | None = None  # whether replanning answered from measurements alone
-    # whether the first plan that replanning announced was true
-    first_answer_true: bool | None = None
+    first_answer_true: bool | None = None  # whether the first plan of replanning was true
 
 
 def run(study: DriftStudy, out: Path) -> list[DriftRow]:
@@ -139,9 +131,13 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
             for seed in seeds
         }
         for level in study.levels:
-            slos = worlds.before.slos(level)
-            for seed, slo in itertools.product(seeds, slos):
-                past = _Past.of(worlds.before, slo, seed, study.before_s, earlier[seed])
+            for seed, slo in itertools.product(seeds, before.slos(level)):
+                # As the product does it, until the search ends by itself.
+                limits = PlanningLimits(profiling_s=study.before_s)
+                query = Query(pipeline=trace.graph.name, slo=slo, seed=seed, limits=limits)
+                drawing, evaluator = replayed(_OURS, before.trace, seed)
+                result = _OURS.search(query, before.infrastructure, evaluator, drawing)
+                past = _Past(query, evaluator, result, earlier[seed])
                 yield _row(study, worlds, level, past)
 
 
@@ -183,40 +179,13 @@ def _row(study: DriftStudy, worlds: Worlds, level: str, past: _Past) -> DriftRow
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Past:
+class _Past(NamedTuple):
     """A query as it was planned before the drift; `earlier` ones are known besides its own."""
 
     query: Query
     evaluator: TraceEvaluator
     result: PlanningResult
     earlier: tuple[QueryRecord, ...]
-
-    @classmethod
-    def of(
-        cls,
-        truth: Truth,
-        slo: Slo,
-        seed: int,
-        budget_s: float,
-        earlier: tuple[QueryRecord, ...],
-    ) -> _Past:
-        """Plan it as the product does, until the search ends by itself."""
-        query = _within(Query(pipeline=truth.trace.graph.name, slo=slo, seed=seed), budget_s)
-        drawing, evaluator = replayed(_OURS, truth.trace, seed)
-        result = _OURS.search(query, truth.infrastructure, evaluator, drawing)
-        return cls(query=query, evaluator=evaluator, result=result, earlier=earlier)
-
-    def known(self, *, holds: bool) -> Known:
-        """Give what it measured as far as that holds after the drift."""
-        measured = self.result.configurations if holds else ()
-        return Known(
-            graph=self.evaluator.graph,
-            # One input was met by each of them: all that is known of it comes, nothing is paid.
-            profiles=[self.evaluator.measure(one.configuration, 1) for one in measured],
-            population=self.evaluator.population,
-            trusted={plan.configuration: self.query.slo.accuracy for plan in self.result.plans},
-        )
 
 
 def _outcome(worlds: Worlds, past: _Past, kind: DriftKind) -> DriftOutcome:
@@ -242,13 +211,20 @@ def _cold(truth: Truth, query: Query, budget_s: float) -> Recorder:
 
 def _replanned(truth: Truth, past: _Past, study: DriftStudy) -> tuple[Recorder, bool]:
     """Plan again as the product does, on where its first answer is untrue; give if it had one."""
-    same_inputs = study.kind is DriftKind.LATENCY
+    slo, same_inputs = past.query.slo, study.kind is DriftKind.LATENCY
     drawing, evaluator = replayed(_OURS, truth.trace, past.query.seed)
     evaluator = past.evaluator if same_inputs else evaluator
     before_s = evaluator.spent_s
-    recorder = Recorder(truth=truth, slo=past.query.slo, first_only=True, before_s=before_s)
+    recorder = Recorder(truth=truth, slo=slo, first_only=True, before_s=before_s)
     query = _within(past.query, before_s + study.budget_s)
-    known = past.known(holds=same_inputs)
+    measured = past.result.configurations if same_inputs else ()
+    known = Known(
+        graph=past.evaluator.graph,
+        # One input was met by each of them: all that is known of it comes, nothing is paid.
+        profiles=[past.evaluator.measure(one.configuration, 1) for one in measured],
+        population=past.evaluator.population,
+        trusted={plan.configuration: slo.accuracy for plan in past.result.plans},
+    )
     plans = _OURS.answer(query, truth.infrastructure, known, drawing).plans
     if not plans or not recorder.judge(plans[0], before_s):
         _FOR_GOOD.search(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -38,6 +39,7 @@ class PlanningCell:
 
 def summary(rows: Iterable[PlanningRow]) -> list[PlanningCell]:
     """Give a cell per trace, level, method and history, in order of first appearance."""
+    groups = grouped(rows, "trace", "slo", "method", "history")
     return [
         PlanningCell(
             trace=trace,
@@ -55,9 +57,7 @@ def summary(rows: Iterable[PlanningRow]) -> list[PlanningCell]:
             proposal_p50_s=_mean(group, "proposal_seconds_p50"),
             proposal_p95_s=_mean(group, "proposal_seconds_p95"),
         )
-        for (trace, slo, method, history), group in grouped(
-            rows, "trace", "slo", "method", "history"
-        ).items()
+        for (trace, slo, method, history), group in groups.items()
     ]
 
 
@@ -78,14 +78,10 @@ def _picture(rows: Sequence[PlanningRow]) -> str:
     for (method, history), group in grouped(rows, "method", "history").items():
         seconds = [row.profiling_seconds for row in group]
         length, true = float(np.mean(seconds)), np.mean([bool(r.first_answer_true) for r in group])
-        bar = Bar(
-            name=f"{method}, {history} earlier" if history else method,
-            value=length,
-            error=error(seconds) or 0.0,
-            mark=float(np.median(seconds)),
-            note=f"{length:.3f} s, {true:.0%} true, {len(group)} runs",
-        )
-        drawn.append(bar)
+        name = f"{method}, {history} earlier" if history else method
+        note = f"{length:.3f} s, {true:.0%} true, {len(group)} runs"
+        whisker, middle = error(seconds) or 0.0, float(np.median(seconds))
+        drawn.append(Bar(name=name, value=length, error=whisker, mark=middle, note=note))
     title = "seconds of profiling to the first true plan: mean, standard error, median (tick)"
     return bars(title, drawn, reference=("oracle", _mean(rows, "oracle_seconds")))
 
@@ -123,19 +119,11 @@ def coverage(rows: Iterable[PlanningRow]) -> list[Coverage]:
     for (method,), shown in grouped([row for row in rows if row.shown], "method").items():
         traces = grouped(shown, "trace").items()
         each = [_coverage(method, trace, group) for (trace,), group in traces]
-        accuracy, accuracy_interval = _over_traces([line.accuracy for line in each])
-        latency, latency_interval = _over_traces([line.latency for line in each])
-        sure, sure_interval = _over_traces([line.latency_sure for line in each])
-        whole = replace(
-            _coverage(method, "all", [row for _, group in traces for row in group]),
-            accuracy=accuracy,
-            accuracy_interval=accuracy_interval,
-            latency=latency,
-            latency_interval=latency_interval,
-            latency_sure=sure,
-            latency_sure_interval=sure_interval,
-        )
-        found += [*each, whole]
+        whole = _coverage(method, "all", [row for _, group in traces for row in group])
+        over: dict[str, Any] = {}
+        for part in ("accuracy", "latency", "latency_sure"):
+            over[part], over[f"{part}_interval"] = _over_traces([getattr(e, part) for e in each])
+        found += [*each, replace(whole, **over)]
     return found
 
 

@@ -15,19 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from circinus.deploy.planning import Planner
+from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.replay import TraceEvaluator
 from circinus.pipelines.slo import LatencyStatistic
-from circinus.pipelines.trace import load_trace
+from circinus.pipelines.trace import Trace, load_trace
 from circinus.planner.models.history import QueryRecord
-from circinus.planner.strategy.protocol import Judgement, Observation, Proposal, Strategy
-from circinus.studies.planning.announced import Recorder
+from circinus.planner.search.result import PlanningResult
+from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, Strategy
+from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.contestants import Contestant, contestant, published_count
-from circinus.studies.planning.history import earlier_queries, halves, replayed
-from circinus.studies.planning.truth import Goal, Truth, check_level
+from circinus.studies.planning.truth import LEVELS, Goal, Recorder, Truth
 from circinus.studies.report.tables import written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
@@ -36,6 +38,8 @@ ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_us
 FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "hopeless": 0.0}
 """What is asked is how long it takes to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
+_STREAM = 2  # of a run's seed
+_BUDGET_S = 2.0  # of an earlier query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class PlanningRow:
 
     `response_seconds` are until the same plan as `profiling_seconds`, `workers` measurements being
     made at once, without the time that proposals take. The last seven count plans, see
-    `studies.planning.announced.Shown`.
+    `studies.planning.truth.Shown`.
     """
 
     trace: str
@@ -86,8 +90,7 @@ class PlanningStudy:
     first_seed: int = 0  # the first of them, `>= 0`
     infrastructure: Infrastructure = ONE_TIER  # where plans may run
     budget_s: float = 60.0  # profiling seconds of a run, `> 0`
-    # whether a run ends with its first true plan, whatever was announced before (cost ratios
-    # stay empty); False: when the search does, as users' do
+    # whether a run ends with its first true plan (without cost ratios), or as users' searches do
     first_only: bool = False
     statistic: LatencyStatistic = LatencyStatistic.MEAN  # of latency
     # earlier queries on one half of the inputs; then all runs are on the other half, each
@@ -102,12 +105,11 @@ class PlanningStudy:
     configurations: int | None = None
 
     def __post_init__(self) -> None:
-        if self.points is not None:
-            checks.require(self.points >= 2, "points", "must be >= 2", self.points)
+        checks.at_least("points", self.points, 2)
         for name in self.methods:
             contestant(name, published_inputs=1)
         for level in self.levels:
-            check_level(level)
+            checks.among("slo", level, LEVELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +124,14 @@ class StudyProgress:
 Observer = Callable[[StudyProgress], None]
 
 
-def run(study: PlanningStudy, out: Path, observer: Observer | None = None) -> list[PlanningRow]:
+def run(
+    study: PlanningStudy, out: Path, observer: Observer = lambda progress: None
+) -> list[PlanningRow]:
     """Give all rows, written to `out/planning.csv` one by one; the observer is told of each."""
 
     def told() -> Iterator[PlanningRow]:
         for progress in results(study):
-            if observer is not None:
-                observer(progress)
+            observer(progress)
             yield progress.row
 
     return written(told(), PlanningRow, out / "planning.csv")
@@ -242,14 +245,14 @@ def _timed(planner: Planner, times: list[float], *, for_good: bool) -> Planner:
     return replace(planner, settings=settings)
 
 
+@dataclass(slots=True)
 class _Timed:
     """A strategy whose proposals are timed, learning from the last measurement included."""
 
-    def __init__(self, inner: Strategy, clock: Clock, times: list[float]) -> None:
-        self._inner = inner
-        self._clock = clock
-        self._times = times
-        self._learning_s = 0.0
+    _inner: Strategy
+    _clock: Clock
+    _times: list[float]
+    _learning_s: float = 0.0
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         start = self._clock.now()
@@ -257,13 +260,78 @@ class _Timed:
         self._times.append(self._clock.now() - start + self._learning_s)
         return proposal
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         start = self._clock.now()
         self._inner.observe(number, seen)
         self._learning_s = self._clock.now() - start
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         start = self._clock.now()
         judgement = self._inner.judged(number, seen)
         self._learning_s += self._clock.now() - start
         return judgement
+
+
+def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
+    """Give the trace of one half of the inputs, drawn at random, and that of the other."""
+    inputs = np.random.default_rng([seed, _STREAM]).permutation(len(trace.input_bytes))
+    middle = len(inputs) // 2
+    return of_inputs(trace, inputs[:middle]), of_inputs(trace, inputs[middle:])
+
+
+def earlier_queries(
+    trace: Trace, infrastructure: Infrastructure, *, count: int, seed: int
+) -> tuple[QueryRecord, ...]:
+    """Give what `count` queries measured, planned as the product plans them, the newest first.
+
+    They are of the same pipeline, each for a Pareto point and a level drawn at random.
+    """
+    if not count:
+        return ()  # a truth takes its time
+    truth = Truth(trace, infrastructure)
+    rng = np.random.default_rng([seed, _STREAM])
+    slos = [slo for level in LEVELS for slo in truth.slos(level)]
+    records = []
+    for i in range(count):
+        slo = slos[int(rng.integers(len(slos)))]
+        limits, own = PlanningLimits(profiling_s=_BUDGET_S), int(rng.integers(2**31))
+        query = Query(pipeline=trace.graph.name, slo=slo, seed=own, limits=limits)
+        planner = planner_of(query.planning)
+        drawing, evaluator = replayed(planner, trace, query.seed)
+        result = planner.search(query, infrastructure, evaluator, drawing)
+        records.append(record_of(f"earlier-{i}", query, result))
+    return tuple(records[::-1])
+
+
+def replayed(
+    planner: Planner,
+    trace: Trace,
+    seed: int,
+    *,
+    cached: bool = True,
+    width: int = 1,
+    clock: Clock | None = None,
+) -> tuple[Drawing, TraceEvaluator]:
+    """Give the order in which a planner draws the inputs of a trace, and what replays it so."""
+    count = len(trace.input_bytes)
+    drawing = planner.drawing(lambda: trace.features.astype(float), count, seed)
+    return drawing, TraceEvaluator(trace, drawing.order, cached=cached, width=width, clock=clock)
+
+
+def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:
+    """Give what a planned query leaves to later ones."""
+    return QueryRecord(
+        query=name, fingerprint="study", slo=query.slo, configurations=result.configurations
+    )
+
+
+def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
+    """Give the trace of some of the inputs."""
+    return replace(
+        trace,
+        score=trace.score[:, inputs],
+        latency_s=trace.latency_s[:, :, inputs],
+        output_bytes=trace.output_bytes[:, :, inputs],
+        input_bytes=trace.input_bytes[inputs],
+        features=trace.features[inputs],
+    )

@@ -1,4 +1,4 @@
-"""What a trace says is true: means over all its inputs, and the cheapest plan for SLOs."""
+"""What a trace says is true, means over all its inputs, and the plans of a run judged by it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work, request_seconds
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.pipelines.query import PlanningContext, Query
+from circinus.pipelines.slo import SURE, LatencyStatistic, Slo, SloState
 from circinus.pipelines.trace import Trace
-from circinus.planner.deployment.placement import Placements, placements
-from circinus.planner.deployment.prediction import condensed, predict
+from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.prediction import Prediction, condensed, predict
 from circinus.planner.deployment.shares import tightened
+from circinus.planner.search.result import PlanningProgress
 
 _SAME = 1e-9  # means of the same numbers in another order differ by less
 
 LEVELS = {"easy": (0.7, 2.0), "medium": (0.85, 1.5), "hard": (0.9, 1.1)}
 """Part of a Pareto point's accuracy, multiple of its latency (Circinus 6.1, 6.4)."""
-
-
-def check_level(level: str) -> None:
-    """Require one of `LEVELS`."""
-    checks.require(level in LEVELS, "slo", f"must be among {', '.join(LEVELS)}", level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +49,16 @@ class Truth:
 
     def __post_init__(self) -> None:
         trace = self.trace
-        space = ConfigurationSpace(trace.graph)
-        numbers = space.numbers(trace.configurations.astype(np.int64))
-        self._space = space
+        self._space = ConfigurationSpace(trace.graph)
+        numbers = self._space.numbers(trace.configurations.astype(np.int64))
         self._row = {int(number): row for row, number in enumerate(numbers)}
         with np.errstate(invalid="ignore"):
             self.accuracy = trace.score.astype(float).mean(axis=1)  # NaN where one failed
             self.profiling_s = trace.latency_s.astype(float).sum(axis=1).mean(axis=1)
         self._spots = placements(trace.graph, self.infrastructure)
         scene = self._scene(Slo(accuracy=0.0, latency_s=1e9, latency_statistic=self.statistic))
-        self.latency_s = np.array([self._least(scene, row) for row in range(len(numbers))])
+        full = (self._in_full(scene, row) for row in range(len(numbers)))
+        self.latency_s = np.array([prediction.latency_s.min() for prediction in full])
 
     def _work(self, row: int) -> Work:
         return Work(
@@ -102,7 +97,7 @@ class Truth:
 
     def slos(self, level: str) -> list[Slo]:
         """Give the SLOs of a level, one per Pareto point, fastest point first."""
-        check_level(level)
+        checks.among("slo", level, LEVELS)
         part, multiple = LEVELS[level]
         return [
             Slo(
@@ -142,16 +137,15 @@ class Truth:
                 rows.append(int(row))
         return rows
 
-    def _least(self, scene: PlanningContext, row: int) -> float:
+    def _in_full(self, scene: PlanningContext, row: int) -> Prediction:
+        """Give what a configuration would take in whole machines."""
         work = condensed(scene, self._work(row))
-        spots = self._spots
-        return float(predict(scene, spots, work, spots.full_steps).latency_s.min())
+        return predict(scene, self._spots, work, self._spots.full_steps)
 
     def _scene(self, slo: Slo) -> PlanningContext:
-        query = Query(pipeline=self.trace.graph.name, slo=slo)
-        return PlanningContext(
-            graph=self.trace.graph, infrastructure=self.infrastructure, query=query
-        )
+        graph = self.trace.graph
+        query = Query(pipeline=graph.name, slo=slo)
+        return PlanningContext(graph=graph, infrastructure=self.infrastructure, query=query)
 
     def _least_cost(self, slo: Slo, feasible: np.ndarray) -> float:
         """Give the least cost; configurations that cannot beat the best so far are passed over."""
@@ -169,8 +163,7 @@ class Truth:
 
     def _bound(self, scene: PlanningContext, row: int) -> float:
         """Give what no allocation of a chain costs less than (Cauchy and Schwarz)."""
-        spots: Placements = self._spots
-        full = predict(scene, spots, condensed(scene, self._work(row)), spots.full_steps)
+        full = self._in_full(scene, row)
         price = np.array([tier.price_usd_per_hour for tier in self.infrastructure.tiers])
         fixed = full.latency_s - full.service_s[:, price > 0].sum(axis=1)
         spare = scene.slo.latency_s - fixed
@@ -178,3 +171,99 @@ class Truth:
         late = full.latency_s > scene.slo.latency_s * (1 + _SAME)
         cost = np.where(late | (spare <= 0), np.inf, weight / np.where(spare > 0, spare, 1.0))
         return float(cost.min()) * (1 - _SAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A plan, and when it was announced."""
+
+    spent_s: float  # profiling seconds by then
+    elapsed_s: float  # seconds of the search's clock by then
+    steps: int  # measurements by then
+    true: bool  # whether it truly satisfies the SLO
+    cost: float  # US dollars per hour
+
+
+@dataclass(slots=True, kw_only=True)
+class Shown:
+    """What a user was shown of a plan."""
+
+    true: bool  # whether it truly satisfies the SLO
+    met: bool  # whether it was ever shown with every SLO met
+    accuracy_covered: bool  # whether the interval shown first held the true accuracy
+    latency_covered: bool  # whether that of the latency did
+    latency_sure: bool  # whether that was one of 95 %; few inputs may allow for less
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """An observer that judges every plan announced by the truth."""
+
+    truth: Truth  # of the run
+    slo: Slo  # asked for
+    first_only: bool  # whether the first true plan ends the run
+    before_s: float = 0.0  # profiling seconds that were spent before the run
+    announced: list[Announced] = field(default_factory=list)  # each measurement's cheapest plan
+    shown: dict[str, Shown] = field(default_factory=dict)  # the same plans, each once, by id
+    steps: int = 0  # measurements so far
+    _inputs: int = -1
+
+    @property
+    def first_true(self) -> Announced | None:
+        """The first plan that truly satisfies; None: there was none."""
+        return next((seen for seen in self.announced if seen.true), None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Profiling seconds of the run until the first true plan; None: there was none."""
+        first = self.first_true
+        return None if first is None else first.spent_s - self.before_s
+
+    @property
+    def first_answer_true(self) -> bool | None:
+        """Whether the first plan announced is true; None: none was announced."""
+        return self.announced[0].true if self.announced else None
+
+    def progress(self, progress: PlanningProgress) -> None:
+        """Judge the cheapest of the plans found by the latest measurement."""
+        if progress.inputs != self._inputs:
+            self.steps += 1
+            self._inputs = progress.inputs
+        if progress.found:
+            self.judge(progress.found[0], progress.spent_s, progress.elapsed_s)
+
+    def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
+        """Take in a plan that is announced after so many profiling seconds; give if it is true."""
+        true, cost = self._shown(plan).true, plan.cost_usd_per_hour
+        seen = Announced(spent_s, elapsed_s, self.steps, true, cost)
+        if not self.announced or self.announced[-1] != seen:
+            self.announced.append(seen)
+        return seen.true
+
+    def cancelled(self) -> bool:
+        """Give whether the first true plan is enough and there."""
+        return self.first_only and self.first_true is not None
+
+    def cost_ratio(self, mark_s: float, least_cost: float) -> float | None:
+        """Give the cost of the cheapest true plan announced by then over the true optimum."""
+        if self.first_only:
+            return None
+        costs = [a.cost for a in self.announced if a.true and a.spent_s <= mark_s]
+        if not costs:
+            return None
+        return min(costs) / least_cost if least_cost > 0 else 1.0
+
+    def _shown(self, plan: Plan) -> Shown:
+        if plan.id not in self.shown:
+            accuracy, latency = self.truth.covers(plan)
+            self.shown[plan.id] = Shown(
+                true=self.truth.satisfies(plan, self.slo),
+                met=False,
+                accuracy_covered=accuracy,
+                latency_covered=latency,
+                latency_sure=plan.latency_s.confidence >= SURE,
+            )
+        shown = self.shown[plan.id]
+        states = plan.states(self.slo).values()
+        shown.met = shown.met or all(state is SloState.MET for state in states)
+        return shown

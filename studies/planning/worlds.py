@@ -27,8 +27,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.trace import Trace
-from circinus.studies.planning.history import of_inputs
-from circinus.studies.planning.study import ONE_TIER
+from circinus.studies.planning.study import ONE_TIER, of_inputs
 from circinus.studies.planning.truth import Truth
 
 _THREE = PRESETS["three-tier"]
@@ -74,11 +73,8 @@ def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> W
     """Give worlds of the easier and the harder half of a trace; InvalidInput without features."""
     where = infrastructure or ONE_TIER
     easier, harder, change = halves_by_feature(trace)
-    return Worlds(
-        before=Truth(of_inputs(trace, easier), where),
-        after=Truth(of_inputs(trace, harder), where),
-        change=change,
-    )
+    before, after = (Truth(of_inputs(trace, half), where) for half in (easier, harder))
+    return Worlds(before=before, after=after, change=change)
 
 
 def with_other_inputs(
@@ -86,9 +82,8 @@ def with_other_inputs(
 ) -> Worlds:
     """Give worlds of one trace's inputs, then another's; InvalidInput if pipelines differ."""
     where = infrastructure or ONE_TIER
-    checks.require(
-        before.graph == after.graph, "after", "must be of the same pipeline", after.graph.name
-    )
+    alike = before.graph == after.graph
+    checks.require(alike, "after", "must be of the same pipeline", after.graph.name)
     same = np.array_equal(before.configurations, after.configurations)
     rule = "must hold the configurations of the other trace"
     checks.require(same, "after", rule, f"{len(after.configurations)} configurations")
@@ -100,10 +95,7 @@ def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
     """Give the inputs of the easier half and of the harder one, and which feature splits them.
 
     Halves are below and above the median; the feature is the one whose halves differ most in mean
-    score over all configurations.
-
-    Raises:
-        InvalidInput: If inputs have no features.
+    score over all configurations. InvalidInput if inputs have none.
     """
     count = trace.features.shape[1]
     checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)

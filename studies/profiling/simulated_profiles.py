@@ -38,8 +38,7 @@ class Population:
     name: str  # of the trace
     scores: FloatArray  # without failures, shape (C, N)
     seconds: FloatArray  # of all operators together, shape (C, N)
-    # stratum of every input, shape (N,); None: nothing is known of the inputs
-    groups: IntArray | None
+    groups: IntArray | None  # stratum of every input, shape (N,); None: nothing is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,13 +92,9 @@ def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
         ),
         "synthetic-strata": np.clip(means + hard + rng.normal(0.0, 0.2, (count, n)), 0, 1),
     }
+    seconds, groups = np.ones((count, n)), stratum.astype(np.int64)
     return tuple(
-        Population(
-            name=name,
-            scores=scores.astype(np.float64),
-            seconds=np.ones((count, n)),
-            groups=stratum.astype(np.int64),
-        )
+        Population(name=name, scores=scores.astype(np.float64), seconds=seconds, groups=groups)
         for name, scores in kinds.items()
     )
 
@@ -160,8 +155,7 @@ class Rule:
 
     rule: TTest | Betting  # the production rule, told of no groups
     grouped: bool = False  # whether it is told the groups
-    # what the product calls it, of `STOPPING`; None: the product has it not so
-    stopping: str | None = None
+    stopping: str | None = None  # what the product calls it; None: the product has it not so
 
     def signs(
         self, scores: FloatArray, drawn: SimulatedProfiles, among: npt.NDArray[np.intp]

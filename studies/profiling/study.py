@@ -6,7 +6,7 @@ is wrong when it says above of a mean below the bound, or below of one above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import copysign, nan, sqrt
 from pathlib import Path
@@ -16,18 +16,8 @@ import numpy as np
 from circinus.deploy.methods import method_where
 from circinus.pipelines import checks
 from circinus.pipelines.query import SAMPLING
-from circinus.pipelines.trace import Trace, load_trace
-from circinus.studies.profiling.simulated_profiles import (
-    RULES,
-    Population,
-    Rule,
-    draw,
-    end,
-    of_trace,
-    orders,
-    prefix_cache_ratio,
-    synthetic,
-)
+from circinus.pipelines.trace import load_trace
+from circinus.studies.profiling import simulated_profiles as simulated
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, linear
 from circinus.studies.report.pages import grid, heading, page, paragraph
 from circinus.studies.report.tables import grouped, written
@@ -39,9 +29,7 @@ DISTANCES = tuple(
 )
 """SLO minus true mean: negative ones should end above."""
 
-_ESTIMATE_INPUTS = 50
-"""The variance of the estimate is compared after as many inputs: the paper's fewest."""
-
+_ESTIMATE_INPUTS = 50  # the variance of the estimate is compared after: the paper's fewest
 _FARTHEST = 0.4  # distance drawn
 _CAPTION = (
     "Inputs used (mean over profiles) by the distance of the accuracy SLO from the true mean. "
@@ -56,9 +44,7 @@ class ProfilingRow:
     trace: str  # name of the population
     rule: str  # see `RULES`
     sampling: str  # order of the inputs
-    # which stops measuring by this rule in this order; empty: none does. `default` does not: its
-    # strategy decides by itself
-    method: str | None
+    method: str | None  # which stops by this rule in this order (`default` does not); empty: none
     slo_distance: float  # SLO minus true mean
     profiles: int  # simulated; 0 when no configuration has its bound in [0, 1]
     inputs_mean: float  # inputs used
@@ -75,11 +61,7 @@ class CacheRow:
     """A line of `prefix_cache.csv`."""
 
     trace: str  # its name
-    # operator seconds of its full grid with a prefix cache over those without
-    seconds_ratio: float
-
-
-Observer = Callable[[ProfilingRow], None]
+    seconds_ratio: float  # of operators, full grid: with a prefix cache over without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,51 +69,51 @@ class Comparison:
     """What the study found."""
 
     rows: tuple[ProfilingRow, ...]  # every cell
-    # trace -> operator seconds with a prefix cache over those without, full grid
-    cache_ratios: Mapping[str, float]
+    cache_ratios: Mapping[str, float]  # trace -> what `CacheRow` says of it
 
 
 def run(
-    traces: Sequence[Path], seeds: int, out: Path, *, observer: Observer | None = None
+    traces: Sequence[Path],
+    seeds: int,
+    out: Path,
+    *,
+    observer: Callable[[ProfilingRow], None] = lambda row: None,
 ) -> Comparison:
     """Simulate profiles; write `profiling.csv`, `profiling.svg` and `profiling.html` into `out`.
 
     And `prefix_cache.csv`, what the prefix cache leaves of the seconds of the full grid. Each seed
-    adds 2,000 profiles to every cell. The folder is made; the observer is told every row.
-
-    Raises:
-        InvalidInput: If a trace cannot be read or `seeds` is less than 1.
+    adds 2,000 profiles to every cell. InvalidInput if there is none, or a trace cannot be read.
     """
     checks.at_least("seeds", seeds, 1)
     loaded = {name: load_trace(folder) for name, folder in _named(traces).items()}
-    ratios = {name: prefix_cache_ratio(trace) for name, trace in loaded.items()}
-
-    def found() -> Iterator[ProfilingRow]:
-        for population in _populations(loaded):
-            for row in study(population, seeds * PROFILES_PER_SEED):
-                if observer is not None:
-                    observer(row)
-                yield row
-
-    rows = written(found(), ProfilingRow, out / "profiling.csv", digits=None)
+    ratios = {name: simulated.prefix_cache_ratio(trace) for name, trace in loaded.items()}
+    rng = np.random.default_rng
+    populations = [simulated.of_trace(name, trace, rng(0)) for name, trace in loaded.items()]
+    populations += simulated.synthetic(rng(1))
+    count = seeds * PROFILES_PER_SEED
+    found = (row for population in populations for row in study(population, count))
+    path = out / "profiling.csv"
+    rows = written(found, ProfilingRow, path, digits=None, observer=observer)
     caches = [CacheRow(trace=name, seconds_ratio=ratio) for name, ratio in ratios.items()]
     written(caches, CacheRow, out / "prefix_cache.csv", digits=None)
-    write(rows, out)
+    svg = picture(rows)
+    (out / "profiling.svg").write_text(svg, encoding="utf-8")
+    (out / "profiling.html").write_text(_page(rows, svg), encoding="utf-8")
     return Comparison(rows=tuple(rows), cache_ratios=ratios)
 
 
 def study(
-    population: Population, profiles: int, distances: Sequence[float] = DISTANCES
+    population: simulated.Population, profiles: int, distances: Sequence[float] = DISTANCES
 ) -> Iterable[ProfilingRow]:
     """Give the rows of one population."""
     ratios = {sampling: variance_ratio(population, sampling) for sampling in SAMPLING}
     for sampling in SAMPLING:
-        order = orders(population, sampling, profiles, np.random.default_rng(2))
+        order = simulated.orders(population, sampling, profiles, np.random.default_rng(2))
         for distance in distances:
             # The same seed for every order: differences are those of the order alone.
-            drawn = draw(population, order, distance, np.random.default_rng(3))
-            for name, rule in RULES.items():
-                ended = None if drawn is None else end(rule, drawn)
+            drawn = simulated.draw(population, order, distance, np.random.default_rng(3))
+            for name, rule in simulated.RULES.items():
+                ended = None if drawn is None else simulated.end(rule, drawn)
                 yield ProfilingRow(
                     trace=population.name,
                     rule=name,
@@ -147,14 +129,14 @@ def study(
                 )
 
 
-def _method(rule: Rule, sampling: str) -> str | None:
+def _method(rule: simulated.Rule, sampling: str) -> str | None:
     if rule.stopping is None:  # also what the strategy that decides by itself has
         return None
     parts = (rule.stopping, sampling)
     return method_where(lambda m: (m.planning.stopping, m.planning.sampling) == parts)
 
 
-def variance_ratio(population: Population, sampling: str, count: int = 2_000) -> float:
+def variance_ratio(population: simulated.Population, sampling: str, count: int = 2_000) -> float:
     """Give the variance of a short profile's mean in an order, over that in a random order.
 
     Averaged over at most 200 configurations; both from `count` orders.
@@ -163,7 +145,7 @@ def variance_ratio(population: Population, sampling: str, count: int = 2_000) ->
     inputs = min(_ESTIMATE_INPUTS, max(1, scores.shape[1] // 3))
     total = []
     for kind in (sampling, "random"):
-        order = orders(population, kind, count, np.random.default_rng(4))[:, :inputs]
+        order = simulated.orders(population, kind, count, np.random.default_rng(4))[:, :inputs]
         taken = np.zeros((count, scores.shape[1]))
         np.put_along_axis(taken, order, 1.0 / inputs, axis=1)
         total.append(float((scores @ taken.T).var(axis=1, ddof=1).mean()))
@@ -177,19 +159,6 @@ def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
     while len(named := {"/".join(each.parts[-parts:]): each for each in whole}) < len(whole):
         parts += 1
     return named
-
-
-def _populations(traces: Mapping[str, Trace]) -> Iterable[Population]:
-    for name, trace in traces.items():
-        yield of_trace(name, trace, np.random.default_rng(0))
-    yield from synthetic(np.random.default_rng(1))
-
-
-def write(rows: Sequence[ProfilingRow], out: Path) -> None:
-    """Write `profiling.svg` and `profiling.html` into a folder that exists."""
-    svg = picture(rows)
-    (out / "profiling.svg").write_text(svg, encoding="utf-8")
-    (out / "profiling.html").write_text(_page(rows, svg), encoding="utf-8")
 
 
 def summary(rows: Sequence[ProfilingRow]) -> list[tuple[str, str, str, float, float, float]]:
@@ -217,14 +186,11 @@ def picture(rows: Sequence[ProfilingRow]) -> str:
 
 
 def _panel(trace: str, cells: Sequence[ProfilingRow], rules: Sequence[str]) -> Panel:
+    own = grouped(cells, "rule", "sampling")
     series = [
         Series(
             name=rule if sampling == "random" else f"{rule}, {sampling}",
-            points=sorted(
-                (row.slo_distance, row.inputs_mean)
-                for row in cells
-                if (row.rule, row.sampling) == (rule, sampling)
-            ),
+            points=sorted((c.slo_distance, c.inputs_mean) for c in own.get((rule, sampling), ())),
             colour=COLOURS[i % len(COLOURS)],
             dashes=dashes,
         )

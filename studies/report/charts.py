@@ -83,6 +83,12 @@ class Series:
     radius: float = 0.0  # of a dot at each, in pixels; 0: none
     band: Sequence[Point] = ()  # lowest and highest value at each point, drawn behind; empty: none
 
+    @property
+    def stroke(self) -> str:
+        """How its line is drawn, as attributes in SVG."""
+        dashes = f' stroke-dasharray="{self.dashes}"' if self.dashes else ""
+        return f'stroke="{self.colour}" stroke-width="2"{dashes}'
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
@@ -184,11 +190,7 @@ def _series(series: Series, at: Callable[[Point], Point]) -> str:
         path = points
         if series.steps:
             path = [points[0], *(p for a, b in pairwise(points) for p in ((b[0], a[1]), b))]
-        dashes = f' stroke-dasharray="{series.dashes}"' if series.dashes else ""
-        drawn += (
-            f'<polyline points="{_path(path)}" fill="none" stroke="{series.colour}" '
-            f'stroke-width="2"{dashes}/>'
-        )
+        drawn += f'<polyline points="{_path(path)}" fill="none" {series.stroke}/>'
     return drawn + _dots(points, series)
 
 
@@ -207,10 +209,8 @@ def _legend(named: Sequence[Series], width: float, top: float) -> tuple[str, flo
         needs = 34 + _LETTER * (len(series.name) + 2)
         if x + needs > width and x > _LEFT:
             x, y = float(_LEFT), y + 18
-        dashes = f' stroke-dasharray="{series.dashes}"' if series.dashes else ""
         if series.line:
-            how = f'stroke="{series.colour}" stroke-width="2"{dashes}'
-            drawn += _line((x, y - 4), (x + 24, y - 4), how)
+            drawn += _line((x, y - 4), (x + 24, y - 4), series.stroke)
         drawn += _dots([(x + 12, y - 4)], series) + _text(x + 30, y, series.name)
         x += needs
     return drawn, y + 12 if named else top

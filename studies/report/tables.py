@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,11 +37,12 @@ def written(
     *,
     without: Collection[str] = (),
     digits: int | None = _DIGITS,
+    observer: Callable[[Line], None] = lambda row: None,
 ) -> list[Line]:
     """Give the rows, each written to a CSV file as soon as it is there: it may take long to come.
 
     Columns are the fields of their kind, but for those `without`, and `version`; the file's folder
-    is made; for `digits` see `text`.
+    is made, an older file replaced; for `digits` see `text`. The observer is told of each row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = [column.name for column in fields(kind) if column.name not in without]
@@ -53,18 +53,22 @@ def written(
         for row in rows:
             writer.writerow([*(text(getattr(row, name), digits) for name in columns), version()])
             file.flush()
+            observer(row)
             kept.append(row)
     return kept
 
 
 def markdown(rows: Iterable[Line], kind: type[Line]) -> str:
     """Give the rows as a Markdown table; the fields of their kind are the columns."""
-    head = [column.name for column in fields(kind)]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += [
-        "| " + " | ".join(text(value) for value in asdict(row).values()) + " |" for row in rows
-    ]
-    return "\n".join(lines)
+    lines = (map(text, asdict(row).values()) for row in rows)
+    return markdown_lines([column.name for column in fields(kind)], lines)
+
+
+def markdown_lines(head: Sequence[str], lines: Iterable[Iterable[str]]) -> str:
+    """Give a Markdown table with a first line of titles."""
+    drawn = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    drawn += ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join(drawn)
 
 
 def text(value: object, digits: int | None = _DIGITS) -> str:
@@ -79,12 +83,6 @@ def text(value: object, digits: int | None = _DIGITS) -> str:
     if isinstance(value, float) and digits is not None:
         return f"{value:.{digits}g}"
     return str(value)
-
-
-def document(row: Line) -> dict[str, object]:
-    """Give a row as JSON takes it: null for NaN."""
-    values = asdict(row).items()
-    return {name: None if isinstance(v, float) and isnan(v) else v for name, v in values}
 
 
 def grouped(rows: Iterable[Line], *columns: str) -> dict[tuple[Any, ...], list[Line]]:

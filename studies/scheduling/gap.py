@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, nan
+from math import inf, isfinite, log10, nan
 from pathlib import Path
+from statistics import fmean
 
 from circinus.deploy.methods import DEFAULT, PUBLISHED, method_where
 from circinus.pipelines import checks
@@ -26,9 +27,9 @@ from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.policies.rental import rented_usd_per_hour
 from circinus.scheduler.problem import Problem, Schedule, validate
 from circinus.scheduler.problem_form import schedule_to_dict
-from circinus.studies.report.tables import written
-from circinus.studies.scheduling import gap_report
-from circinus.studies.scheduling.gap_report import GapRow
+from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
+from circinus.studies.report.pages import grid, page, paragraph
+from circinus.studies.report.tables import grouped, written
 from circinus.studies.scheduling.problems import ProblemCase
 
 ILP = "ilp"
@@ -37,6 +38,17 @@ POLICIES = (PUBLISHED.scheduling, DEFAULT.scheduling, "fcfs", "local_best", ILP)
 forms for the objective, and the baselines."""
 _UNWRITTEN = ("cpu_seconds",)
 """Of a row: the page has them."""
+NEAREST_PERCENT = 0.001
+"""Distances below it are drawn there; the axis says so."""
+_SHORTEST_S = 1e-4
+_RATIOS = (
+    "Ratios are to the best bound: the optimum where it is proven, else what the integer "
+    "program or the linear relaxation still allows. Unproven problems are counted."
+)
+_COLUMNS = (
+    *("queries", "policy", "problems", "proven", "mean ratio", "worst ratio", "served"),
+    *("seconds", "processor seconds"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +56,7 @@ class Question:
     """What is compared."""
 
     policies: tuple[str, ...] = POLICIES  # among `POLICIES`
-    # goodput of the machines there are, or cost of serving all
-    objective: Objective = Objective.GOODPUT
+    objective: Objective = Objective.GOODPUT  # of the machines there are, or cost of serving all
     time_limit_s: float = 60.0  # of the integer program, for each problem
 
     def __post_init__(self) -> None:
@@ -78,11 +89,8 @@ def run(
     The time limits of `greedy` to `local_best` count processor seconds here, so that what they
     reach does not depend on what else the machine does.
 
-    The folder `out` is made if needed; what is there of an earlier run is replaced. `observer`
-    gets each row as soon as it is there, the file `schedule_out` what each policy chose, as JSON.
-
-    Raises:
-        ArithmeticError: If a policy gave an invalid schedule.
+    `observer` gets each row as soon as it is there, the file `schedule_out` what each policy
+    chose, as JSON. A policy that gives an invalid schedule is an ArithmeticError.
     """
     stopwatch = Stopwatch() if stopwatch is None else stopwatch
     chosen: list[Mapping[str, object]] = []
@@ -90,13 +98,18 @@ def run(
     def found() -> Iterator[GapRow]:
         for case in problems:
             for row, schedule in _compare(case, question, stopwatch):
-                observer(row)
                 about = {"case": case.name, "policy": row.policy, "objective": row.objective}
                 chosen.append({**about, "seconds": row.seconds, **schedule_to_dict(schedule)})
                 yield row
 
-    rows = written(found(), GapRow, out / "ilp.csv", without=_UNWRITTEN, digits=None)
-    gap_report.write(rows, out)
+    path = out / "ilp.csv"
+    rows = written(found(), GapRow, path, without=_UNWRITTEN, digits=None, observer=observer)
+    lines, objective = summary(rows), question.objective.value
+    svg = picture(lines, objective)
+    (out / "ilp.svg").write_text(svg, encoding="utf-8")
+    title, about = f"Scheduling policies: {objective}", paragraph(f"{_about(rows)} {_RATIOS}")
+    html = page(title, about, svg, grid(_COLUMNS, map(cells, lines)))
+    (out / "ilp.html").write_text(html, encoding="utf-8")
     if schedule_out is not None:
         schedule_out.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
     return tuple(rows)
@@ -153,8 +166,136 @@ def _row(case: ProblemCase, question: Question, policy: str, schedule: Schedule)
         served=len(schedule.assignments),
         goodput=sum(worth[query] for query in schedule.by_query),
         cost=rented_usd_per_hour(case.problem.tiers, schedule),
-        bound=nan,
-        proven=False,
-        seconds=nan,
-        cpu_seconds=nan,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapRow:
+    """What one policy made of one problem; a line of `ilp.csv`, but for `cpu_seconds`."""
+
+    queries: int  # N
+    plans: int  # of a query
+    tiers: int  # shared ones
+    seed: int | None  # of the problem; empty if it was given
+    policy: str
+    method: str | None  # whose scheduling policy it is; empty: of none
+    objective: str  # `goodput` or `cost`
+    served: int  # queries
+    goodput: float  # sum of the benefits of those (their weights, if all priorities are equal)
+    cost: float  # dollars per hour of all machines that hold anything, as whole machines
+    bound: float = nan  # of the integer program or its linear relaxation: nothing is better
+    proven: bool = False  # whether the bound is the optimum
+    seconds: float = nan  # the policy took, of the machine's time
+    cpu_seconds: float = nan  # of the processor's, in this process: CBC runs in another
+
+    @property
+    def ratio(self) -> float:
+        """Goodput over its bound, or cost over its; NaN for a cost that does not serve all."""
+        if self.objective == Objective.GOODPUT:
+            return self.goodput / self.bound if self.bound > 0 else 1.0
+        if self.served < self.queries:
+            return nan
+        return self.cost / self.bound if self.bound > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Rows of one policy at one size, put together."""
+
+    policy: str
+    queries: int  # N
+    problems: int  # how many
+    proven: int  # for how many the bound is the optimum
+    mean_ratio: float  # of the ratios to the bound; NaN if one has none
+    worst_ratio: float  # the lowest ratio of goodput, the highest of cost
+    served: float  # mean number of queries
+    seconds: float  # mean, of the machine's time
+    cpu_seconds: float  # mean, of the processor's, in the study's process
+
+
+def summary(rows: Sequence[GapRow]) -> list[Line]:
+    """Give a line per size and policy, in the order of the rows."""
+    lines = []
+    for (queries, policy), of in grouped(rows, "queries", "policy").items():
+        worst = min if of[0].objective == "goodput" else max
+        lines.append(
+            Line(
+                policy=policy,
+                queries=queries,
+                problems=len(of),
+                proven=sum(r.proven for r in of),
+                mean_ratio=fmean(r.ratio for r in of),
+                worst_ratio=worst(r.ratio for r in of),
+                served=fmean(r.served for r in of),
+                seconds=fmean(r.seconds for r in of),
+                cpu_seconds=fmean(r.cpu_seconds for r in of),
+            )
+        )
+    return lines
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """Give a line as words: queries, policy, then as `Line`."""
+    return (
+        *(str(line.queries), line.policy, str(line.problems), str(line.proven)),
+        *(f"{line.mean_ratio:.4f}", f"{line.worst_ratio:.4f}", f"{line.served:.1f}"),
+        *(f"{line.seconds:.3f}", f"{line.cpu_seconds:.3f}"),
+    )
+
+
+def _about(rows: Sequence[GapRow]) -> str:
+    """Tell which problems were run, in a sentence."""
+    if not rows:
+        return "No problem was run."
+    shape = f"up to {max(r.plans for r in rows)} plans per query on {rows[0].tiers} shared tiers"
+    seeds = sorted({r.seed for r in rows if r.seed is not None})
+    problems = len({(r.queries, r.seed) for r in rows})
+    if not seeds:
+        return f"A problem from a file: {rows[0].queries} queries, {shape}."
+    drawn = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"Problems drawn: {problems}, {drawn}, {shape}."
+
+
+def picture(lines: Sequence[Line], objective: str) -> str:
+    """Give an SVG: distance to the bound, and seconds, by the number of queries.
+
+    Both panels are log-log. The good policies are within a percent of the bound, so their
+    distance to it is drawn, not their ratio: on an axis of ratios they are one line. A band
+    reaches from the mean to the worst problem.
+    """
+    title = f"{objective}: distance to the bound, %, mean to worst"
+    distances = [
+        (line, 100 * abs(1 - line.mean_ratio), 100 * abs(1 - line.worst_ratio)) for line in lines
+    ]
+    seconds = [(line, line.seconds, line.seconds) for line in lines]
+    panels = [
+        _panel(title, distances, NEAREST_PERCENT),
+        _panel("mean seconds", seconds, _SHORTEST_S),
+    ]
+    return chart(panels, title=f"Scheduling policies: {objective}", columns=2, width=400)
+
+
+def _panel(title: str, told: Sequence[tuple[Line, float, float]], least: float) -> Panel:
+    """Draw mean and worst; below `least` they are drawn there, those that are none left out."""
+    drawn = [
+        (line, (max(mean, least), max(worst, least)))
+        for line, mean, worst in told
+        if isfinite(mean) and line.queries > 0
+    ]
+    sizes = sorted({line.queries for line, _ in drawn}) or [1]
+    x = Axis(
+        label="queries",
+        low=sizes[0],
+        high=sizes[-1] if len(sizes) > 1 else 10 * sizes[0],
+        ticks=[(size, f"{size:,}") for size in sizes],
+        warp=log10,
+    )
+    series = []
+    for i, name in enumerate(dict.fromkeys(line.policy for line, *_ in told)):
+        own = [(line.queries, *at) for line, at in drawn if line.policy == name]
+        points = [(size, mean) for size, mean, _ in own]
+        band = [(mean, worst) for _, mean, worst in own] if any(m < w for _, m, w in own) else ()
+        colour = COLOURS[i % len(COLOURS)]
+        series.append(Series(name=name, points=points, colour=colour, radius=3, band=band))
+    y = decades((figure for _, both in drawn for figure in both), "", floor_at=least)
+    return Panel(title=title, x=x, y=y, series=series)

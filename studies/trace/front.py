@@ -16,6 +16,7 @@ from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.trace import Trace
 from circinus.planner.deployment.pareto import undominated
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
+from circinus.studies.report.tables import markdown_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,44 +61,32 @@ def table(found: Tradeoff) -> str:
     """Give the front as a Markdown table, fastest first; knobs without a choice are left out."""
     slots = [slot for slot in found.graph.slots if len(slot.knob.values) > 1]
     lines = [
-        f"| latency, ms | {found.graph.metric} | {' | '.join(slot.key for slot in slots)} |",
-        "| --- |" + " --- |" * (len(slots) + 1),
-    ]
-    for row, configuration in zip(found.front, found.configurations, strict=True):
-        chosen = [configuration.of(slot.operator)[slot.knob.name] for slot in slots]
-        values = " | ".join(map(str, chosen))
-        lines.append(
-            f"| {found.latency_s[row] * 1000:.3g} | {found.accuracy[row]:.3f} | {values} |"
+        (
+            *(f"{found.latency_s[row] * 1000:.3g}", f"{found.accuracy[row]:.3f}"),
+            *(str(configuration.of(slot.operator)[slot.knob.name]) for slot in slots),
         )
-    return "\n".join(lines)
+        for row, configuration in zip(found.front, found.configurations, strict=True)
+    ]
+    head = ("latency, ms", found.graph.metric, *(slot.key for slot in slots))
+    return markdown_lines(head, lines)
 
 
 def picture(found: Tradeoff) -> str:
     """Give an SVG: a dot per configuration, latency to the right (logarithmic), score upwards."""
-    title = (
-        f"{found.graph.name}: {len(found.accuracy)} configurations, {len(found.front)} that "
-        "nobody dominates"
-    )
+    count = f"{len(found.accuracy)} configurations, {len(found.front)} that nobody dominates"
+    title = f"{found.graph.name}: {count}"
     points = list(zip((found.latency_s * 1000).tolist(), found.accuracy.tolist(), strict=True))
     kept = set(found.front)
     others = [point for row, point in enumerate(points) if row not in kept]
+    front = [points[row] for row in found.front]
     series = [
         Series(points=others, colour=COLOURS[0], line=False, radius=2),
-        Series(
-            points=[points[row] for row in found.front], colour=COLOURS[1], steps=True, radius=3.5
-        ),
+        Series(points=front, colour=COLOURS[1], steps=True, radius=3.5),
     ]
-    panel = Panel(
-        title=title,
-        x=decades((found.latency_s * 1000).tolist(), "mean latency, ms"),
-        y=Axis(
-            label=f"mean {found.graph.metric}",
-            low=0.0,
-            high=1.0,
-            ticks=[(tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)],
-        ),
-        series=series,
-    )
+    x = decades((found.latency_s * 1000).tolist(), "mean latency, ms")
+    ticks = [(tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)]
+    y = Axis(label=f"mean {found.graph.metric}", low=0.0, high=1.0, ticks=ticks)
+    panel = Panel(title=title, x=x, y=y, series=series)
     return chart([panel], title=title, width=640, height=380)
 
 

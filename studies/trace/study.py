@@ -13,23 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.payload import payload_bytes
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, features_of
 from circinus.pipelines.profile import Failure
-from circinus.pipelines.trace import Trace, save_trace
+from circinus.pipelines.trace import Trace, graph_to_dict, save_trace
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import PrefixCache
-from circinus.studies.trace.parts import Part, PartStore
 
 LARGEST_SPACE = 20_000
 """More configurations than this are refused: all are measured, and held in memory."""
@@ -49,8 +51,7 @@ class TraceProgress:
     pairs: int  # pairs in all
     failures: int  # pairs of this run that gave no score
     elapsed_s: float  # seconds since this run began to measure
-    # seconds that the rest takes at the pace so far; None before the first pair
-    left_s: float | None
+    left_s: float | None  # that the rest takes at the pace so far; None before the first pair
 
 
 Observer = Callable[[TraceProgress], None]
@@ -61,7 +62,7 @@ class TraceMeter:
     """Counts pairs and tells an observer, a few times a second and after every input."""
 
     clock: Clock
-    observer: Observer | None
+    observer: Observer
     configurations: int
     inputs: int
     resumed: int = 0  # inputs measured by an earlier run
@@ -88,20 +89,13 @@ class TraceMeter:
         if self.clock.now() - self._told_s >= _REPORT_EVERY_S:
             self.tell()
 
-    def input(self) -> None:
-        """Count an input as done."""
-        self.done += 1
-        self.tell()
-
     def tell(self) -> None:
         """Tell the observer how far it is."""
         self._told_s = self.clock.now()
-        if self.observer is None:
-            return
         pairs = self.inputs * self.configurations
         measured = self.resumed * self.configurations + self.pairs_done
         elapsed_s = self._told_s - self._start_s
-        pace = elapsed_s / self.pairs_done if self.pairs_done else None
+        left = pairs - measured
         self.observer(
             TraceProgress(
                 inputs_done=self.resumed + self.done,
@@ -110,7 +104,7 @@ class TraceMeter:
                 pairs=pairs,
                 failures=self.failures,
                 elapsed_s=elapsed_s,
-                left_s=None if pace is None else pace * (pairs - measured),
+                left_s=elapsed_s / self.pairs_done * left if self.pairs_done else None,
             )
         )
 
@@ -137,30 +131,36 @@ def run(
     out: Path,
     *,
     overwrite: bool = False,
-    observer: Observer | None = None,
+    observer: Observer = lambda progress: None,
     clock: Clock | None = None,
 ) -> TraceSummary:
     """Measure a trace in this process and write it to a folder, made when it is missing.
 
-    A trace that is there is replaced only to `overwrite` it, once the new one is whole. The
-    observer is told a few times a second how far it is; a clock of None is the machine's own.
-
-    Raises:
-        InvalidInput: If there is a trace in `out` already, `out` is a file, an example is no
-            payload, or the pipeline has too many configurations.
+    A trace that is there is replaced only to `overwrite` it, once the new one is whole, else it is
+    InvalidInput; so are a file in place of the folder, an example that is no payload, and too many
+    configurations. A clock of None is the machine's own.
     """
     clock = clock or SystemClock()
     start_s = clock.now()
-    _check_folder(out, overwrite=overwrite)
-    space = _space(pipeline)
-    store = PartStore(out / "parts", pipeline, dataset)
+    checks.require(not out.exists() or out.is_dir(), "out", "must be a folder", str(out))
+    there = not overwrite and any((out / name).exists() for name in _FILES)
+    rule = "must not hold a trace yet (or say that it is to be overwritten)"
+    checks.require(not there, "out", rule, str(out))
+    space = ConfigurationSpace(pipeline.graph)
+    rule = f"must have at most {LARGEST_SPACE} configurations"
+    checks.require(space.size <= LARGEST_SPACE, f"pipeline {pipeline.name}", rule, space.size)
+    store = PartStore(out / "parts", pipeline, dataset, space.size)
     if pipeline.prepare is not None:
         pipeline.prepare()
     meter = TraceMeter(
         clock=clock, observer=observer, configurations=space.size, inputs=len(dataset)
     )
     trace = _measured(pipeline, dataset, space, store, meter)
-    _save(trace, out)
+    unfinished = out / "parts" / "whole"
+    save_trace(trace, unfinished)
+    for name in _FILES:
+        (unfinished / name).replace(out / name)
+    unfinished.rmdir()
     store.clear()
     return TraceSummary(
         folder=out,
@@ -184,7 +184,7 @@ def _measured(
     meter: TraceMeter,
 ) -> Trace:
     """Give the trace of a pipeline, measuring what the store does not hold yet."""
-    todo = [index for index in range(len(dataset)) if store.load(index) is None]
+    todo = [index for index in range(len(dataset)) if not store.load(index)]
     meter.resumed = len(dataset) - len(todo)
     meter.tell()
     if todo:
@@ -197,8 +197,16 @@ def _measured(
             cache=PrefixCache(),
         )
         _measure(profiler, space, store, meter)
-    parts = [store.load(index) for index in range(len(dataset))]
-    return _trace(pipeline, dataset, space, [part for part in parts if part is not None])
+    inputs = [example.input for example in dataset.examples]
+    features = features_of(pipeline, inputs)
+    features = np.zeros((len(inputs), 0)) if features is None else features
+    return Trace(
+        graph=pipeline.graph,
+        configurations=space.indices(list(range(space.size))).astype(np.int16),
+        **store.arrays,
+        input_bytes=np.array([payload_bytes(item) for item in inputs], dtype=np.float32),
+        features=features.astype(np.float32),
+    )
 
 
 def _measure(
@@ -206,17 +214,17 @@ def _measure(
 ) -> None:
     configurations = [space.configuration(number) for number in range(space.size)]
     for count, index in enumerate(profiler.order.tolist(), start=1):
-        part = Part.empty(space.size, len(space.graph.operators))
         for number, configuration in enumerate(configurations):
             profile = profiler.measure(configuration, count)
-            part.score[number] = profile.score[-1]
-            part.latency_s[number] = profile.operator_s[:, -1]
-            part.output_bytes[number] = profile.output_bytes[:, -1]
+            store.arrays["score"][number, index] = profile.score[-1]
+            store.arrays["latency_s"][number, :, index] = profile.operator_s[:, -1]
+            store.arrays["output_bytes"][number, :, index] = profile.output_bytes[:, -1]
             last = profile.failures[-1] if profile.failures else None
             meter.pair(last if last is not None and last.input == index else None)
-        store.save(index, part)
+        store.save(index)
         meter.spent_s, meter.saved_s = profiler.spent_s, profiler.saved_s
-        meter.input()
+        meter.done += 1
+        meter.tell()
 
 
 class _NoJournal:
@@ -229,41 +237,60 @@ class _NoJournal:
         pass
 
 
-def _trace(
-    pipeline: Pipeline, dataset: Dataset, space: ConfigurationSpace, parts: Sequence[Part]
-) -> Trace:
-    inputs = [example.input for example in dataset.examples]
-    features = features_of(pipeline, inputs)
-    features = np.zeros((len(inputs), 0)) if features is None else features
-    return Trace(
-        graph=pipeline.graph,
-        configurations=space.indices(list(range(space.size))).astype(np.int16),
-        score=np.stack([part.score for part in parts], axis=-1),
-        latency_s=np.stack([part.latency_s for part in parts], axis=-1),
-        output_bytes=np.stack([part.output_bytes for part in parts], axis=-1),
-        input_bytes=np.array([payload_bytes(item) for item in inputs], dtype=np.float32),
-        features=features.astype(np.float32),
+class PartStore:
+    """What was measured, and a folder with a file for each of the inputs that are done.
+
+    A part is used again only for the very input, operators and knobs that it was measured with.
+    InvalidInput if an example is no payload.
+    """
+
+    def __init__(
+        self, folder: Path, pipeline: Pipeline, dataset: Dataset, configurations: int
+    ) -> None:
+        self._folder = folder
+        self._keys = [_key(pipeline, example) for example in dataset.examples]
+        each = (configurations, len(pipeline.graph.operators), len(dataset))
+        shapes = {"score": each[::2], "latency_s": each, "output_bytes": each}  # as in `Trace`
+        # NaN where measuring failed
+        self.arrays = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+
+    def load(self, index: int) -> bool:
+        """Take in the part of an input; give whether there is one, and of nothing else."""
+        try:
+            # numpy leaves a torn file open when it opened it itself.
+            with self._path(index).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                if str(stored["key"]) != self._keys[index]:
+                    return False
+                for name, array in self.arrays.items():
+                    array[..., index] = stored[name]
+        except (OSError, KeyError, ValueError, EOFError, BadZipFile):  # torn: measured again
+            return False
+        return True
+
+    def save(self, index: int) -> None:
+        """Keep the part of an input; it is whole or not there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / "unfinished.npz"
+        part: dict[str, Any] = {name: array[..., index] for name, array in self.arrays.items()}
+        np.savez(unfinished, key=np.array(self._keys[index]), **part)
+        unfinished.replace(self._path(index))
+
+    def clear(self) -> None:
+        """Remove all parts, and the folder if nothing else is in it."""
+        for path in self._folder.glob("input-*.npz"):
+            path.unlink()
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+    def _path(self, index: int) -> Path:
+        return self._folder / f"input-{index:06}.npz"
+
+
+def _key(pipeline: Pipeline, example: Example) -> str:
+    parts = (
+        graph_to_dict(pipeline.graph),
+        [operator.version for operator in pipeline.by_name.values()],
+        content_hash(example.input),
+        content_hash(example.expected),
     )
-
-
-def _space(pipeline: Pipeline) -> ConfigurationSpace:
-    space = ConfigurationSpace(pipeline.graph)
-    rule = f"must have at most {LARGEST_SPACE} configurations"
-    checks.require(space.size <= LARGEST_SPACE, f"pipeline {pipeline.name}", rule, space.size)
-    return space
-
-
-def _check_folder(out: Path, *, overwrite: bool) -> None:
-    checks.require(not out.exists() or out.is_dir(), "out", "must be a folder", str(out))
-    there = [name for name in _FILES if (out / name).exists()]
-    if not overwrite:
-        rule = "must not hold a trace yet (or say that it is to be overwritten)"
-        checks.require(not there, "out", rule, str(out))
-
-
-def _save(trace: Trace, out: Path) -> None:
-    unfinished = out / "parts" / "whole"
-    save_trace(trace, unfinished)
-    for name in _FILES:
-        (unfinished / name).replace(out / name)
-    unfinished.rmdir()
+    return blake2b(repr(parts).encode(), digest_size=16).hexdigest()

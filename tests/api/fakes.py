@@ -11,13 +11,12 @@ from circinus.api.settings import Settings
 from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect, migrate
 from circinus.api.store.records import NewQuery, PlanningEnding
-from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.monitor import QueueFigures
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset, Example
@@ -191,11 +190,6 @@ def add_planned(
     assert store.queue.finish(query_id, "w", ending, at=at)
 
 
-def schedule_store(store: Store) -> ScheduleStore:
-    """The other half of a database; closed with the first."""
-    return ScheduleStore(store._engine)
-
-
 def parts(folder: Path, settings: Mapping[str, object]) -> ServiceParts:
     return parts_of(sql_store(folder), folder, ManualClock(1000.0), settings)
 
@@ -220,7 +214,6 @@ def parts_of(
         infrastructure=INFRASTRUCTURE,
         catalogue=FakeCatalogue(),
         store=store,
-        schedules=schedule_store(store),
         clock=clock,
         upkeep=Upkeep(policy=Greedy()),
     )

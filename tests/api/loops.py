@@ -8,9 +8,9 @@ from pathlib import Path
 
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
+from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
-from circinus.api.use_cases.scheduling import ScheduleInForce
 from circinus.pipelines.clock import ManualClock
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.rolling.ageing import Ageing
@@ -27,7 +27,7 @@ class Loops:
     rescheduler: Rescheduler
     reconciler: Reconciler
     capacity: Capacity
-    in_force: ScheduleInForce
+    in_force: ScheduleStore
 
     async def tick(self) -> None:
         await self.rescheduler.tick()
@@ -50,4 +50,4 @@ def loops(
     )
     rescheduler = Rescheduler(parts=parts)
     reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)
-    return Loops(rescheduler, reconciler, parts.capacity, parts.in_force)
+    return Loops(rescheduler, reconciler, parts.capacity, parts.store.schedules)

@@ -13,11 +13,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from circinus.api.control.rescheduler import Rescheduler
-from circinus.api.control.service import Service, make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
-from circinus.api.use_cases.scheduling import InForce
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.workers.errors import TooManyRequests
@@ -44,7 +44,7 @@ def connect(tmp_path: Path) -> Iterator[Connect]:
     services: list[Service] = []
 
     def make(deployer: FakeDeployer | None = None, **settings: object) -> TestClient:
-        service = make_service(parts(tmp_path, settings), deployer or FakeDeployer())
+        service = Service(parts(tmp_path, settings), deployer or FakeDeployer())
         services.append(service)
         app = application_of(service)
         return TestClient(app, base_url=LOOPBACK, raise_server_exceptions=False)
@@ -434,7 +434,7 @@ def test_a_schedule_that_is_known_is_not_sent_again_until_there_is_another(
     tag = first.headers["etag"]
     again = client.get("/v1/schedule", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
-    service_of(client).parts.in_force.replace(InForce(made_at=5.0))
+    service_of(client).parts.store.schedules.replace(InForce(made_at=5.0))
     other = client.get("/v1/schedule", headers={"If-None-Match": tag})
     assert other.status_code == 200
     assert other.json()["assignments"] == []

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.bootstrap.fingerprints import data_fingerprint, pipeline_fingerprint
-from circinus.api.bootstrap.planning import remembered
+from circinus.api.bootstrap.planning import data_fingerprint, pipeline_fingerprint, remembered
 from circinus.api.control.planning_worker import plan_next
 from circinus.api.phases import QueryPhase
 from circinus.api.store.engine import connect

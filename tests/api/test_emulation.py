@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api.control.service import make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.use_cases.capacity import Emulation
 from circinus.pipelines.errors import InvalidInput
@@ -21,7 +21,7 @@ THIN = Link(between=("edge", "device"), bandwidth_bytes_per_s=1e6, delay_s=0.1)
 
 
 def emulation() -> Emulation:
-    return Emulation(stated=LOCAL, deployer=FakeDeployer())
+    return Emulation(now=LOCAL, deployer=FakeDeployer())
 
 
 @pytest.mark.parametrize("between", [("device", "cloud"), ("device", "moon")])
@@ -29,24 +29,24 @@ def test_a_link_that_is_not_there_is_refused(between: tuple[str, str]) -> None:
     found = emulation()
     with pytest.raises(InvalidInput, match=r"must name emulated links \(device-edge, edge-cloud"):
         found.set_links([THIN, replace(THIN, between=between)])
-    assert found.now() is LOCAL
+    assert found.now is LOCAL
 
 
 def test_a_link_of_the_networks_own_is_refused() -> None:
-    own = Emulation(stated=PRESETS["three-tier"], deployer=FakeDeployer())
+    own = Emulation(now=PRESETS["three-tier"], deployer=FakeDeployer())
     with pytest.raises(InvalidInput, match="there are none"):
         own.set_links([replace(THIN, between=("device", "mec"))])
 
 
 def test_links_left_out_stay_and_the_deployer_hears_of_all() -> None:
     deployer = FakeDeployer()
-    found = Emulation(stated=LOCAL, deployer=deployer)
+    found = Emulation(now=LOCAL, deployer=deployer)
     found.set_links([THIN])
     now = found.set_links([replace(THIN, between=("edge", "cloud"))])
     assert [link.bandwidth_bytes_per_s for link in now.links] == [1e6, 1e6]
     assert all(link.emulated for link in now.links)
     assert now.tiers == LOCAL.tiers
-    assert deployer.imitated is now is found.now()
+    assert deployer.imitated is now is found.now
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_links_left_out_stay_and_the_deployer_hears_of_all() -> None:
 def test_a_malformed_link_is_refused(tmp_path: Path, link: object, field: str) -> None:
     given = replace(parts(tmp_path, {}), infrastructure=LOCAL)
     client = TestClient(
-        application_of(make_service(given, FakeDeployer())), base_url="http://127.0.0.1"
+        application_of(Service(given, FakeDeployer())), base_url="http://127.0.0.1"
     )
     before = client.get("/v1/emulation").json()
     response = client.patch("/v1/emulation", json={"links": [link]})
@@ -74,7 +74,7 @@ def test_a_malformed_link_is_refused(tmp_path: Path, link: object, field: str) -
 def test_what_is_imitated_is_not_what_is_planned_for(tmp_path: Path) -> None:
     given = replace(parts(tmp_path, {}), infrastructure=LOCAL)
     client = TestClient(
-        application_of(make_service(given, FakeDeployer())), base_url="http://127.0.0.1"
+        application_of(Service(given, FakeDeployer())), base_url="http://127.0.0.1"
     )
     link = {"between": ["device", "edge"], "bandwidth_mbit_per_s": 8, "delay_s": 0.5}
     shown = client.patch("/v1/emulation", json={"links": [link]}).json()

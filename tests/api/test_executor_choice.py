@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from circinus.api.bootstrap.execution import opened_executor
-from circinus.api.executor_choice import ExecutorChoice, ExecutorKind, executor_choice
-from circinus.api.settings import Settings
+from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings, executor_choice
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier

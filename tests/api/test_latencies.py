@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from circinus.api.store.engine import connect, migrate
-from circinus.api.store.latencies import SqlLatencies
+from circinus.api.store.history import SqlLatencies
 from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
 
 

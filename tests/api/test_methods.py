@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from circinus.api.control.planning_worker import plan_next
-from circinus.api.control.service import Service, make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.api.store.engine import connect
@@ -38,7 +38,7 @@ class World:
 
     def serve(self, **settings: object) -> TestClient:
         """Start a service with other settings than the one before."""
-        service = make_service(parts(self.folder, settings), FakeDeployer())
+        service = Service(parts(self.folder, settings), FakeDeployer())
         self.services.append(service)
         return TestClient(application_of(service), base_url="http://127.0.0.1")
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
 from circinus.api.http.routes.queries import while_connected
-from circinus.deploy.runtime.monitor import QueueFigures
+from circinus.deploy.runtime.tier_queue import QueueFigures
 
 FIGURES = QueueFigures(
     waiting=2,

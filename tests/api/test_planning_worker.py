@@ -156,7 +156,7 @@ def test_a_search_in_a_world_where_no_plan_would_do_says_so(parts: ServiceParts)
 def test_a_search_finds_plans_for_the_world_as_observed_and_pays_for_nothing_twice(
     parts: ServiceParts,
 ) -> None:
-    search_on(parts, slowed(1e4))
+    search_on(parts, slowed(1e3))
     (before,) = parts.store.plans("q-1")
     counts = measurement_counts(connect(parts.settings.database_url), "q-1")
     assert plan_next(parts, "w")
@@ -167,7 +167,7 @@ def test_a_search_finds_plans_for_the_world_as_observed_and_pays_for_nothing_twi
         from_document(PlanningResult, record.result).plans[0].latency_s.value,
         before.plan.latency_s.value,
     ]
-    assert latencies[0] > 100 * latencies[1]  # adding takes microseconds
+    assert latencies[0] > 10 * latencies[1]  # adding takes microseconds
     assert measurement_counts(connect(parts.settings.database_url), "q-1") == counts
 
 
@@ -210,7 +210,7 @@ def test_a_query_that_is_retired_stops_its_search(parts: ServiceParts) -> None:
 
 
 def test_another_worker_goes_on_with_a_search_where_one_died(parts: ServiceParts) -> None:
-    search_on(parts, slowed(1e4))
+    search_on(parts, slowed(1e3))
 
     def died(*args: object, **rest: object) -> object:
         plan_query(*args, **rest)  # type: ignore[arg-type]  # handed through

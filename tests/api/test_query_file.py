@@ -15,7 +15,6 @@ from circinus.api.query_file import (
     query_schema,
     read_document,
     read_infrastructure,
-    read_query,
 )
 from circinus.api.schemas.query import to_query
 from circinus.pipelines.errors import InvalidInput
@@ -39,7 +38,7 @@ def test_a_malformed_file_is_refused_with_field_rule_and_value(
     path = tmp_path / "query.yaml"
     path.write_bytes(content if isinstance(content, bytes) else str(content).encode())
     with pytest.raises(InvalidInput) as caught:
-        read_query(path)
+        query_of(read_document(path))
     _refused(wrong, caught.value)
 
 
@@ -124,7 +123,7 @@ def test_a_full_file_becomes_the_query_it_describes(tmp_path: Path) -> None:
         seed: 7
         """
     )
-    request = read_query(path)
+    request = query_of(read_document(path))
     found = to_query(request)
     assert request.data.examples == 120
     assert request.data.seed == 4

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from circinus.api.control.planning_worker import plan_next
-from circinus.api.control.service import make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.store.records import NewQuery
 from circinus.api.use_cases.changes import changed
@@ -23,9 +23,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     made.store.submit(NewQuery(id="q-1", spec=SPEC, fingerprint="", idempotency_key=None, at=0.0))
     planning = planning_parts(tmp_path)
     assert plan_next(planning, "w")
-    yield TestClient(
-        application_of(make_service(made, FakeDeployer())), base_url="http://127.0.0.1"
-    )
+    yield TestClient(application_of(Service(made, FakeDeployer())), base_url="http://127.0.0.1")
     planning.store.close()
     made.store.close()
 

@@ -12,14 +12,16 @@ from fastapi.testclient import TestClient
 
 from circinus.api.bootstrap.planning import remembered
 from circinus.api.control.planning_worker import plan_next
-from circinus.api.control.service import Service, drift_watch, make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.explanation import ReplanData
+from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.documents import from_document
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery
-from circinus.api.use_cases.requests import WINDOW, Examples, Scored
+from circinus.api.use_cases.requests import WINDOW
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.pipelines.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
@@ -32,7 +34,7 @@ class World:
         self.parts = parts(folder, {})
         self.planning = replace(planning_parts(folder), store=self.parts.store)
         self.url = f"sqlite:///{folder / 'store.sqlite3'}"
-        self.service: Service = make_service(self.parts, FakeDeployer())
+        self.service: Service = Service(self.parts, FakeDeployer())
         self.client = TestClient(application_of(self.service), base_url="http://127.0.0.1")
 
     def submit(self) -> None:
@@ -47,14 +49,14 @@ class World:
         assert self.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
         return self.parts.store.plans("q-1")[0].id
 
-    def drift(self, latency_s: float, *, score: float = 1.0, data: Examples | None = None) -> None:
+    def drift(self, latency_s: float, *, score: float = 1.0, seed: int | None = None) -> None:
         """Let the first plan serve and answer so, and the watch look once."""
         plan_id = self.serve()
         windows = self.service.requests.windows
         for index in range(40):
-            scored = None if data is None else Scored(index=index, data=data, score=score)
-            windows.note("q-1", plan_id, _result(latency_s), scored)
-        asyncio.run(drift_watch(self.service).tick())
+            scored = () if seed is None else (_example(index, 40, seed), score)
+            windows.note("q-1", plan_id, _result(latency_s), *scored)
+        asyncio.run(self.service.look_for_drift())
         assert windows.queries() == ()  # judged anew by new requests
 
 
@@ -64,6 +66,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.submit()
     yield made
     made.parts.store.close()
+
+
+def _example(index: int, count: int, seed: int) -> ExampleReference:
+    return ExampleReference(index=index, count=count, seed=seed)
 
 
 def _result(latency_s: float) -> RequestResult:
@@ -164,9 +170,9 @@ def test_a_plan_that_keeps_its_promise_is_left_alone(world: World) -> None:
     world.plan()
     plan_id = world.serve()
     for index in range(40):
-        scored = Scored(index=index, data=Examples(40, 0), score=1.0)
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
-    asyncio.run(drift_watch(world.service).tick())
+        example = _example(index, 40, 0)
+        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), example, 1.0)
+    asyncio.run(world.service.look_for_drift())
     assert world.parts.store.query("q-1").replans == ()
 
 
@@ -248,7 +254,7 @@ def test_other_objectives_end_a_search(world: World) -> None:
 def test_known_outputs_that_are_wrong_end_a_search(world: World) -> None:
     world.plan()
     world.drift(1e6)
-    world.drift(1e-6, score=0.0, data=Examples(30, 7))
+    world.drift(1e-6, score=0.0, seed=7)
     record = world.parts.store.query("q-1")
     assert (record.phase, record.search) == (QueryPhase.QUEUED, None)
 
@@ -257,10 +263,10 @@ def test_known_outputs_that_are_wrong_send_the_query_back_to_planning_on_their_d
     world: World,
 ) -> None:
     world.plan()
-    world.drift(1e-6, score=0.0, data=Examples(30, 7))
+    world.drift(1e-6, score=0.0, seed=7)
     record = world.parts.store.query("q-1")
     assert record.phase is QueryPhase.QUEUED
-    assert record.spec["data"] == {"examples": 30, "seed": 7}
+    assert record.spec["data"] == {"examples": 40, "seed": 7}
     assert record.message.startswith("replanned: accuracy is 0, planned was 1")
     world.plan()
     assert world.parts.store.query("q-1").phase is QueryPhase.WAITING
@@ -270,32 +276,30 @@ def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> Non
     world.plan()
     plan_id = world.serve()
     for _ in range(40):
-        scored = Scored(index=3, data=Examples(30, 7), score=0.0)
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), scored)
-    asyncio.run(drift_watch(world.service).tick())
+        example = _example(3, 30, 7)
+        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), example, 0.0)
+    asyncio.run(world.service.look_for_drift())
     assert world.parts.store.query("q-1").phase is QueryPhase.SERVING
     assert world.service.requests.windows.seen("q-1").scores.tolist() == [0.0]
 
 
 def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -> None:
-    windows, old, new = world.service.requests.windows, Examples(500, 0), Examples(500, 1)
-    for data, index, score in ((old, 0, 0.0), (new, 0, 0.5), (old, 0, 1.0)):
-        scored = Scored(index=index, data=data, score=score)
-        windows.note("q-1", "p", _result(1.0), scored)
+    windows, old, new = world.service.requests.windows, 0, 1
+    for seed, score in ((old, 0.0), (new, 0.5), (old, 1.0)):
+        windows.note("q-1", "p", _result(1.0), _example(0, 500, seed), score)
     assert windows.seen("q-1").scores.tolist() == [0.5, 1.0]
-    assert windows.data("q-1") == old
+    assert windows.data("q-1") == ReplanData(examples=500, seed=old)
     for index in range(WINDOW - 1):
-        windows.note("q-1", "p", _result(1.0), Scored(index=index, data=new, score=0.25))
+        windows.note("q-1", "p", _result(1.0), _example(index, 500, new), 0.25)
     assert windows.seen("q-1").scores.tolist() == [1.0] + [0.25] * (WINDOW - 1)
     windows.note("q-1", "p", _result(1.0))
-    assert windows.data("q-1") == new
+    assert windows.data("q-1") == ReplanData(examples=500, seed=new)
 
 
 def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     windows = world.service.requests.windows
     for index in range(5):
-        scored = Scored(index=index, data=Examples(5, 0), score=0.0)
-        windows.note("q-1", "p-old", _result(1.0), scored)
+        windows.note("q-1", "p-old", _result(1.0), _example(index, 5, 0), 0.0)
     windows.note("q-1", "p-new", _result(2.0))
     assert windows.seen("q-1").latency_s.tolist() == [2.0]
     assert windows.seen("q-1").scores.tolist() == []

@@ -20,7 +20,6 @@ from tests.api.fakes import (
     add_planned,
     plan,
     result,
-    schedule_store,
     sql_store,
 )
 from tests.api.loops import Loops, loops
@@ -52,7 +51,7 @@ def phases(store: Store, *ids: str) -> list[QueryPhase]:
 
 
 def told(store: Store, query_id: str) -> list[tuple[str, str | None, bool]]:
-    records = schedule_store(store).displaced(limit=9, query_id=query_id)
+    records = store.schedules.displaced(limit=9, query_id=query_id)
     return [(r.query_id, r.by, r.moved) for r in records]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.api.fakes import parts_of, sql_store
 
 
 @dataclass
-class FakeProcess:
+class FakeProcess(BaseProcess):
     pid: int | None = 1
     exitcode: int | None = None
 

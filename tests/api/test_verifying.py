@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from circinus.api.cli import app
 from circinus.api.cli.demo.report import Report
-from circinus.api.cli.demo.traffic import verified as verify
+from circinus.api.cli.demo.report import verified as verify
+from circinus.api.cli.screen import json_text
 from circinus.api.client import Client
-from circinus.api.control.service import make_service
+from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -43,7 +44,7 @@ class Verified:
         deployer = FakeDeployer()
         deployed = DesiredDeployment(pipeline_reference="add", plan=plan(by=by))
         deployer.desired["q-1"] = deployed
-        service = make_service(parts(self._folder, {}), deployer)
+        service = Service(parts(self._folder, {}), deployer)
         store = service.parts.store
         add_planned(store, "q-1", plan(by=by), slo=slo)
         if serving:
@@ -110,7 +111,7 @@ def test_tails_are_not_judged_by_the_mean(verified: Verified) -> None:
 def test_a_plan_that_holds_is_told_with_both_figures(verified: Verified) -> None:
     report = verified.report()
     assert report.worked
-    document: Any = report.document()
+    document = json.loads(json_text(report.document()))
     (query,) = document["queries"]
     assert query["observed"]["requests"] == REQUESTS
     assert query["observed"]["mean_s"]["value"] == 0.25

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from circinus.pipelines.catalog.digits.classifying import prepare_models, user_store
+from circinus.pipelines.catalog.digits.classifying import prepare_models, user_folder
 from tests.cluster import programs, real_nodes
 from tests.cluster.real_nodes import RealNode
 
@@ -82,7 +82,7 @@ def environment(folder: Path) -> Iterator[Path]:
     packages, cache = folder / "site-packages", folder / "cache" / "circinus" / "digits"
     packages.mkdir(parents=True)
     prepare_models()
-    store = user_store().folder
+    store = user_folder()
     shutil.copytree(store, cache / store.name)
     for file in cache.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)  # they are of this user alone otherwise

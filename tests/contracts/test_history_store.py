@@ -82,7 +82,7 @@ def test_another_process_finds_what_was_recorded(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'h.sqlite3'}"
     first = open_history(url)
     first.record(_record("a"))
-    first.close()
+    first._engine.dispose()
     assert [r.query for r in open_history(url).earlier("digits@1", 9)] == ["a"]
 
 

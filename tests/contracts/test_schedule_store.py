@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.store.engine import connect, migrate
-from circinus.api.store.records import DisplacedRecord, NewQuery
+from circinus.api.store.records import DisplacedRecord, InForce, NewQuery
 from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
 
@@ -44,19 +44,29 @@ def displaced(query_id: str, by: str | None = None, *, at: float = 1.0) -> Displ
 
 
 def test_the_schedule_is_replaced_and_counted(store: ScheduleStore) -> None:
-    assert (store.schedule(), store.revision()) == (None, 0)
-    store.set_schedule({"assignments": [1]}, at=1.0)
-    assert (store.schedule(), store.revision()) == ({"assignments": [1]}, 1)
-    store.set_schedule({"assignments": []}, at=1.0)
-    assert (store.schedule(), store.revision()) == ({"assignments": []}, 2)
+    assert store.read() == (0, InForce())
+    first = InForce(made_at=1.0, machines={"edge": 2}, overdue=("q-1",))
+    store.replace(first)
+    assert store.read() == store.read() == (1, first)
+    store.replace(InForce(made_at=1.0))
+    assert store.read() == (2, InForce(made_at=1.0))
+
+
+def test_a_schedule_that_another_process_replaced_is_read_again(tmp_path: Path) -> None:
+    (queries, here), (others, there) = sqlite_file(tmp_path), sqlite_file(tmp_path)
+    for number in (1, 2):
+        there.replace(InForce(made_at=float(number)))
+        assert here.read() == (number, InForce(made_at=float(number)))
+    queries.close()
+    others.close()
 
 
 def test_the_displaced_are_remembered_the_latest_first(store: ScheduleStore) -> None:
     assert store.displaced(limit=9) == ()
     first = (displaced("q-1", "q-2"), displaced("q-3"))
-    store.set_schedule({}, at=1.0, displaced=first)
+    store.replace(InForce(), first)
     last = displaced("q-2", "q-3", at=2.0)
-    store.set_schedule({}, at=2.0, displaced=(last,))
+    store.replace(InForce(), (last,))
     assert store.displaced(limit=9) == (last, first[1], first[0])
     assert store.displaced(limit=1) == (last,)
     assert store.displaced(limit=9, query_id="q-2") == (last, first[0])
@@ -67,8 +77,8 @@ def test_a_schedule_that_names_an_unknown_query_as_displaced_changes_nothing(
     store: ScheduleStore,
 ) -> None:
     with pytest.raises(Exception, match="FOREIGN KEY"):
-        store.set_schedule({"a": 1}, at=1.0, displaced=(displaced("q-9"),))
-    assert (store.schedule(), store.revision()) == (None, 0)
+        store.replace(InForce(made_at=1.0), (displaced("q-9"),))
+    assert store.read() == (0, InForce())
 
 
 def test_machines_are_set_and_forgotten_again(store: ScheduleStore) -> None:

@@ -264,9 +264,9 @@ def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
     assert [r.id for r in store.queries(limit=9, phases=frozenset({QueryPhase.WAITING}))] == [
         "q-1"
     ]
-    assert store.count(frozenset({QueryPhase.QUEUED})) == 1
-    assert store.count(frozenset({QueryPhase.QUEUED, QueryPhase.WAITING})) == 2
-    assert store.count(frozenset()) == 0
+    assert len(store.ids(frozenset({QueryPhase.QUEUED}))) == 1
+    assert len(store.ids(frozenset({QueryPhase.QUEUED, QueryPhase.WAITING}))) == 2
+    assert store.ids(frozenset()) == ()
 
 
 def test_queries_are_chosen_by_tenant(store: Store) -> None:

@@ -13,7 +13,7 @@ from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import LatencyMemory
-from circinus.deploy.runtime.orchestrator import Orchestrator, OrchestratorSettings
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.graph import PipelineGraph
@@ -117,14 +117,14 @@ async def serving(
     graphs: Callable[[str], PipelineGraph] = graph_of,
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator with these deployments; on the way out nothing of it may be left."""
-    settings = OrchestratorSettings(queue_limit=queue_limit, memory=memory)
     orchestrator = Orchestrator(
         infrastructure,
         launcher(logs, cgroups),
         graphs,
         MinCostMatching(),
         SystemClock(),
-        settings,
+        queue_limit=queue_limit,
+        memory=memory,
     )
     try:
         await orchestrator.apply(deployments)

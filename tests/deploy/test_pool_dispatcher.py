@@ -10,7 +10,7 @@ from circinus.deploy.runtime.pool_dispatcher import PoolAnswer, PoolDispatcher
 from circinus.deploy.runtime.tier_queue import InstanceType
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost
-from circinus.deploy.workers.execution import Reply
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.scheduler.dispatch.baselines import Clockwork
@@ -23,7 +23,7 @@ class FakeClient:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.running: list[asyncio.Future[Reply]] = []
+        self.running: list[asyncio.Future[RunReply]] = []
 
     async def run(
         self,
@@ -32,8 +32,8 @@ class FakeClient:
         wants: Sequence[str],
         *,
         timeout_s: float,
-    ) -> Reply:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    ) -> RunReply:
+        future: asyncio.Future[RunReply] = asyncio.get_running_loop().create_future()
         self.running.append(future)
         return await future
 
@@ -41,7 +41,7 @@ class FakeClient:
         await asyncio.Event().wait()  # it never comes back
 
     def answer(self) -> None:
-        self.running.pop().set_result(Reply(outputs={}, seconds={}, sizes={}))
+        self.running.pop().set_result(RunReply())
 
     def die(self) -> None:
         self.running.pop().set_exception(InstanceLost(self.address, "killed"))

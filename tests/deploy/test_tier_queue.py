@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
-from circinus.deploy.workers.execution import Reply
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
 from circinus.scheduler.dispatch.baselines import Clockwork
@@ -19,7 +18,7 @@ from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
-REPLY = Reply(outputs={}, seconds={}, sizes={})
+REPLY = RunReply()
 
 
 class FakeClient:
@@ -27,11 +26,11 @@ class FakeClient:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.running: list[asyncio.Future[Reply]] = []
+        self.running: list[asyncio.Future[RunReply]] = []
         self.settled = asyncio.Event()
 
-    async def work(self) -> Reply:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    async def work(self) -> RunReply:
+        future: asyncio.Future[RunReply] = asyncio.get_running_loop().create_future()
         self.running.append(future)
         return await future
 
@@ -59,9 +58,9 @@ def start(queue: TierQueue, time_left_s: float = 60.0) -> asyncio.Task[object]:
     return asyncio.create_task(serve())
 
 
-def end(call: asyncio.Future[Reply], how: str, concurrency: int) -> None:
+def end(call: asyncio.Future[RunReply], how: str, concurrency: int) -> None:
     if how == "answer":
-        call.set_result(replace(REPLY, concurrency=concurrency))
+        call.set_result(RunReply(concurrency=concurrency))
     elif how == "fail":
         call.set_exception(OperatorFailed("k", "no"))
     else:
@@ -212,7 +211,7 @@ def test_drift_is_counted() -> None:
     asyncio.run(scenario())
 
 
-BATCHING = replace(REPLY, concurrency=2)
+BATCHING = RunReply(concurrency=2)
 
 
 def test_an_instance_gets_as_many_requests_at_once_as_it_declares() -> None:

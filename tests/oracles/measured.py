@@ -9,7 +9,7 @@ from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import FloatArray, Profile
 from circinus.planner.models.estimates import accuracy_estimate
-from circinus.planner.plans.measuring import Ending, Measured
+from circinus.planner.strategy.protocol import Ending, Measured
 
 
 def measured_of(graph: PipelineGraph, work: Work, scores: FloatArray | None = None) -> Measured:

@@ -5,7 +5,7 @@ import pytest
 
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
-from circinus.planner.models.history import Recalled
+from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.strategy.space import indices_of
 from tests.oracles.synthetic import chain
 
@@ -104,12 +104,14 @@ def test_intervals_hold_the_truth_of_the_configuration_that_looks_best() -> None
     assert abs(shown) < 0.4 * raw  # own scores are 0.05 too high
 
 
-def _recalled(row: int) -> Recalled:
-    return Recalled(
-        number=row,
+def _recalled(row: int) -> ConfigurationRecord:
+    return ConfigurationRecord(
+        configuration=SPACE.configuration(row),
         inputs=40,
         accuracy=0.5 + 0.002 * row,
-        operator_s=np.ones(2),
-        output_bytes=np.ones(2),
+        deviation=0.0,
+        operator_s=(1.0, 1.0),
+        operator_deviation_s=(0.0, 0.0),
+        output_bytes=(1.0, 1.0),
         input_bytes=1.0,
     )

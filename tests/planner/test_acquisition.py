@@ -11,8 +11,13 @@ from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.operator_seconds import Seconds
-from circinus.planner.strategy.acquisition import Acquisition, Predictions, log_shown, targets
-from circinus.planner.strategy.settings import MultiFidelitySettings
+from circinus.planner.strategy.acquisition import (
+    Acquisition,
+    MultiFidelitySettings,
+    Predictions,
+    log_shown,
+    targets,
+)
 
 POPULATION = 160
 SLO = Slo(accuracy=0.7, latency_s=0.1)

@@ -4,17 +4,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.latency import Work
 from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
 from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.deployment.prediction import predict
-from circinus.planner.models.composed_cells import CellComposer, CellMaps, Cells, prices
+from circinus.planner.models.composed_cells import CellComposer, prices
 from tests.oracles.synthetic import chain
 
 KNOBS = (Knob(name="k", values=(0, 1)),)
@@ -49,13 +48,14 @@ def _context(graph: PipelineGraph, infrastructure: Infrastructure = TIERS) -> Pl
     return PlanningContext(graph=graph, infrastructure=infrastructure, query=query)
 
 
-def _drawn(counts: list[int]) -> Cells:
+INPUT_BYTES = 2e4
+
+
+def _drawn(counts: list[int]) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Seconds and bytes of every cell of every operator."""
     rng = np.random.default_rng(0)
-    return Cells(
-        seconds=[rng.uniform(0.01, 0.3, count) for count in counts],
-        sizes=[rng.uniform(0, 1e4, count) for count in counts],
-        input_bytes=2e4,
-    )
+    seconds = [rng.uniform(0.01, 0.3, count) for count in counts]
+    return seconds, [rng.uniform(0, 1e4, count) for count in counts]
 
 
 def _expanded(values: list[FloatArray], which: list[IndexArray]) -> FloatArray:  # (O, C)
@@ -71,11 +71,10 @@ def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
         for columns in lineages
     ]
     cells = _drawn([int(own.max()) + 1 for own in which])
-    seconds, sizes = (_expanded(list(of), which) for of in (cells.seconds, cells.sizes))
-    maps = CellMaps(DIAMOND, which)
+    seconds, sizes = (_expanded(of, which) for of in cells)
     found = np.stack(
         [
-            CellComposer(context, maps, tiers, full).compose(cells, seconds, 1.0)[0]
+            CellComposer(context, which, tiers, full).compose(*cells, INPUT_BYTES, seconds, 1.0)[0]
             for tiers, full in zip(spots.tiers, spots.full_steps, strict=True)
         ]
     )
@@ -83,7 +82,7 @@ def test_configurations_composed_by_cells_are_predicted_one_by_one() -> None:
         work = Work(
             operator_s=seconds[:, [c]],
             output_bytes=sizes[:, [c]],
-            input_bytes=np.array([cells.input_bytes]),
+            input_bytes=np.array([INPUT_BYTES]),
         )
         expected = predict(context, spots, work, spots.full_steps).latency_s
         assert found[:, c] == pytest.approx(expected)
@@ -94,9 +93,9 @@ def test_the_cost_is_that_of_the_best_shares_of_a_chain() -> None:
     context, rng = _context(graph), np.random.default_rng(1)
     which = [np.zeros(1, dtype=np.int64)] * 3
     cells, tiers = _drawn([1, 1, 1]), np.array([1, 2, 2])
-    composer = CellComposer(context, CellMaps(graph, which), tiers, np.array([0, 20, 20]))
-    seconds = _expanded(list(cells.seconds), which)
-    latency, cost = composer.compose(cells, seconds, 1.0)
+    composer = CellComposer(context, which, tiers, np.array([0, 20, 20]))
+    seconds = _expanded(cells[0], which)
+    latency, cost = composer.compose(*cells, INPUT_BYTES, seconds, 1.0)
     busy = np.array([seconds[0, 0], (seconds[1, 0] + seconds[2, 0]) / 3])
     moving, price = latency[0] - busy.sum(), np.array([1.5, 4.0])
     # Any shares, scaled until they just meet the SLO: none cost less, and some hardly more.
@@ -110,12 +109,10 @@ def test_the_cost_is_that_of_the_best_shares_of_a_chain() -> None:
 def test_where_moving_takes_as_long_as_the_slo_allows_there_is_no_cost() -> None:
     graph = chain(0)
     cells, which = _drawn([1]), [np.zeros(1, dtype=np.int64)]
-    composer = CellComposer(
-        _context(graph), CellMaps(graph, which), np.array([2]), np.array([0, 0, 20])
-    )
-    seconds = _expanded(list(cells.seconds), which)
-    assert np.isfinite(composer.compose(cells, seconds, 1.0)[1])
-    assert composer.compose(cells, seconds, 10.0)[1] == np.inf
+    composer = CellComposer(_context(graph), which, np.array([2]), np.array([0, 0, 20]))
+    seconds = _expanded(cells[0], which)
+    assert np.isfinite(composer.compose(*cells, INPUT_BYTES, seconds, 1.0)[1])
+    assert composer.compose(*cells, INPUT_BYTES, seconds, 10.0)[1] == np.inf
 
 
 def test_tiers_without_price_cost_machines_where_they_are_shared() -> None:

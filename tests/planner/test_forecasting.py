@@ -20,7 +20,7 @@ from circinus.planner.search.bill import Budget, Cost
 from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningPhase, PlanningProgress, PlanningResult
-from circinus.planner.strategy.in_order import RandomFactory
+from circinus.planner.strategy.in_order import random_search
 from circinus.profiler.betting import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
@@ -65,7 +65,7 @@ def planned(
         slo=Slo(accuracy=0.4999, latency_s=10.0),
         limits=PlanningLimits(**{"profiling_s": 1e6, **limits}),  # type: ignore[arg-type]  # as above
     )
-    settings = SearchSettings(strategy=RandomFactory(), forecast=Probes())
+    settings = SearchSettings(strategy=random_search, forecast=Probes())
     return search(query, ONE, measuring, Betting(), settings=settings, observer=observer)
 
 
@@ -166,7 +166,7 @@ def test_probes_change_nothing_about_what_is_found() -> None:
             ONE,
             evaluator(),
             Betting(),
-            settings=SearchSettings(strategy=RandomFactory(), forecast=forecast),
+            settings=SearchSettings(strategy=random_search, forecast=forecast),
         )
         for forecast in (None, Probes())
     ]

@@ -15,8 +15,8 @@ from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known, answer
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.in_order import ExhaustiveFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.in_order import exhaustive_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -40,7 +40,7 @@ def _evaluator() -> SyntheticEvaluator:
 
 def _searched(query: Query, infrastructure: Infrastructure) -> PlanningResult:
     # All inputs are known to the answer, a few to the search: so the search takes them as known.
-    settings = SearchSettings(strategy=ExhaustiveFactory(), patience=1000, margin_confidence=None)
+    settings = SearchSettings(strategy=exhaustive_search, patience=1000, margin_confidence=None)
     return search(query, infrastructure, _evaluator(), TTest(), settings=settings)
 
 
@@ -51,7 +51,7 @@ def _known(graph: PipelineGraph = GRAPH) -> Known:
 
 
 def _answer(query: Query = QUERY, infrastructure: Infrastructure = TWO) -> Answer:
-    return answer(query, infrastructure, _known(), ExhaustiveFactory(), TTest())
+    return answer(query, infrastructure, _known(), exhaustive_search, TTest())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_known_answers_as_a_new_search_would(
     query = replace(QUERY, slo=replace(QUERY.slo, **slo))  # type: ignore[arg-type]  # floats
     first = replace(TWO.tiers[0], machines=edge, price_usd_per_hour=price)
     infrastructure = replace(TWO, tiers=(first, TWO.tiers[1]))
-    found = answer(query, infrastructure, _known(), ExhaustiveFactory(), TTest())
+    found = answer(query, infrastructure, _known(), exhaustive_search, TTest())
     wanted = _searched(query, infrastructure)
     assert bool(found.plans) == bool(wanted.plans)
     for ours, theirs in zip(found.plans[:1], wanted.plans[:1], strict=True):
@@ -81,7 +81,7 @@ def test_what_is_known_answers_as_a_new_search_would(
 
 def test_without_measurements_nothing_is_known() -> None:
     nothing = Known(graph=GRAPH, profiles=(), population=60, trusted={})
-    found = answer(QUERY, TWO, nothing, ExhaustiveFactory(), TTest())
+    found = answer(QUERY, TWO, nothing, exhaustive_search, TTest())
     assert found.plans == ()
     assert found.shortfall is not None
     assert found.shortfall.closest is None
@@ -106,14 +106,14 @@ def test_a_configuration_that_a_strategy_was_sure_of_stays_trusted_for_its_slo()
             population=60,
             trusted={profile.configuration: trusted},
         )
-        assert bool(answer(QUERY, TWO, known, ExhaustiveFactory(), TTest()).plans) is plans
+        assert bool(answer(QUERY, TWO, known, exhaustive_search, TTest()).plans) is plans
 
 
 def test_an_explanation_of_a_plan_that_was_not_measured_is_refused() -> None:
     plan = _answer().plans[0]
     nothing = Known(graph=GRAPH, profiles=(), population=60, trusted={})
     with pytest.raises(InvalidInput, match="must be of a configuration that was measured"):
-        explained(plan, answer(QUERY, TWO, nothing, ExhaustiveFactory(), TTest()), nothing)
+        explained(plan, answer(QUERY, TWO, nothing, exhaustive_search, TTest()), nothing)
 
 
 def test_an_explanation_adds_up() -> None:
@@ -160,8 +160,8 @@ def test_what_is_accurate_is_judged_by_the_strategy_that_saw_all_of_it() -> None
     numbers = [number for number in range(space.size) if number != 7]
     profiles = [evaluator.measure(space.configuration(number), 20) for number in numbers]
     known = Known(graph=GRAPH, profiles=profiles, population=60, trusted={})
-    assert answer(QUERY, TWO, known, ExhaustiveFactory(), TTest()).plans == ()
-    found = answer(QUERY, TWO, known, MultiFidelityFactory(), None)
+    assert answer(QUERY, TWO, known, exhaustive_search, TTest()).plans == ()
+    found = answer(QUERY, TWO, known, MultiFidelity, None)
     assert found.plans
     truly = additive([[0.3, 0.5, 0.6], [0.0, 0.1, 0.2, 0.3]])
     for plan in found.plans:

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.latency import Work
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from tests.oracles.synthetic import chain

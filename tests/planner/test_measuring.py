@@ -7,7 +7,7 @@ from circinus.pipelines.query import Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings, search
-from circinus.planner.strategy.cmbo import CmboFactory
+from circinus.planner.strategy.cmbo import Cmbo
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t"),))
@@ -35,9 +35,7 @@ def test_latency_is_promised_on_enough_inputs_though_accuracy_is_decided_at_once
     )
     query = Query(pipeline="synthetic", slo=Slo(accuracy=0.5, latency_s=1.0))
 
-    result = search(
-        query, ONE, evaluator, Hasty(), settings=SearchSettings(strategy=CmboFactory())
-    )
+    result = search(query, ONE, evaluator, Hasty(), settings=SearchSettings(strategy=Cmbo))
 
     assert result.inputs == inputs
     assert result.plans[0].latency_s.inputs == inputs

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.latency import Work
 from circinus.pipelines.operators import OperatorSpec, Scaling
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
 from circinus.planner.deployment.placement import Placements, placements
 from circinus.planner.deployment.prediction import Prediction, meets, predict

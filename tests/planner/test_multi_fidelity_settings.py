@@ -1,7 +1,7 @@
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.planner.strategy.settings import MultiFidelitySettings
+from circinus.planner.strategy.acquisition import MultiFidelitySettings
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.fitting import fitted
 from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import Query, fitted
 from circinus.pipelines.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.models.operator_seconds import Seconds, SecondsModel

@@ -7,18 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.latency import Work, request_seconds
 from circinus.pipelines.operators import OperatorSpec, Scaling
 from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import LatencyStatistic, Slo
 from circinus.planner.deployment.placement import placements
-from circinus.planner.plans.measuring import Measured
 from circinus.planner.plans.plans import feasible_plans
-from circinus.planner.strategy.protocol import SearchSetting
+from circinus.planner.strategy.protocol import Measured, SearchSetting
 from tests.oracles.brute_force import cheapest_cost
 from tests.oracles.measured import measured_of
 

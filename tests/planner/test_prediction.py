@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.fitting import PlanningContext
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
 from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import PlanningContext, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.deployment.prediction import (

@@ -74,7 +74,7 @@ def test_means_are_weighted_by_inputs() -> None:
         _query("b", _configuration(3, 30, 0.9, 0.3), _configuration(4, 60, 0.1, 0.1)),
     ]
     first, second = recalled(history, SPACE)
-    assert (first.number, second.number) == (4, 3)
+    assert [SPACE.number(one.configuration) for one in (first, second)] == [4, 3]
     assert second.inputs == 40
     assert second.accuracy == pytest.approx(0.8)
     assert second.operator_s == pytest.approx([0.25, 0.5])
@@ -84,7 +84,8 @@ def test_means_are_weighted_by_inputs() -> None:
 
 def test_the_best_known_are_recalled_when_there_are_too_many() -> None:
     history = [_query("a", *(_configuration(n, n + 2, 0.5, 0.1) for n in range(20)))]
-    assert [one.number for one in recalled(history, SPACE, most=3)] == [19, 18, 17]
+    found = [SPACE.number(one.configuration) for one in recalled(history, SPACE, most=3)]
+    assert found == [19, 18, 17]
 
 
 def test_a_search_with_history_measures_less_and_is_right() -> None:

@@ -3,7 +3,7 @@ from math import exp, factorial, log
 import numpy as np
 import pytest
 
-from circinus.planner.deployment.queueing import (
+from circinus.planner.deployment.prediction import (
     copies,
     mean_wait_s,
     quantile_wait_s,

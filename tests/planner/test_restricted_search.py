@@ -15,7 +15,7 @@ from circinus.pipelines.restrictions import Choice, Restrictions, Stays
 from circinus.pipelines.slo import ANY_LATENCY_S, Slo, SloState
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -39,7 +39,7 @@ def _search(
     query: Query, infrastructure: Infrastructure = THREE, **more: object
 ) -> PlanningResult:
     evaluator = SyntheticEvaluator(chain(3, 4), _ACCURACY, _SECONDS)
-    settings = SearchSettings(strategy=MultiFidelityFactory())
+    settings = SearchSettings(strategy=MultiFidelity)
     return search(query, infrastructure, evaluator, TTest(), settings=settings)
 
 

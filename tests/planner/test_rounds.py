@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,15 +13,16 @@ from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
-from circinus.planner.plans.measuring import Bench, Ending, FailedMeasurement, Measured, measured
+from circinus.planner.plans.measuring import Bench, FailedMeasurement, measured
 from circinus.planner.search.loop import SearchSettings, proposed, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
-from circinus.planner.strategy.cmbo import CmboFactory
-from circinus.planner.strategy.in_order import RandomFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.cmbo import Cmbo
+from circinus.planner.strategy.in_order import random_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import (
+    Ending,
     Judgement,
-    Observation,
+    Measured,
     Proposal,
     SearchSetting,
     Strategy,
@@ -48,10 +50,10 @@ class Script:
         assert all(proposal not in under_way for proposal in self._left)
         return self._left.pop(0) if self._left else None
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         raise AssertionError((number, seen))
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         raise AssertionError((number, seen))
 
 
@@ -107,7 +109,7 @@ def _searched(
 def _bench(evaluator: SyntheticEvaluator) -> Bench:
     query = Query(pipeline=GRAPH.name, slo=SLO)
     setting = SearchSetting.of(query, GRAPH, ONE, evaluator.population)
-    return Bench(setting=setting, evaluator=evaluator, rule=TTest())
+    return Bench(setting=setting, rule=TTest())
 
 
 def test_all_are_begun_at_once_and_who_is_idle_helps_with_the_first() -> None:
@@ -121,7 +123,7 @@ def test_all_are_begun_at_once_and_who_is_idle_helps_with_the_first() -> None:
         told.append(inputs)
         return False
 
-    found = measured(_bench(evaluator), proposals, lambda number: met[number], must_stop)
+    found = measured(_bench(evaluator), evaluator, proposals, met.__getitem__, must_stop)
     assert evaluator.together == [{7: 4, 8: 1, 9: 6}, {7: 6, 8: 3}]
     assert told == [4 + 1 + 6, 6 + 3 + 6]
     assert [(one.number, one.inputs) for one in found] == [(7, 6), (8, 3), (9, 6)]
@@ -132,17 +134,17 @@ def test_a_limit_cuts_off_what_is_not_done_and_a_failure_only_itself() -> None:
     evaluator = _evaluator(3, lambda number: number == 8)
     proposals = [Proposal(number=number, inputs=2) for number in (7, 8, 9)]
     bench = _bench(evaluator)
-    first, failed, last = measured(bench, proposals, lambda _: 0, lambda _: True)
+    first, failed, last = measured(bench, evaluator, proposals, lambda _: 0, lambda _: True)
     assert isinstance(failed, FailedMeasurement)
     assert isinstance(first, Measured)
     assert isinstance(last, Measured)
     assert first.ending is last.ending is Ending.CUT_OFF
     assert evaluator.together == [{7: 1, 8: 1, 9: 1}]
-    going_on = measured(bench, proposals, lambda _: 1, lambda _: False)
+    going_on = measured(bench, evaluator, proposals, lambda _: 1, lambda _: False)
     assert [one.inputs for one in going_on] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("strategy", [CmboFactory(), Vulcan, VideoStorm])
+@pytest.mark.parametrize("strategy", [Cmbo, Vulcan, VideoStorm])
 def test_a_strategy_that_has_to_know_first_is_asked_for_one_at_a_time(
     strategy: StrategyFactory,
 ) -> None:
@@ -165,7 +167,7 @@ def test_whatever_is_measured_at_once_the_answer_is_true_and_nothing_that_failed
 ) -> None:
     def run() -> tuple[PlanningResult, SyntheticEvaluator]:
         evaluator = _evaluator(width, lambda number: number in failing)
-        strategy = MultiFidelityFactory()
+        strategy = MultiFidelity
         return _searched(evaluator, strategy, seed=seed, accuracy=accuracy), evaluator
 
     result, evaluator = run()
@@ -181,7 +183,7 @@ def test_whatever_is_measured_at_once_the_answer_is_true_and_nothing_that_failed
     assert result.outcome is not PlanningOutcome.INFEASIBLE
 
 
-@pytest.mark.parametrize("strategy", [MultiFidelityFactory(), RandomFactory(inputs=2)])
+@pytest.mark.parametrize("strategy", [MultiFidelity, partial(random_search, inputs=2)])
 @pytest.mark.parametrize("most", [1, 5, 7])
 def test_no_more_configurations_are_measured_than_allowed(
     strategy: StrategyFactory, most: int
@@ -197,7 +199,7 @@ def test_a_budget_is_exceeded_by_one_input_of_each_that_measures() -> None:
     for budget in (0.05, 0.2, 0.5):
         evaluator = _evaluator(width)
         limits = PlanningLimits(profiling_s=budget)
-        result = _searched(evaluator, MultiFidelityFactory(), limits=limits, accuracy=0.87)
+        result = _searched(evaluator, MultiFidelity, limits=limits, accuracy=0.87)
         assert result.stopped_because == "limit profiling_s reached"
         assert budget <= evaluator.spent_s <= budget + width * dearest
 
@@ -215,11 +217,11 @@ class Noting:
             self._log.append(("asked", proposal.number))
         return proposal
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         self._log.append(("told", number))
         self._inner.observe(number, seen)
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
 
 
@@ -227,7 +229,7 @@ def test_a_strategy_is_told_in_the_order_of_its_proposals() -> None:
     log: list[tuple[str, int]] = []
 
     def noting(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
-        return Noting(MultiFidelityFactory()(setting, rng), log)
+        return Noting(MultiFidelity(setting, rng), log)
 
     _searched(_evaluator(3), noting, accuracy=0.7)
     waiting: list[int] = []

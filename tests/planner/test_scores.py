@@ -48,7 +48,7 @@ def test_the_noise_is_that_of_means_over_the_same_inputs() -> None:
         for row, a, b in spans
     ]
     noise = NoiseModel(part=part, shared=0.1, near=(shared - 0.1) * np.exp(2 / 3))
-    expected = noise.matrix(steps, 2.0 * (ROWS[:, None] != ROWS))
+    expected = noise.covariances(steps, steps, 2.0 * (ROWS[:, None] != ROWS))
     seen = np.cov(np.array(found).T)
     scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)) * 2 / 2000)
     assert (np.abs(seen - expected) < 4 * scale + 0.05 * np.abs(expected)).all()

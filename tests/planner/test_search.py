@@ -1,5 +1,6 @@
 import gc
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from weakref import ref
 
@@ -22,9 +23,9 @@ from circinus.planner.search.result import (
     PlanningProgress,
     PlanningResult,
 )
-from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
-from circinus.planner.strategy.in_order import RandomFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
+from circinus.planner.strategy.in_order import random_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import SearchSetting, Strategy
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -65,7 +66,7 @@ def test_settings_below_one_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("strategy", [CmboFactory(), RandomFactory(), MultiFidelityFactory()])
+@pytest.mark.parametrize("strategy", [Cmbo, random_search, MultiFidelity])
 def test_the_optimum_of_a_small_space_is_found(seed: int, strategy: object) -> None:
     settings = SearchSettings(strategy=strategy, patience=12)  # type: ignore[arg-type]
     result = _search(_query(seed=seed, slo=_ROOMY), _evaluator(), settings=settings)
@@ -293,7 +294,7 @@ def test_a_huge_space_is_searched_without_being_enumerated() -> None:
     evaluator = SyntheticEvaluator(
         chain(*[5] * 30), additive(weights), additive([[0.001] * 5] * 30), population=10
     )
-    settings = SearchSettings(strategy=CmboFactory(CmboSettings(candidates=300)))
+    settings = SearchSettings(strategy=partial(Cmbo, settings=CmboSettings(candidates=300)))
     query = _query(0.6, 1.0, limits=PlanningLimits(configurations=10))
     assert _search(query, evaluator, settings=settings).outcome is PlanningOutcome.FEASIBLE
 
@@ -320,7 +321,7 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
 
 @pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
 @pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
-@pytest.mark.parametrize("strategy", [CmboFactory(), MultiFidelityFactory()])
+@pytest.mark.parametrize("strategy", [Cmbo, MultiFidelity])
 def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object) -> None:
     trace = load_trace(_TRACE)
     order = np.random.default_rng(3).permutation(len(trace.input_bytes))
@@ -341,7 +342,7 @@ def test_what_a_search_held_is_freed_with_it() -> None:
     strategies: list[ref[object]] = []
 
     def watched(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
-        strategy = MultiFidelityFactory()(setting, rng)
+        strategy = MultiFidelity(setting, rng)
         strategies.append(ref(strategy))
         return strategy
 

@@ -24,8 +24,8 @@ from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
-from circinus.planner.strategy.cmbo import CmboFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.cmbo import Cmbo
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
 from circinus.planner.strategy.space import indices_of
 from circinus.profiler.prefix_cache import PrefixCache
@@ -129,7 +129,7 @@ def test_the_same_seed_gives_the_same_result_whatever_fails(
     assert _searched(slo, failing, none, seed) == _searched(slo, failing, none, seed)
 
 
-@pytest.mark.parametrize("strategy", [CmboFactory(), MultiFidelityFactory()])
+@pytest.mark.parametrize("strategy", [Cmbo, MultiFidelity])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_input_of_a_configuration_is_measured_twice(
     seed: int, strategy: StrategyFactory

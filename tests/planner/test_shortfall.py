@@ -15,7 +15,7 @@ from circinus.pipelines.slo import ANY_LATENCY_S, Slo
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.in_order import ExhaustiveFactory
+from circinus.planner.strategy.in_order import exhaustive_search
 from circinus.profiler.stopping import TTest
 from tests.oracles.brute_force import deployments
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -36,7 +36,7 @@ SECONDS = additive([[0.01, 0.02], [0.01, 0.04]])
 def _searched(slo: Slo) -> PlanningResult:
     evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
     # Seconds are constants here: measured is known, so nothing is held back.
-    settings = SearchSettings(strategy=ExhaustiveFactory(), margin_confidence=None)
+    settings = SearchSettings(strategy=exhaustive_search, margin_confidence=None)
     return search(Query(pipeline="synthetic", slo=slo), TWO, evaluator, TTest(), settings=settings)
 
 
@@ -105,7 +105,7 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
     one = Infrastructure(name="one", tiers=(Tier(name="cloud", price_usd_per_hour=1.0),))
 
     query = Query(pipeline=graph.name, slo=Slo(accuracy=0.5, latency_s=0.0301))
-    why = answer(query, one, known, ExhaustiveFactory(), TTest()).shortfall
+    why = answer(query, one, known, exhaustive_search, TTest()).shortfall
     assert why is not None
     # Beyond 0.03 + 2.02 x 0.0101 / sqrt(40): none of 40 inputs was slow, some of 1,000 may be.
     sure = why.relaxations["latency"]
@@ -113,7 +113,7 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
     assert why.relaxations == why.sure_relaxations
     for factor, enough in ((0.999, False), (1.001, True)):
         relaxed = replace(query, slo=replace(query.slo, latency_s=factor * sure))
-        assert bool(answer(relaxed, one, known, ExhaustiveFactory(), TTest()).plans) is enough
+        assert bool(answer(relaxed, one, known, exhaustive_search, TTest()).plans) is enough
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,6 @@ def test_beside_a_hopeless_latency_accuracy_binds_only_where_it_is_known_to(
     profile = _alone(np.array(scores), np.full(len(scores), 0.01))
     known = Known(graph=graph, profiles=[profile], population=1000, trusted={})
     query = Query(pipeline=graph.name, slo=Slo(accuracy=0.7, latency_s=0.001))
-    why = answer(query, TWO, known, ExhaustiveFactory(), TTest()).shortfall
+    why = answer(query, TWO, known, exhaustive_search, TTest()).shortfall
     assert why is not None
     assert why.binding == binding

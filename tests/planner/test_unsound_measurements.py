@@ -21,11 +21,11 @@ from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.cmbo import CmboFactory
-from circinus.planner.strategy.multi_fidelity import MultiFidelityFactory
+from circinus.planner.strategy.cmbo import Cmbo
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import (
     Judgement,
-    Observation,
+    Measured,
     Proposal,
     SearchSetting,
     Strategy,
@@ -91,18 +91,18 @@ class Noisy:
 class Spy:
     """Hands everything on and keeps what the strategy was told."""
 
-    def __init__(self, inner: Strategy, told: list[tuple[int, Observation | None]]) -> None:
+    def __init__(self, inner: Strategy, told: list[tuple[int, Measured | None]]) -> None:
         self._inner = inner
         self._told = told
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         return self._inner.propose(under_way)
 
-    def observe(self, number: int, seen: Observation | None) -> None:
+    def observe(self, number: int, seen: Measured | None) -> None:
         self._told.append((number, seen))
         self._inner.observe(number, seen)
 
-    def judged(self, number: int, seen: Observation) -> Judgement:
+    def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
 
 
@@ -115,7 +115,7 @@ def _searched(
     query: Query,
     evaluator: Noisy,
     factory: StrategyFactory,
-    told: list[tuple[int, Observation | None]],
+    told: list[tuple[int, Measured | None]],
 ) -> PlanningResult:
     def spied(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
         return Spy(factory(setting, rng), told)
@@ -130,7 +130,7 @@ def _searched(
     )
 
 
-@pytest.mark.parametrize("factory", [CmboFactory(), MultiFidelityFactory()])
+@pytest.mark.parametrize("factory", [Cmbo, MultiFidelity])
 @settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     world=st.integers(0, 10**6),
@@ -141,7 +141,7 @@ def test_no_failed_or_nan_measurement_reaches_a_model_or_a_front(
     factory: StrategyFactory, world: int, accuracy: float, latency_s: float
 ) -> None:
     query, evaluator = _query(accuracy, latency_s, world), Noisy(world)
-    told: list[tuple[int, Observation | None]] = []
+    told: list[tuple[int, Measured | None]] = []
     result = _searched(query, evaluator, factory, told)
     # No failed or NaN measurement reaches a model, none a front.
     for number, seen in told:

@@ -11,7 +11,7 @@ from circinus.pipelines.slo import Slo
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.cmbo import CmboFactory, CmboSettings
+from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
 from circinus.planner.strategy.surrogate import Posterior
 from circinus.planner.strategy.warm_start import FEWEST, WarmStart
 from circinus.profiler.stopping import TTest
@@ -107,7 +107,7 @@ def _planned(
 ) -> PlanningResult:
     evaluator = SyntheticEvaluator(GRAPH, accuracy, SECONDS, noise=0.02)
     query = Query(pipeline=GRAPH.name, slo=Slo(accuracy=goal, latency_s=0.07), seed=seed)
-    settings = SearchSettings(strategy=CmboFactory(), patience=1)
+    settings = SearchSettings(strategy=Cmbo, patience=1)
     return search(query, ONE, evaluator, TTest(), settings=settings, history=history)
 
 

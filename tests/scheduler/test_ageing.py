@@ -20,8 +20,7 @@ from circinus.scheduler.problem import (
     Slice,
     validate,
 )
-from circinus.scheduler.rolling.ageing import Ageing, Standing, aged, overdue
-from circinus.scheduler.rolling.preemption import preemptions
+from circinus.scheduler.rolling.ageing import Ageing, Standing, aged, overdue, preemptions
 from tests.scheduler.problems import candidate, cloud, plan
 
 PRICED = Priced(effort=Effort(steps=20, time_limit_s=60.0))

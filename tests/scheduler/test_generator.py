@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Tier
-from circinus.scheduler.compiled.arrays import PlanArrays
-from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.studies.scheduling.generator import Recipe, Weights, arrays_of, problem_of
+from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
+from circinus.studies.scheduling.problems import Recipe, Weights, arrays_of, problem_of
 
 Row = tuple[int, float, list[tuple[int, int]]]
 

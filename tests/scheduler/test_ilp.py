@@ -17,7 +17,7 @@ from circinus.scheduler.ilp.policy import Ilp, Solver, installed_solvers
 from circinus.scheduler.policies.greedy import Greedy, Ranking
 from circinus.scheduler.policies.rental import rented_usd_per_hour
 from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import (
     best_goodput,
     candidate,

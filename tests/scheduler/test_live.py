@@ -12,7 +12,7 @@ from circinus.scheduler.compiled.placement import fit
 from circinus.scheduler.policies.priced import Priced
 from circinus.scheduler.problem import Problem, validate
 from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import candidate, cloud, occupied, plan
 
 TIERS = (

@@ -16,7 +16,7 @@ from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Migration, Priced
 from circinus.scheduler.policies.rental import Rental
 from circinus.scheduler.problem import Problem, SchedulingPolicy, validate
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 
 SMALL = Effort(steps=60, idle_steps=60, time_limit_s=60.0)

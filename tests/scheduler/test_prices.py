@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from scipy.optimize import linprog
 
 from circinus.pipelines.infrastructure import Tier
-from circinus.scheduler.compiled.arrays import PlanArrays
-from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import Problem
-from circinus.studies.scheduling.generator import Recipe, arrays_of
+from circinus.studies.scheduling.problems import Recipe, arrays_of
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 
 TIERS = (Tier(name="edge", machines=3), Tier(name="cloud", machines=2))

@@ -8,7 +8,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Tier
 from circinus.scheduler.problem import Problem
 from circinus.scheduler.problem_form import problem_from_dict, problem_to_dict
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 
 TIER = {"name": "cloud", "machines": 2}
 PLAN = {"id": "p", "demand": [{"tier": "cloud", "share": 0.5}]}

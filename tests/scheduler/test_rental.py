@@ -12,7 +12,7 @@ from circinus.scheduler.policies.greedy import Greedy, Ranking
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.rental import Rental, rented_usd_per_hour
 from circinus.scheduler.problem import Problem, Schedule
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import candidate, cloud, least_rent, plan, quarters
 
 SMALL = Rental(effort=Effort(steps=300, idle_steps=300, time_limit_s=60.0))

@@ -30,7 +30,7 @@ from circinus.scheduler.rolling.scheduler import (
     Upkeep,
     WrongSchedule,
 )
-from circinus.studies.scheduling.generator import Recipe, problem_of
+from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import candidate, cloud, plan
 
 AGEING = Ageing(growth_s=30.0, limit_s=60.0, turn_s=20.0)

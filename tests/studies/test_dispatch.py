@@ -13,16 +13,17 @@ from circinus.api.cli import app
 from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch.draws import load_of
-from circinus.studies.dispatch.pools import pools_within, search_pool
 from circinus.studies.dispatch.study import (
     POLICIES,
     DispatchStudy,
-    level_for,
     page,
     picture,
+    pools_within,
     results,
+    search_pool,
 )
 from circinus.studies.report.tables import version
 
@@ -153,9 +154,8 @@ def test_equal_studies_find_equal_rates() -> None:
 
 
 def test_the_default_plans_with_a_quantile_and_the_published_with_means() -> None:
-    assert level_for(DEFAULT.dispatch) == 0.9
-    assert level_for(PUBLISHED.dispatch) is None
-    assert level_for("oracle") is None
+    assert dispatch_policy(DEFAULT.dispatch).level == 0.9
+    assert dispatch_policy(PUBLISHED.dispatch).level is None
 
 
 def test_pools_leave_no_room_for_another_base_instance() -> None:

@@ -15,9 +15,16 @@ from circinus.pipelines.infrastructure import Tier
 from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
 from circinus.studies.report.tables import version
-from circinus.studies.scheduling.gap import POLICIES, Question, Stopwatch, relaxed_bound, run
-from circinus.studies.scheduling.gap_report import GapRow, summary
-from circinus.studies.scheduling.problems import Draw, cases, given
+from circinus.studies.scheduling.gap import (
+    POLICIES,
+    GapRow,
+    Question,
+    Stopwatch,
+    relaxed_bound,
+    run,
+    summary,
+)
+from circinus.studies.scheduling.problems import Draw, ProblemCase, cases
 
 TIERS = (
     Tier(name="edge", machines=1, price_usd_per_hour=2.5),
@@ -115,7 +122,7 @@ def test_what_was_chosen_can_be_checked_by_others(tmp_path: Path) -> None:
 
 
 def test_a_problem_without_queries_is_no_error(tmp_path: Path) -> None:
-    case = given(Problem(tiers=TIERS, candidates=()), "empty")
+    case = ProblemCase(name="empty", problem=Problem(tiers=TIERS, candidates=()))
     for objective in Objective:
         rows = run([case], Question(objective=objective), tmp_path)
         assert {row.ratio for row in rows} == {1.0}

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from circinus.studies.scheduling.gap_report import Line, picture
+from circinus.studies.scheduling.gap import Line, picture
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

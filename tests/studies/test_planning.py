@@ -14,9 +14,14 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.trace import Trace, load_trace, save_trace
 from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.contestants import FixedSamples, contestant, names
-from circinus.studies.planning.history import halves
 from circinus.studies.planning.report import PlanningCell, summary
-from circinus.studies.planning.study import ONE_TIER, PlanningStudy, StudyProgress, run
+from circinus.studies.planning.study import (
+    ONE_TIER,
+    PlanningStudy,
+    StudyProgress,
+    halves,
+    run,
+)
 from circinus.studies.planning.truth import Truth
 from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain

@@ -25,8 +25,8 @@ from circinus.scheduler.policies.registry import Terms, scheduling_policy
 FOLDER = Path(studies.__file__).parent
 
 ALLOWED = (
-    ("contestants", "CmboFactory", "a competitor: CMBO on a fixed number of inputs"),
-    ("contestants", "MultiFidelityFactory", "ablations: ours without one of its ideas"),
+    ("contestants", "Cmbo", "a competitor: CMBO on a fixed number of inputs"),
+    ("contestants", "MultiFidelity", "ablations: ours without one of its ideas"),
     ("contestants", "TTest", "counts the inputs that competitors as published measure"),
     ("contestants", "random_drawing", "the order of competitors as published"),
     ("contestants", "stratified_drawing", "the order of tuned competitors"),
@@ -59,7 +59,7 @@ def test_everything_allowed_is_used() -> None:
 def test_the_parts_are_those_that_methods_name() -> None:
     # As of today, in full: a part that is lost from the list below would not be looked for.
     assert _parts() == {
-        *("MultiFidelityFactory", "CmboFactory", "Betting", "TTest", "Priced", "Rental", "Greedy"),
+        *("MultiFidelity", "Cmbo", "Betting", "TTest", "Priced", "Rental", "Greedy"),
         *("PlanAhead", "MinCostMatching", "random_drawing", "stratified_drawing"),
         *("equal_strata", "round_robin"),
     }
@@ -153,7 +153,6 @@ def _parts() -> set[str]:
     """Give what the product makes of the names in `METHODS`, and what orders are made of."""
     two = np.arange(2)
     made: list[object] = [
-        *(planner_of(method.planning).settings.strategy for method in METHODS.values()),
         *(stopping_rule(name, Drawing(order=two, groups=two)) for name in STOPPING),
         *(dispatch_policy(method.dispatch) for method in METHODS.values()),
         *(
@@ -164,5 +163,6 @@ def _parts() -> set[str]:
     ]
     functions: list[object] = [*map(sampling_of, SAMPLING)]
     functions += [equal_strata, round_robin]
+    functions += [planner_of(method.planning).settings.strategy for method in METHODS.values()]
     names = {type(each).__name__ for each in made}
     return names | {getattr(function, "__name__", "") for function in functions}

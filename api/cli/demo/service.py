@@ -36,24 +36,20 @@ class ServiceFailed(CircinusError):
 def running_service(
     infrastructure: Infrastructure, clock: Clock, method: Method | None = None
 ) -> Iterator[Client]:
-    """Give a client of a service that runs until the block is left.
+    """Give a client of a service that runs until the block is left; the clock times its start.
 
-    Args:
-        infrastructure: That it plans for.
-        clock: Times its start.
-        method: How it plans, schedules and dispatches; None: as the environment says.
-
-    Raises:
-        ServiceFailed: If it does not answer in time.
+    Without a method it plans, schedules and dispatches as the environment says. Raises
+    ServiceFailed if it does not answer in time.
     """
     with TemporaryDirectory(prefix="circinus-demo-") as name:
-        folder = Path(name)
-        log, tiers = folder / "service.log", folder / "infrastructure.yaml"
+        log, tiers = Path(name, "service.log"), Path(name, "infrastructure.yaml")
         document = infrastructure_to_dict(infrastructure)
         tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        port, token = _free_port(), secrets.token_urlsafe(24)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port: int = probe.getsockname()[1]
+        token = secrets.token_urlsafe(24)
         settings = {
-            "CIRCINUS_DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
+            "CIRCINUS_DATABASE_URL": f"sqlite:///{name}/demo.sqlite3",
             "CIRCINUS_HOST": "127.0.0.1",
             "CIRCINUS_PORT": str(port),
             "CIRCINUS_TOKEN": token,
@@ -64,33 +60,27 @@ def running_service(
         }
         if method is not None:
             settings["CIRCINUS_METHOD"] = method.name
-        process = _start(settings, log)
+        with log.open("wb") as output:
+            # In a session of its own: Ctrl-C reaches the demo, which stops the service in order.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "circinus.api.cli", "serve"],
+                env={**os.environ, **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             with Client(f"http://127.0.0.1:{port}", token=token) as client:
                 _wait_until_up(client, process, log, clock)
                 yield client
         finally:
-            _stop(process)
-
-
-def _start(settings: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C reaches the demo, and the demo stops the service in order.
-        return subprocess.Popen(
-            [sys.executable, "-m", "circinus.api.cli", "serve"],
-            env={**os.environ, **settings},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+            process.terminate()  # nothing, if it ended
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_STOPS_WITHIN_S)
+            with suppress(ProcessLookupError):  # whatever it left behind
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _wait_until_up(
@@ -108,13 +98,3 @@ def _wait_until_up(
             clock.sleep(_POLL_S)
         else:
             return
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_STOPS_WITHIN_S)
-    with suppress(ProcessLookupError):  # whatever it left behind
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -8,9 +8,9 @@ from itertools import groupby
 
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, PlanView
-from circinus.api.schemas.progress import BillView
 from circinus.api.schemas.query import QueryRequest
-from circinus.planner.search.bill import Cost, Forecast
+from circinus.pipelines.slo import Estimate
+from circinus.planner.search.bill import Bill, Cost, Forecast
 
 UNKNOWN = "-"
 
@@ -42,14 +42,14 @@ def fraction(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.3f}"
 
 
-def accuracy(estimate: EstimateView | None) -> str:
+def accuracy(estimate: Estimate | EstimateView | None) -> str:
     """Give a score with its interval."""
     if estimate is None:
         return UNKNOWN
     return f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
 
 
-def latency(estimate: EstimateView | None) -> str:
+def latency(estimate: Estimate | EstimateView | None) -> str:
     """Give a latency with its interval, all three in the unit of the middle one."""
     if estimate is None or estimate.value is None:
         return UNKNOWN
@@ -71,7 +71,7 @@ def where(plan: PlanView) -> str:
     parts = []
     for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
         operators = list(group)
-        ends = operators[:1] + operators[-1:] if len(operators) > 1 else operators
+        ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
         parts.append(f"{tier} {plan.allocation[operators[0]]:g}{times}: {'..'.join(ends)}")
@@ -164,7 +164,7 @@ def forecast(forecast: Forecast) -> str:
     )
 
 
-def bill_lines(bill: BillView) -> Iterator[str]:
+def bill_lines(bill: Bill) -> Iterator[str]:
     """Give what was expected, paid and saved, a line each."""
     if bill.forecast is not None:
         yield f"expected: {forecast(bill.forecast)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -29,18 +29,15 @@ _PHASE_STYLES = {
 
 
 def table(
-    title: str | None, *columns: str, right: Iterable[int] = (), rows: Iterable[Cells] = ()
+    title: str | None, *columns: str, right: Collection[int] = (), rows: Iterable[Cells]
 ) -> Table:
     """Give a table in house style; `right` are the columns of figures.
 
     Text in cells is no markup on the consoles of `screen`.
     """
     made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    figures = set(right)
-    for position, column in enumerate(columns):
-        made.add_column(
-            column, justify="right" if position in figures else "left", overflow="fold"
-        )
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="right" if i in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made
@@ -55,12 +52,8 @@ def plans_table(
 ) -> RenderableType:
     """Give the plans, cheapest first, then where each runs and how it is configured.
 
-    Args:
-        plans: To show.
-        title: Above them.
-        chosen: The plan to mark.
-        most: Show no more than this many besides the marked one, and only the marked (or first)
-            one's configuration; None: all.
+    The chosen one is marked. Unless `most` is None, no more than so many are shown besides it, and
+    only its configuration, or the first one's.
     """
     if not plans:
         return f"{title}: none"
@@ -82,21 +75,17 @@ def plans_table(
     for plan in told:
         details.add_row("", names[plan.id], formats.where(plan))
         details.add_row("", "", Text(formats.configuration(plan), style="dim"))
-    notes = _plan_notes(plans, hidden=len(plans) - len(shown), marked=chosen in names)
-    return Group(made, *(f"  {note}" for note in notes), details)
-
-
-def _plan_notes(plans: Sequence[PlanView], *, hidden: int, marked: bool) -> Iterator[str]:
-    confidence = plans[0].accuracy.confidence
     inputs = sorted({plan.accuracy.inputs for plan in plans})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
-    yield f"In brackets: {confidence:.0%} confidence interval, over {span} inputs."
-    if hidden:
-        yield f"{hidden} more plans are not shown."
+    confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
+    notes = [f"  In brackets: {confidence}, over {span} inputs."]
+    if hidden := len(plans) - len(shown):
+        notes.append(f"  {hidden} more plans are not shown.")
     if emulated := sorted({tier for plan in plans for tier in plan.emulated}):
-        yield f"Emulated by waiting: the speed of {', '.join(emulated)}."
-    if marked:
-        yield "* the plan that the schedule chose."
+        notes.append(f"  Emulated by waiting: the speed of {', '.join(emulated)}.")
+    if chosen in names:
+        notes.append("  * the plan that the schedule chose.")
+    return Group(made, *notes, details)
 
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:
@@ -145,24 +134,24 @@ def queries_table(queries: Sequence[QueryView]) -> RenderableType:
     if not queries:
         return "No queries."
     owned = any(query.request.tenant or query.request.priority for query in queries)
-    more = ("tenant", "priority") if owned else ()
-    columns = ("query", "pipeline", "phase", "objectives", "submitted (UTC)", *more)
+    columns = ("query", "pipeline", "phase", "objectives", "submitted (UTC)", "tenant", "priority")
+    told = len(columns) if owned else -2
     rows = (
         (
             query.id,
             query.request.pipeline,
-            phase_text(query.phase),
+            _phase_text(query.phase),
             formats.objectives(query.request),
             query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
-            *((query.request.tenant, str(query.request.priority)) if owned else ()),
-        )
+            query.request.tenant,
+            str(query.request.priority),
+        )[:told]
         for query in queries
     )
-    return table("Queries", *columns, right=[6], rows=rows)
+    return table("Queries", *columns[:told], right=[6], rows=rows)
 
 
-def phase_text(phase: QueryPhase) -> Text:
-    """Give a phase in its colour."""
+def _phase_text(phase: QueryPhase) -> Text:
     return Text(phase.value, style=_PHASE_STYLES.get(phase, ""))
 
 
@@ -170,7 +159,7 @@ def query_text(query: QueryView) -> RenderableType:
     """Give everything about one query."""
     request, search = query.request, query.search
     told: list[tuple[str, RenderableType | None]] = [
-        ("phase", phase_text(query.phase)),
+        ("phase", _phase_text(query.phase)),
         ("pipeline", request.pipeline),
         ("objectives", formats.objectives(request)),
         ("planned by", formats.planned_by(query.planning)),
@@ -201,9 +190,8 @@ def progress_line(query: QueryView) -> str:
     """Give phase, spend, time left and the best plan so far in one line."""
     if query.progress is None:
         return query.phase.value
-    if query.phase is QueryPhase.PLANNING:
-        return progress_words(query.progress)
-    return f"{query.phase.value}: {progress_words(query.progress)}"
+    words = progress_words(query.progress)
+    return words if query.phase is QueryPhase.PLANNING else f"{query.phase.value}: {words}"
 
 
 def _search_words(search: SearchView) -> str:
@@ -218,37 +206,24 @@ def _search_words(search: SearchView) -> str:
 
 def progress_words(progress: ProgressView) -> str:
     """Give how far planning is in one line."""
-    left_s = [
-        left for left in (progress.profiling_left_s, progress.time_left_s) if left is not None
-    ]
+    left_s = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
     best = "none feasible yet"
     if (plan := progress.best) is not None:
         best = (
             f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
             f"{formats.dollars(plan.cost_usd_per_hour)}"
         )
-    parts = [
-        progress.phase,
-        f"{progress.measured} measured",
-        f"{progress.spent_s:.1f} s spent",
-        *([f"{min(left_s):.1f} s left"] if left_s else []),
-        f"best {best}",
-    ]
-    return ", ".join(parts)
+    left = f", {min(left_s):.1f} s left" if left_s else ""
+    spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
+    return f"{progress.phase}, {spent}{left}, best {best}"
 
 
 def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
     """Give the tiers of an infrastructure, with their speed and price."""
     title = f"Infrastructure {infrastructure.name}, requests arrive at {infrastructure.origin}"
     rows = (
-        (
-            tier.name,
-            _machines(tier),
-            _factor(tier),
-            formats.dollars(tier.price_usd_per_hour),
-            _marks(tier),
-        )
-        for tier in infrastructure.tiers
+        (t.name, _machines(t), _factor(t), formats.dollars(t.price_usd_per_hour), _marks(t))
+        for t in infrastructure.tiers
     )
     return table(title, "tier", "machines", "speed", "price", "", right=[1, 2, 3], rows=rows)
 
@@ -300,12 +275,7 @@ def _speeds(tier: Tier) -> Iterator[Cells]:
 def schedule_table(
     schedule: ScheduleView, names: Mapping[str, str] | None = None
 ) -> RenderableType:
-    """Give who runs where, how full the tiers are, and who waits.
-
-    Args:
-        schedule: To show.
-        names: Query id -> what to call it; None: by its id.
-    """
+    """Give who runs where, how full the tiers are, and who waits; `names`: of queries, by id."""
     called = names or {}
     parts: list[RenderableType] = ["Nothing scheduled."]
     if schedule.assignments:

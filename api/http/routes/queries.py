@@ -12,22 +12,20 @@ from circinus.api.control.service import Service
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
 from circinus.api.http.routes.service import LATEST, ServiceOf
-from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
-from circinus.api.schemas.progress import QueryPage, QueryView, shortfall_view
+from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
 from circinus.api.store.records import StoredQuery
+from circinus.api.use_cases.deployer import found_status
 from circinus.api.use_cases.knowledge import explain
 from circinus.api.use_cases.knowledge import what_if as found_if
-from circinus.api.use_cases.queries import LARGEST_PAGE, page_of, undeploy
+from circinus.api.use_cases.queries import page_of, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
-from circinus.api.use_cases.requests import AnsweredRequest, Examples
-from circinus.api.use_cases.views import deployment_view, query_view, stored_plan_view
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.api.use_cases.views import deployment_view, query_view
 
 router = APIRouter(prefix="/v1")
 
@@ -48,26 +46,12 @@ def submit(
 
 
 @router.get("/queries", tags=["queries"])
-def page(
-    service: ServiceOf,
-    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
-    cursor: Annotated[str | None, Query(max_length=200)] = None,
-    phase: QueryPhase | None = None,
-    tenant: Annotated[str | None, Query(max_length=63)] = None,
-    key_prefix: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-) -> QueryPage:
+def page(service: ServiceOf, asked: Annotated[PageRequest, Query()]) -> QueryPage:
     """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
-    found = page_of(
-        service.parts.store,
-        limit=limit,
-        cursor=cursor,
-        phase=phase,
-        tenant=tenant,
-        key_prefix=key_prefix,
-    )
+    records, next_cursor = page_of(service.parts.store, asked)
     infrastructure, schedule = service.parts.infrastructure, service.schedule()
-    items = [query_view(record, infrastructure, schedule) for record in found.records]
-    return QueryPage(items=items, next_cursor=found.next_cursor)
+    items = [query_view(record, infrastructure, schedule) for record in records]
+    return QueryPage(items=items, next_cursor=next_cursor)
 
 
 @router.get("/queries/{query_id}", tags=["queries"])
@@ -75,7 +59,7 @@ def query(query_id: str, service: ServiceOf) -> QueryView:
     """Give a query: its phase, best plan so far, spend; who made way for whom."""
     parts = service.parts
     record = parts.store.query(query_id)
-    displaced = parts.schedules.displaced(limit=LATEST, query_id=query_id)
+    displaced = parts.store.schedules.displaced(limit=LATEST, query_id=query_id)
     return query_view(record, parts.infrastructure, service.schedule(), displaced)
 
 
@@ -95,8 +79,8 @@ def plans(query_id: str, service: ServiceOf) -> PlanList:
     """Give the Pareto set of a query, cheapest first; empty until planning ended."""
     parts = service.parts
     owner = parts.store.query(query_id)
-    stored = parts.store.plans(query_id)
-    return PlanList(items=[stored_plan_view(s, owner, parts.infrastructure) for s in stored])
+    slo, stored = owner.query.slo, parts.store.plans(query_id)
+    return PlanList(items=[plan_view(s.plan, slo, parts.infrastructure) for s in stored])
 
 
 @router.get("/plans/{plan_id}", tags=["plans"])
@@ -104,7 +88,8 @@ def plan(plan_id: str, service: ServiceOf) -> PlanView:
     """Give a plan; where several queries found the same one, as the newest of them sees it."""
     parts = service.parts
     stored = parts.store.plan(plan_id)
-    return stored_plan_view(stored, parts.store.query(stored.query_id), parts.infrastructure)
+    slo = parts.store.query(stored.query_id).query.slo
+    return plan_view(stored.plan, slo, parts.infrastructure)
 
 
 @router.get("/plans/{plan_id}/explanation", tags=["questions"])
@@ -115,7 +100,7 @@ def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
     record = parts.store.query(stored.query_id)
     return ExplanationView.of(
         explain(parts, record, stored),
-        plan=stored_plan_view(stored, record, parts.infrastructure),
+        plan=plan_view(stored.plan, record.query.slo, parts.infrastructure),
         planning=planning_view(record.query.planning),
     )
 
@@ -123,32 +108,23 @@ def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
 @router.post("/queries/{query_id}:whatif", tags=["questions"])
 def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
     """Give what other circumstances would do to a query; nothing is changed or measured."""
-    parts = service.parts
-    record = parts.store.query(query_id)
-    found = found_if(parts, record, body)
-    slo, here = record.query.slo, parts.infrastructure
-    missed, other, there = found.after.shortfall, found.query.slo, found.infrastructure
-    return WhatIfView(
-        words=found.words,
-        before=[plan_view(plan, slo, here) for plan in found.before.plans],
-        after=[plan_view(plan, other, there) for plan in found.after.plans],
-        shortfall=None if missed is None else shortfall_view(missed, other, there),
-    )
+    return found_if(service.parts, service.parts.store.query(query_id), body)
 
 
 @router.post("/queries/{query_id}:replan", tags=["questions"])
 def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
     """Give the query with other objectives or data, planned again with what is known."""
     record = service.parts.store.query(query_id)
-    data = None if body.data is None else Examples(body.data.examples, body.data.seed)
-    return _shown(replan_for_change(service.parts, record, body, data), service)
+    return _shown(replan_for_change(service.parts, record, body), service)
 
 
 @router.get("/queries/{query_id}/deployment", tags=["deployments"])
 async def deployment(query_id: str, service: ServiceOf) -> DeploymentView:
     """Give how the deployment of a query fares."""
     record = await asyncio.to_thread(service.parts.store.query, query_id)
-    return deployment_view(record, service.status(query_id), service.parts.infrastructure)
+    return deployment_view(
+        record, found_status(service.deployer, query_id), service.parts.infrastructure
+    )
 
 
 @router.delete("/queries/{query_id}/deployment", tags=["deployments"])
@@ -165,11 +141,8 @@ async def send(
     """Send one request to the deployed plan of a query."""
     given = payload_from_json(body.input)
     work = service.requests.send(query_id, given, body.example, timeout_s=body.timeout_s)
-    return _reply(await while_connected(request, work), service.parts.infrastructure)
-
-
-def _reply(answered: AnsweredRequest, infrastructure: Infrastructure) -> RequestReply:
-    result = answered.result
+    answered = await while_connected(request, work)
+    result, infrastructure = answered.result, service.parts.infrastructure
     emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
     return RequestReply.of(
         result,
@@ -181,11 +154,7 @@ def _reply(answered: AnsweredRequest, infrastructure: Infrastructure) -> Request
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Give what the work gives; cancel it when the client closes the connection.
-
-    Raises:
-        ClientGone: If it did; nobody hears of it.
-    """
+    """Give what the work gives; cancel it, ClientGone, when the client closes the connection."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     try:

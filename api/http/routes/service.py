@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
 
+from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
-from circinus.api.schemas.base import HealthView
+from circinus.api.schemas.base import HealthView, time_of
 from circinus.api.schemas.planning import MethodView, method_view
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.api.schemas.service import (
@@ -23,12 +23,13 @@ from circinus.api.schemas.service import (
     pipeline_view,
     to_links,
 )
+from circinus.api.store.records import InForce
 from circinus.api.use_cases.capacity import with_machines
-from circinus.api.use_cases.scheduling import InForce, assess
-from circinus.api.use_cases.views import displaced_view, schedule_view, time_of
+from circinus.api.use_cases.scheduling import assess, live_problem
+from circinus.api.use_cases.scheduling import preview as previewed
+from circinus.api.use_cases.views import displaced_view, schedule_view
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.registry import listed
-from circinus.scheduler.problem import Problem
 from circinus.scheduler.problem_form import problem_to_dict
 
 router = APIRouter()
@@ -44,9 +45,6 @@ class ShownSchedule:
     Whoever watches a service asks for its schedule every second. How good it is takes a linear
     program over all plans; that, and the text, are worked out when somebody first asks for a new
     schedule and kept until the next one.
-
-    Attributes:
-        service: Whose.
     """
 
     service: Service
@@ -56,36 +54,27 @@ class ShownSchedule:
     def read(self) -> tuple[int, bytes]:
         """Give the schedule's revision and its JSON."""
         with self._one_at_a_time:
-            revision, in_force = self.service.parts.in_force.read()
+            revision, in_force = self.service.parts.store.schedules.read()
             if self._made is None or self._made[0] != revision:
                 self._made = (revision, self._render(revision, in_force))
             return self._made
 
     def _render(self, revision: int, in_force: InForce) -> bytes:
-        parts = self.service.parts
+        parts, schedule = self.service.parts, in_force.schedule
         infrastructure = with_machines(parts.infrastructure, in_force.machines)
-        problem = replace(self.service.problem(), tiers=infrastructure.tiers)
-        view = schedule_view(
-            in_force.schedule,
-            infrastructure,
-            assess(_asked(problem, in_force), in_force.schedule),
-            in_force.since,
-        )
-        lately = parts.schedules.displaced(limit=LATEST)
+        problem = live_problem(parts)
+        known = schedule.by_query.keys() | schedule.waiting.keys()
+        # Whoever came after the schedule was made is left out.
+        before = tuple(c for c in problem.candidates if c.query_id in known)
+        asked = replace(problem, tiers=infrastructure.tiers, candidates=before)
+        view = schedule_view(schedule, infrastructure, assess(asked, schedule), in_force.since)
+        lately = parts.store.schedules.displaced(limit=LATEST)
         told = {
             "displaced": [displaced_view(record) for record in lately],
             "revision": revision,
             "made_at": time_of(in_force.made_at) if revision else None,
         }
         return view.model_copy(update=told).model_dump_json().encode()
-
-
-def _asked(problem: Problem, in_force: InForce) -> Problem:
-    """Leave out who came after the schedule was made."""
-    schedule = in_force.schedule
-    known = schedule.by_query.keys() | schedule.waiting.keys()
-    candidates = tuple(c for c in problem.candidates if c.query_id in known)
-    return replace(problem, candidates=candidates)
 
 
 def provide(app: FastAPI, service: Service) -> None:
@@ -126,7 +115,7 @@ def schedule(
 @router.post("/v1/schedule:preview", tags=["schedule"])
 def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
     """Give the schedule that a change would lead to; nothing is changed."""
-    found, how_good = service.preview(body)
+    found, how_good = previewed(service.parts, body)
     infrastructure = with_machines(service.parts.capacity.now(), body.machines)
     return schedule_view(found, infrastructure, how_good)
 
@@ -134,7 +123,7 @@ def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
 @router.get("/v1/schedule/problem", tags=["schedule"])
 def problem(service: ServiceOf) -> dict[str, object]:
     """Give the live queries with their plans, and the machines, for `circinus study ilp`."""
-    return problem_to_dict(service.problem())
+    return problem_to_dict(live_problem(service.parts))
 
 
 @router.get("/v1/pipelines", tags=["catalogue"])
@@ -161,7 +150,7 @@ def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
 @router.get("/v1/emulation", tags=["catalogue"])
 async def emulation(service: ServiceOf) -> InfrastructureView:
     """Give the infrastructure with the links that this computer imitates."""
-    return infrastructure_view(service.emulation.now())
+    return infrastructure_view(service.emulation.now)
 
 
 @router.patch("/v1/emulation", tags=["catalogue"])
@@ -186,13 +175,5 @@ async def metrics(service: ServiceOf) -> Response:
 @router.get("/healthz", tags=["catalogue"])
 def health(service: ServiceOf) -> HealthView:
     """Give whether the service is up. Needs no token."""
-    service.parts.schedules.revision()  # raises when the database is gone
-    return HealthView(version=service_version())
-
-
-def service_version() -> str:
-    """Give the version of the installed service."""
-    try:
-        return version("circinus")
-    except PackageNotFoundError:  # run from a folder that was never installed
-        return "unknown"
+    service.parts.store.schedules.read()  # raises when the database is gone
+    return HealthView(version=installed_version("circinus"))

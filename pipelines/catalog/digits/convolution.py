@@ -10,16 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import softmax
 
-from circinus.pipelines.catalog.digits.describing import image_shape
+from circinus.pipelines.catalog.digits.describing import SHAPES, kind_of
 from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
-from circinus.pipelines.catalog.digits.models import (
-    TRAINED_BY_SEED,
-    Classifier,
-    Weights,
-    log_of,
-    softmax,
-)
+from circinus.pipelines.catalog.digits.models import TRAINED_BY_SEED, Classifier, Weights, log_of
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +38,7 @@ def _train(features: FloatArray, labels: IntArray) -> Weights:
             order = torch.randperm(len(samples))
             for rows in (order[at : at + BATCH] for at in range(0, len(order), BATCH)):
                 optimiser.zero_grad()
-                images = samples[rows].reshape(-1, *image_shape(features.shape[1]))
+                images = samples[rows].reshape(-1, *SHAPES[kind_of(features.shape[1])])
                 loss = torch.nn.functional.cross_entropy(network(images), targets[rows])
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 optimiser.step()
@@ -53,7 +48,7 @@ def _train(features: FloatArray, labels: IntArray) -> Weights:
 def _network(n_features: int) -> torch.nn.Sequential:
     from torch import nn
 
-    channels, height, width = image_shape(n_features)
+    channels, height, width = SHAPES[kind_of(n_features)]
     first, second = CHANNELS
     return nn.Sequential(
         nn.Conv2d(channels, first, 3, padding=1),
@@ -78,13 +73,13 @@ def _predict(weights: Weights, features: FloatArray) -> FloatArray:
     with torch.inference_mode():
         # A copy: what operators get is read-only, and torch warns of memory it could write.
         values = torch.from_numpy(np.array(features, order="C"))
-        values = values.reshape(-1, *image_shape(features.shape[1]))
+        values = values.reshape(-1, *SHAPES[kind_of(features.shape[1])])
         for layer in ("0", "3"):
             kernel, offset = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
             values = functional.conv2d(values, kernel, offset, padding=1).relu()
             values = functional.max_pool2d(values, 2)
         scores = functional.linear(values.flatten(1), tensors["7.weight"], tensors["7.bias"])
-    return log_of(softmax(scores.numpy()))
+    return log_of(softmax(scores.numpy(), axis=1))
 
 
 CONVOLUTIONAL_NETWORK = Classifier(train=_train, predict=_predict)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,37 +29,31 @@ from circinus.pipelines.catalog.digits.geometry import (
     checked_numbers,
 )
 from circinus.pipelines.catalog.material import drawn
-from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import OperatorFunction, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 
 NAME = "digits"
-METRIC = "fraction of digits read"
 
-FULL_GRID: Mapping[str, Knobs] = MappingProxyType(
-    {
-        "sampler": {"stride": (1, 2, 4, 12), "scale": SCALES},
-        "denoiser": {"kind": ("none", "gauss", "median3", "nlm")},
-        "locator": {"method": ("fixed", "project", "match")},
-        "features": {"kind": tuple(SHAPES)},
-        "classifier": {"model": tuple(CLASSIFIERS)},
-        "voter": {"rule": ("logprob",)},
-    }
-)
+FULL_GRID: Mapping[str, Knobs] = {
+    "sampler": {"stride": (1, 2, 4, 12), "scale": SCALES},
+    "denoiser": {"kind": ("none", "gauss", "median3", "nlm")},
+    "locator": {"method": ("fixed", "project", "match")},
+    "features": {"kind": tuple(SHAPES)},
+    "classifier": {"model": tuple(CLASSIFIERS)},
+    "voter": {"rule": ("logprob",)},
+}
 """2,016 configurations."""
 
-SMALL_GRID: Mapping[str, Knobs] = MappingProxyType(
-    {
-        "sampler": {"stride": (1, 4, 12), "scale": (1.0,)},
-        "denoiser": {"kind": ("none", "gauss", "median3")},
-        "locator": {"method": ("fixed", "match")},
-        "features": {"kind": ("raw",)},
-        "classifier": {"model": ("mlp", "knn", "svm", "cnn")},
-        "voter": {"rule": ("logprob",)},
-    }
-)
+SMALL_GRID: Mapping[str, Knobs] = {
+    "sampler": {"stride": (1, 4, 12), "scale": (1.0,)},
+    "denoiser": {"kind": ("none", "gauss", "median3")},
+    "locator": {"method": ("fixed", "match")},
+    "features": {"kind": ("raw",)},
+    "classifier": {"model": ("mlp", "knn", "svm", "cnn")},
+    "voter": {"rule": ("logprob",)},
+}
 """72 configurations, small enough to measure them all."""
 
 
@@ -84,34 +78,32 @@ def three_quarter_light() -> Pipeline:
 
 
 def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pipeline:
-    steps = {operator: (_FUNCTIONS[operator], knobs) for operator, knobs in grid.items()}
+    steps = {operator: step(*_FUNCTIONS[operator], **knobs) for operator, knobs in grid.items()}
+    dimmed = "" if light == 1.0 else f", light {light:g}"
     return Pipeline(
         name=name,
-        metric=METRIC,
-        operators=chain(steps, {"classifier": f"1-{models_version()}"}),
+        metric="fraction of digits read",
+        operators=chain(steps, classifier=f"1-{models_version()}"),
         score=_score,
         features=lambda clip: clip_features(checked_clip(clip)),
-        examples=partial(_examples, light=light),
+        examples=drawn(f"{NAME} clips", partial(_draw, light=light), note=dimmed),
         prepare=prepare_models,
     )
 
 
-def _vote(inputs: Payload, knobs: Settings) -> Payload:
-    if knobs["rule"] != "logprob":
-        raise InvalidInput.of("rule", "must be 'logprob'", knobs["rule"])
-    return voted(checked_numbers(inputs, "log-probabilities", CLASSES))
+def voted(log_probabilities: NDArray[np.float32], *, rule: str) -> str:  # (frames, digits, 10)
+    """The most probable digits, were the frames independent: log-probabilities add up."""
+    return "".join(str(digit) for digit in log_probabilities.sum(axis=0).argmax(axis=1))
 
 
-_FUNCTIONS: Mapping[str, OperatorFunction] = MappingProxyType(
-    {
-        "sampler": step(checked_clip, sampled),
-        "denoiser": step(checked_frames, denoised),
-        "locator": step(checked_frames, located),
-        "features": step(checked_crops, described_crops),
-        "classifier": step(partial(checked_numbers, field="features"), classified),
-        "voter": _vote,
-    }
-)
+_FUNCTIONS: Mapping[str, tuple[Callable[[Payload], Any], Callable[..., Payload]]] = {
+    "sampler": (checked_clip, sampled),
+    "denoiser": (checked_frames, denoised),
+    "locator": (checked_frames, located),
+    "features": (checked_crops, described_crops),
+    "classifier": (partial(checked_numbers, "features"), classified),
+    "voter": (partial(checked_numbers, "log-probabilities", length=CLASSES), voted),
+}
 
 
 def _score(output: Payload, expected: Payload) -> float:
@@ -126,17 +118,6 @@ def _reading(field: str, value: Payload) -> str:
     raise InvalidInput.of(field, f"must be a text of {DIGITS} digits", value)
 
 
-def _examples(count: int, seed: int, *, light: float) -> Dataset:
-    def draw(rng: np.random.Generator) -> Example:
-        clip = draw_clip(rng, light)
-        return Example(input=clip.frames, expected=clip.digits)
-
-    dimmed = "" if light == 1.0 else f", light {light:g}"
-    return drawn(f"{NAME} clips, seed {seed}{dimmed}", count, seed, draw)
-
-
-def voted(
-    log_probabilities: NDArray[np.float32],  # (n_frames, n_digits, n_classes)
-) -> str:
-    """The most probable digits, were the frames independent: log-probabilities add up."""
-    return "".join(str(digit) for digit in log_probabilities.sum(axis=0).argmax(axis=1))
+def _draw(rng: np.random.Generator, seed: int, *, light: float) -> Example:
+    clip = draw_clip(rng, light)
+    return Example(input=clip.frames, expected=clip.digits)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 
@@ -16,15 +15,12 @@ from circinus.pipelines.errors import InvalidInput
 
 ORIENTATIONS = 8
 CELLS = 4
-SHAPES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
-    {"raw": (1, CROP, CROP), "pool8": (1, 8, 8), "hog": (ORIENTATIONS, CELLS, CELLS)}
-)
+SHAPES: Mapping[str, tuple[int, int, int]] = {
+    "raw": (1, CROP, CROP),
+    "pool8": (1, 8, 8),
+    "hog": (ORIENTATIONS, CELLS, CELLS),
+}
 """Features of each kind as an image: channels, height, width."""
-
-
-def image_shape(n_features: int) -> tuple[int, int, int]:
-    """Channels, height and width of so many features; InvalidInput if no kind has as many."""
-    return SHAPES[kind_of(n_features)]
 
 
 def kind_of(n_features: int) -> str:
@@ -35,22 +31,16 @@ def kind_of(n_features: int) -> str:
     return sizes[n_features]
 
 
-def described_crops(
-    crops: UInt8Array,  # (n_frames, n_digits, CROP, CROP)
-    *,
-    kind: str,
-) -> FloatArray:  # (n_frames, n_digits, n_features)
-    """Features of that kind; `n_features` is the product of `SHAPES[kind]`."""
+def described_crops(crops: UInt8Array, *, kind: str) -> FloatArray:
+    """Features of crops (n, m, CROP, CROP): (n, m, the product of `SHAPES[kind]`)."""
     match kind:
         case "raw":
             images = crops.astype(np.float32)
             return _standardised(images.reshape(*crops.shape[:2], -1))
         case "pool8":
             return _standardised(_pooled(crops))
-        case "hog":
+        case _:  # hog
             return _gradient_histograms(crops)
-        case _:
-            raise InvalidInput.of("kind", "must be raw, pool8 or hog", kind)
 
 
 def _standardised(values: FloatArray) -> FloatArray:

@@ -29,16 +29,11 @@ from circinus.pipelines.catalog.digits.geometry import (
     UInt8Array,
     scale_of,
 )
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.catalog.material import grey
 
 
-def sampled(
-    clip: UInt8Array,  # (n_frames, height, width), even height and width
-    *,
-    stride: int,
-    scale: float,
-) -> UInt8Array:  # (ceil(n_frames / stride), height * scale, width * scale)
-    """Every `stride`-th frame; at scale 0.5 each 2 x 2 block becomes its rounded mean."""
+def sampled(clip: UInt8Array, *, stride: int, scale: float) -> UInt8Array:  # (n, h, w)
+    """Every `stride`-th frame; at scale 0.5, of even sides, 2 x 2 blocks become rounded means."""
     frames = clip[::stride]
     if scale == 1.0:
         return np.ascontiguousarray(frames)
@@ -52,28 +47,21 @@ BLUR = 1.5
 """Standard deviation of the Gaussian, pixels of the frame as it is (so blurrier at half size)."""
 PATCH = 3
 REACH = 2
-FILTERING = 0.6
-"""h / sigma."""
+FILTERING = 0.6  # h / sigma
 
 
-def denoised(
-    frames: UInt8Array,  # (n_frames, height, width)
-    *,
-    kind: str,
-) -> UInt8Array:  # (n_frames, height, width)
+def denoised(frames: UInt8Array, *, kind: str) -> UInt8Array:  # (n_frames, height, width) both
     """The frames, cleaned by the filter of that kind."""
     match kind:
         case "none":
             return frames
         case "gauss":
             image = frames.astype(np.float32)
-            return _grey(ndimage.gaussian_filter(image, BLUR, axes=(1, 2), mode="nearest"))
+            return grey(ndimage.gaussian_filter(image, BLUR, axes=(1, 2), mode="nearest"))
         case "median3":
             return ndimage.median_filter(frames, size=(1, 3, 3), mode="nearest")
-        case "nlm":
+        case _:  # nlm
             return _non_local_means(frames)
-        case _:
-            raise InvalidInput.of("kind", "must be none, gauss, median3 or nlm", kind)
 
 
 def _non_local_means(frames: UInt8Array) -> UInt8Array:
@@ -94,7 +82,7 @@ def _non_local_means(frames: UInt8Array) -> UInt8Array:
         weights[here] += weight
         total[there] += weight * image[here]
         weights[there] += weight
-    return _grey(total / weights)
+    return grey(total / weights)
 
 
 def _noise(image: FloatArray) -> FloatArray:  # (n_frames,)
@@ -113,30 +101,16 @@ def _overlap(
     return (slice(None), rows_here, left), (slice(None), rows_there, right)
 
 
-def _grey(image: FloatArray) -> UInt8Array:
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
-
-
 ANGLES = np.deg2rad([-12.0, -6.0, 0.0, 6.0, 12.0])
 BLOB = (9.0, 6.0)
 """Standard deviations, down and across, of the blob that stands for a digit of any kind."""
 
 
-def located(
-    frames: UInt8Array,  # (n_frames, height, width)
-    *,
-    method: str,
-) -> UInt8Array:  # (n_frames, DIGITS, CROP, CROP)
+def located(frames: UInt8Array, *, method: str) -> UInt8Array:  # -> (n, DIGITS, CROP, CROP)
     """A crop of each digit of each frame, left to right, found by that method."""
-    match method:
-        case "fixed":
-            poses = np.zeros((len(frames), 3), dtype=np.float32)
-        case "project":
-            poses = _projected(frames)
-        case "match":
-            poses = _matched(frames)
-        case _:
-            raise InvalidInput.of("method", "must be fixed, project or match", method)
+    poses = np.zeros((len(frames), 3), dtype=np.float32)
+    if method != "fixed":
+        poses = _projected(frames) if method == "project" else _matched(frames)
     return _cut(frames, poses)
 
 
@@ -154,12 +128,8 @@ def _projected(frames: UInt8Array) -> FloatArray:  # (n_frames, 3)
     return np.stack([y, x, np.zeros_like(x)], axis=1)
 
 
-def _brightest_window(
-    profile: FloatArray,  # (n_frames, length)
-    window: int,
-    reach: int,
-) -> FloatArray:  # (n_frames,)
-    """Centre, relative to the profile's, of the `window` with the largest sum, within `reach`."""
+def _brightest_window(profile: FloatArray, window: int, reach: int) -> FloatArray:
+    """Centres (n,), from those of profiles (n, length): of the largest `window` in `reach`."""
     sums = np.cumsum(np.pad(profile, ((0, 0), (1, 0))), axis=1)
     windows = sums[:, window:] - sums[:, :-window]
     middle = (profile.shape[1] - window) // 2
@@ -211,11 +181,8 @@ def _light(frames: UInt8Array) -> FloatArray:
     return np.asarray(above, dtype=np.float32)
 
 
-def _cut(
-    frames: UInt8Array,  # (n_frames, height, width)
-    poses: FloatArray,  # (n_frames, 3)
-) -> UInt8Array:  # (n_frames, DIGITS, CROP, CROP)
-    """The windows of the digits at those poses, turned upright, read bilinearly."""
+def _cut(frames: UInt8Array, poses: FloatArray) -> UInt8Array:  # -> (n, DIGITS, CROP, CROP)
+    """The windows of the digits at poses (n, 3), turned upright, read bilinearly."""
     scale = scale_of(frames)
     steps = ((np.arange(CROP) + 0.5) / CROP - 0.5) * WINDOW * scale
     along = (np.arange(DIGITS) - DIGITS // 2)[:, None] * PITCH * scale + steps  # (DIGITS, CROP)
@@ -227,11 +194,7 @@ def _cut(
     return _bilinear(frames, y, x)
 
 
-def _bilinear(
-    frames: UInt8Array,  # (n_frames, height, width)
-    y: FloatArray,  # (n_frames, ...)
-    x: FloatArray,  # (n_frames, ...)
-) -> UInt8Array:  # (n_frames, ...)
+def _bilinear(frames: UInt8Array, y: FloatArray, x: FloatArray) -> UInt8Array:  # y, x (n, ...)
     """Grey levels between pixels; outside the frame its border goes on."""
     height, width = frames.shape[1:]
     y = np.clip(y, 0, height - 1.001).astype(np.float32)

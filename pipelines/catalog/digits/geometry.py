@@ -20,14 +20,10 @@ WIDTH = 112
 DIGITS = 3
 CLASSES = 10
 
-GLYPH = 26
-"""Side of a shown digit."""
-PITCH = 28
-"""Distance between the centres of two neighbouring digits."""
-WINDOW = 28
-"""Side of the square that is cut out around a digit."""
-CROP = 16
-"""Side, in samples, of the crop that stands for a window at either scale."""
+GLYPH = 26  # side of a shown digit
+PITCH = 28  # distance between the centres of two neighbouring digits
+WINDOW = 28  # side of the square that is cut out around a digit
+CROP = 16  # side, in samples, of the crop that stands for a window at either scale
 
 SCALES = (0.5, 1.0)
 MAX_SHIFT = 12
@@ -38,9 +34,7 @@ FloatArray: TypeAlias = NDArray[np.float32]
 IntArray: TypeAlias = NDArray[np.int64]
 
 
-def scale_of(
-    frames: UInt8Array,  # (n_frames, height, width)
-) -> float:
+def scale_of(frames: UInt8Array) -> float:  # (n_frames, height, width)
     """The scale at which these frames were sampled, read off their height."""
     return float(frames.shape[1] / HEIGHT)
 
@@ -71,13 +65,9 @@ def checked_crops(value: Payload) -> UInt8Array:  # (n_frames, DIGITS, CROP, CRO
 
 
 def checked_numbers(
-    value: Payload, field: str, length: int | None = None
+    field: str, value: Payload, length: int | None = None
 ) -> FloatArray:  # (n_frames, DIGITS, length)
-    """The value as a row of numbers per digit and frame, all finite.
-
-    Raises:
-        InvalidInput: It is not a float32 array of shape (at least 1, 3, length), or has NaN.
-    """
+    """The value as finite numbers; InvalidInput unless float32 (at least 1, 3, length)."""
 
     def fits(its: tuple[int, ...]) -> bool:
         return len(its) == 3 and its[0] > 0 and its[1] == DIGITS and length in (None, its[2])

@@ -22,10 +22,10 @@ from circinus.pipelines.catalog.digits.geometry import (
     IntArray,
     UInt8Array,
 )
+from circinus.pipelines.catalog.material import grey
 
 SPLIT_SEED = 1797
-TRAINING_DIGITS = 1000
-"""Of the 1,797; the other 797 are shown in clips."""
+TRAINING_DIGITS = 1000  # of the 1,797; the other 797 are shown in clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,9 @@ class Glyphs:
     indices: IntArray  # row of each in scikit-learn's digits, int64 (n_glyphs,)
 
 
-def training_glyphs() -> Glyphs:
-    """The digits that classifiers learn from."""
-    return _split()[0]
-
-
-def held_out_glyphs() -> Glyphs:
-    """The digits that clips show."""
-    return _split()[1]
-
-
 @cache
-def _split() -> tuple[Glyphs, Glyphs]:
+def split_glyphs() -> tuple[Glyphs, Glyphs]:
+    """The digits that classifiers learn from, and those that clips show."""
     from sklearn.datasets import load_digits  # slow to import: only where digits are drawn
 
     images, labels = load_digits(return_X_y=True)
@@ -61,14 +52,11 @@ def _split() -> tuple[Glyphs, Glyphs]:
     return first, second
 
 
-COPIES = 4
-"""Crops per training digit, each distorted anew."""
+COPIES = 4  # crops per training digit, each distorted anew
 TRAINING_SEED = 8
 
 
-def training_set(
-    kind: str,
-) -> tuple[FloatArray, IntArray]:  # (n_samples, n_features), (n_samples,)
+def training_set(kind: str) -> tuple[FloatArray, IntArray]:  # (n, n_features), (n,)
     """Features of that kind of the training crops, and the digits they show."""
     crops, labels = _crops()
     return described_crops(crops[:, None], kind=kind)[:, 0], labels
@@ -77,15 +65,12 @@ def training_set(
 @cache
 def _crops() -> tuple[UInt8Array, IntArray]:  # (n_samples, CROP, CROP), (n_samples,)
     rng = np.random.Generator(np.random.PCG64(TRAINING_SEED))
-    glyphs = training_glyphs()
+    glyphs, _ = split_glyphs()
     crops = [_distorted(ink, rng) for _ in range(COPIES) for ink in glyphs.images]
     return np.stack(crops), np.tile(glyphs.labels, COPIES)
 
 
-def _distorted(
-    ink: FloatArray,  # (8, 8)
-    rng: np.random.Generator,
-) -> UInt8Array:  # (CROP, CROP)
+def _distorted(ink: FloatArray, rng: np.random.Generator) -> UInt8Array:  # -> (CROP, CROP)
     """A digit turned, moved, resized, under noise, and half of the time blurred as by a filter."""
     angle = np.deg2rad(rng.uniform(-15, 15))
     size = CROP * GLYPH / WINDOW / len(ink) * rng.uniform(0.88, 1.12)  # samples per ink pixel
@@ -98,4 +83,4 @@ def _distorted(
     image += rng.uniform(5, 65) * rng.standard_normal(image.shape)
     if rng.random() < 0.5:
         image = ndimage.gaussian_filter(image, rng.uniform(0.3, 0.8))
-    return np.asarray(np.clip(np.rint(image), 0, 255), dtype=np.uint8)
+    return grey(image)

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 Weights: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
-TRAINED_BY_SEED = 0
-"""Seed of whatever a training algorithm draws."""
+TRAINED_BY_SEED = 0  # seed of whatever a training algorithm draws
 LEAST_PROBABILITY = 1e-3
 """A class that a model rules out keeps this much: one frame must not silence the others."""
 
@@ -57,21 +56,10 @@ class Classifier:
     predict: Callable[[Weights, FloatArray], FloatArray]
 
 
-def log_of(
-    probabilities: npt.NDArray[np.floating],  # (n_samples, n_classes)
-) -> FloatArray:  # (n_samples, n_classes)
+def log_of(probabilities: npt.NDArray[np.floating]) -> FloatArray:  # (n_samples, n_classes) both
     """Log-probabilities, with `LEAST_PROBABILITY` mixed in."""
-    n_classes = probabilities.shape[-1]
-    mixed = probabilities * (1 - n_classes * LEAST_PROBABILITY) + LEAST_PROBABILITY
+    mixed = probabilities * (1 - CLASSES * LEAST_PROBABILITY) + LEAST_PROBABILITY
     return np.asarray(np.log(mixed), dtype=np.float32)
-
-
-def softmax(
-    scores: npt.NDArray[np.floating],  # (n_samples, n_classes)
-) -> npt.NDArray[np.floating]:  # (n_samples, n_classes)
-    """Probabilities in proportion to `exp(scores)`."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 HIDDEN = 64
@@ -116,7 +104,7 @@ def _predict_layers(weights: Weights, features: FloatArray) -> FloatArray:
         values = values @ floats(weights, f"matrix{number}") + floats(weights, f"offset{number}")
         if number < depth - 1:
             values = np.maximum(values, 0)
-    return log_of(softmax(values))
+    return log_of(softmax(values, axis=1))
 
 
 NEIGHBOURS = 9
@@ -180,7 +168,7 @@ def _predict_machine(weights: Weights, features: FloatArray) -> FloatArray:
     for pair, (i, j) in enumerate(PAIRS):
         scores[:, i] -= np.logaddexp(0, -SLOPE * decisions[:, pair])
         scores[:, j] -= np.logaddexp(0, SLOPE * decisions[:, pair])
-    return log_of(softmax(scores))
+    return log_of(softmax(scores, axis=1))
 
 
 TREES = 100
@@ -203,23 +191,19 @@ def _train_forest(features: FloatArray, labels: IntArray) -> Weights:
 def _table(models: Sequence[DecisionTreeClassifier]) -> Weights:
     trees = [model.tree_ for model in models]
     roots = np.cumsum([0] + [tree.node_count for tree in trees[:-1]])
-    children = [_children(tree.children_left, tree.children_right) for tree in trees]
+    children = []  # of each tree, (n_nodes, 2)
+    for root, tree in zip(roots, trees, strict=True):
+        own, sides = np.arange(tree.node_count), (tree.children_left, tree.children_right)
+        children.append(root + np.stack([np.where(s < 0, own, s) for s in sides], axis=1))
     values = np.concatenate([tree.value[:, 0] for tree in trees])
     return {
         "roots": roots.astype(np.int32),
         "depth": np.array(max(tree.max_depth for tree in trees)),
         "feature": np.concatenate([tree.feature for tree in trees]).astype(np.int32),
         "threshold": np.concatenate([tree.threshold for tree in trees]).astype(np.float64),
-        "children": np.concatenate(
-            [root + pair for root, pair in zip(roots, children, strict=True)]
-        ).astype(np.int32),
+        "children": np.concatenate(children).astype(np.int32),
         "probabilities": (values / values.sum(axis=1, keepdims=True)).astype(np.float32),
     }
-
-
-def _children(left: IntArray, right: IntArray) -> IntArray:  # (n_nodes, 2)
-    own = np.arange(len(left))
-    return np.stack([np.where(side < 0, own, side) for side in (left, right)], axis=1)
 
 
 def _predict_trees(weights: Weights, features: FloatArray) -> FloatArray:
@@ -232,13 +216,11 @@ def _predict_trees(weights: Weights, features: FloatArray) -> FloatArray:
     return log_of(weights["probabilities"][nodes].mean(axis=1))
 
 
-NUMPY_CLASSIFIERS: Mapping[str, Classifier] = MappingProxyType(
-    {
-        "tree": Classifier(train=_train_tree, predict=_predict_trees),
-        "logreg": Classifier(train=_train_logistic, predict=_predict_layers),
-        "knn": Classifier(train=_train_neighbours, predict=_predict_neighbours),
-        "svm": Classifier(train=_train_machine, predict=_predict_machine),
-        "rf100": Classifier(train=_train_forest, predict=_predict_trees),
-        "mlp": Classifier(train=_train_perceptron, predict=_predict_layers),
-    }
-)
+NUMPY_CLASSIFIERS: Mapping[str, Classifier] = {
+    "tree": Classifier(train=_train_tree, predict=_predict_trees),
+    "logreg": Classifier(train=_train_logistic, predict=_predict_layers),
+    "knn": Classifier(train=_train_neighbours, predict=_predict_neighbours),
+    "svm": Classifier(train=_train_machine, predict=_predict_machine),
+    "rf100": Classifier(train=_train_forest, predict=_predict_trees),
+    "mlp": Classifier(train=_train_perceptron, predict=_predict_layers),
+}

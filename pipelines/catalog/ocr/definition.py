@@ -15,16 +15,13 @@ from circinus.pipelines.catalog.ocr.page import (
 )
 from circinus.pipelines.catalog.ocr.reading import ENGINES, MODELS, read
 from circinus.pipelines.catalog.ocr.scans import FONTS, all_lines, draw_scan
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import file, package, program
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 
 NAME = "ocr"
-METRIC = "share of the text read (1 - character error rate)"
-LONGEST_TEXT = 100_000
-"""Characters that the metric compares."""
+LONGEST_TEXT = 100_000  # characters that the metric compares
 
 _PACKAGES = {"liberation": "fonts-liberation", "dejavu": "fonts-dejavu-core"}
 
@@ -35,17 +32,19 @@ def pipeline() -> Pipeline:
     fonts = (file(font.name, (font,), debian=_PACKAGES[font.parent.name]) for font in FONTS)
     return Pipeline(
         name=NAME,
-        metric=METRIC,
+        metric="share of the text read (1 - character error rate)",
         operators=chain(
             {
-                "sampler": (step(checked_page, resized), {"scale": SCALES}),
-                "cleaner": (step(checked_scaled_page, cleaned), {"kind": KINDS}),
-                "reader": (step(checked_scaled_page, read), {"engine": ENGINES}),
+                "sampler": step(checked_page, resized, scale=SCALES),
+                "cleaner": step(checked_scaled_page, cleaned, kind=KINDS),
+                "reader": step(checked_scaled_page, read, engine=ENGINES),
             }
         ),
         score=_score,
         features=lambda page: page_features(checked_page(page)),
-        examples=_examples,
+        examples=drawn(
+            f"{NAME} pages", lambda rng, seed: draw_scan(rng, part_of(all_lines(), seed))
+        ),
         needs=(
             *packages,
             program("ocrad", debian="ocrad"),
@@ -60,23 +59,14 @@ def _score(output: Payload, expected: Payload) -> float:
     """One less the character error rate, not below 0; runs of white space count as one space."""
     from rapidfuzz.distance import Levenshtein
 
-    shown = _one_spaced(_checked_text("expected", expected))
+    shown = _one_spaced("expected", expected)
     if not shown:
         raise InvalidInput.of("expected", "must not be blank", expected)
-    edits = Levenshtein.distance(shown, _one_spaced(_checked_text("output", output)))
+    edits = Levenshtein.distance(shown, _one_spaced("output", output))
     return max(0.0, 1 - edits / len(shown))
 
 
-def _checked_text(field: str, value: Payload) -> str:
+def _one_spaced(field: str, value: Payload) -> str:
     if isinstance(value, str) and len(value) <= LONGEST_TEXT:
-        return value
+        return " ".join(value.split())
     raise InvalidInput.of(field, f"must be text of at most {LONGEST_TEXT} characters", value)
-
-
-def _examples(count: int, seed: int) -> Dataset:
-    lines = part_of(all_lines(), seed)
-    return drawn(f"{NAME} pages, seed {seed}", count, seed, lambda rng: draw_scan(rng, lines))
-
-
-def _one_spaced(text: str) -> str:
-    return " ".join(text.split())

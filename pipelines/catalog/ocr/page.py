@@ -1,7 +1,7 @@
 """Pages, grey levels of a scan with dark text on light paper; operators `sampler` and `cleaner`.
 
 Operators check pages here, on the way in; the functions behind trust them. A page comes out of the
-cleaner in the shape in which it went in. The only home of OpenCV in this pipeline.
+cleaner in the shape in which it went in.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.chaining import checked_array
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.catalog.material import opencv
 from circinus.pipelines.payload import Payload
 
 WIDTH = 680
-HEIGHT = 140
-"""Of the pages that are drawn here; pages of users may be of any size allowed below."""
+HEIGHT = 140  # of the pages that are drawn here; pages of users may be of any size allowed below
 
 SCALES = (0.5, 0.75, 1.0, 1.5)
 SHORTEST_SIDE = 16
@@ -45,47 +44,31 @@ def _checked(value: Payload, shortest: int, longest: int) -> UInt8Array:
     return checked_array("page", value, np.uint8, fits, rule)
 
 
-def resized(
-    page: UInt8Array,  # (height, width)
-    *,
-    scale: float,
-) -> UInt8Array:  # (height * scale, width * scale), rounded
+def resized(page: UInt8Array, *, scale: float) -> UInt8Array:  # sides times the scale, rounded
     """The page at that scale: mean of the area when smaller, cubic interpolation when larger."""
-    import cv2
-
     if scale == 1:
         return np.ascontiguousarray(page)
-    cv2.setNumThreads(1)
+    cv2 = opencv()
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     larger = cv2.resize(page, None, fx=scale, fy=scale, interpolation=method)
     return np.asarray(larger, dtype=np.uint8)
 
 
 KINDS = ("none", "median", "otsu", "adaptive", "nlm")
-MEDIAN = 3
-"""Side of the median's window, pixels of the page as it is."""
+MEDIAN = 3  # side of the median's window, pixels of the page as it is
 NEIGHBOURHOOD = 31
 """Side of the window whose weighted mean a pixel is compared with; wider than letters."""
-DARKER_BY = 25
-"""Grey levels that ink is darker than that mean: less would make ink of noisy paper."""
+DARKER_BY = 25  # grey levels that ink is darker than that mean: less would make ink of noisy paper
 FILTERING = 1.0
 """h / sigma of non-local means: how unlike patches may be, as a multiple of the page's noise."""
-LEAST_NOISE = 2.0
-"""Grey levels: a page without noise leaves nothing to divide by."""
+LEAST_NOISE = 2.0  # grey levels: a page without noise leaves nothing to divide by
 PATCH = 5
-REACH = 13
-"""Sides of the patches compared and of the window searched for them."""
+REACH = 13  # sides of the patches compared and of the window searched for them
 
 
-def cleaned(
-    page: UInt8Array,  # (height, width)
-    *,
-    kind: str,
-) -> UInt8Array:  # (height, width)
+def cleaned(page: UInt8Array, *, kind: str) -> UInt8Array:  # (height, width), as the page
     """The page, cleaned in that way; `otsu` and `adaptive` leave only black and white."""
-    import cv2
-
-    cv2.setNumThreads(1)
+    cv2 = opencv()
     match kind:
         case "none":
             return page
@@ -98,27 +81,21 @@ def cleaned(
             result = cv2.adaptiveThreshold(
                 page, 255, mean, cv2.THRESH_BINARY, NEIGHBOURHOOD, DARKER_BY
             )
-        case "nlm":
+        case _:  # nlm
             strength = FILTERING * max(noise_level(page), LEAST_NOISE)
             result = cv2.fastNlMeansDenoising(page, None, strength, PATCH, REACH)
-        case _:
-            raise InvalidInput.of("kind", f"must be one of {', '.join(KINDS)}", kind)
     return np.asarray(result, dtype=np.uint8)
 
 
-BLOCKS = (4, 16)
-"""Rows and columns of blocks whose brightness is compared."""
+BLOCKS = (4, 16)  # rows and columns of blocks whose brightness is compared
 
 
-def page_features(
-    page: UInt8Array,  # (height, width), at least 16 a side
-) -> NDArray[np.float64]:
+def page_features(page: UInt8Array) -> NDArray[np.float64]:  # (height, width), >= 16 a side
     """How hard a page looks.
 
-    Returns:
-        (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
-        and white pixels, share of the rows with text (their mean is nearer to that of the
-        darkest row than to that of the brightest); the first three in grey levels.
+    Gives (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
+    and white pixels, share of the rows with text (their mean is nearer to that of the darkest row
+    than to that of the brightest); the first three in grey levels.
     """
     height, width = (side - side % count for side, count in zip(page.shape, BLOCKS, strict=True))
     rows, columns = BLOCKS

@@ -16,7 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from circinus.pipelines.catalog.ocr.page import UInt8Array, resized
 from circinus.pipelines.catalog.programs import output_of
-from circinus.pipelines.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tesserocr import PyTessBaseAPI
@@ -28,11 +27,7 @@ DUST = 6
 """Pixels: smaller spots are no letters to `gocr`. Left to itself, it reads noise for seconds."""
 
 
-def read(
-    page: UInt8Array,  # (height, width)
-    *,
-    engine: str,
-) -> str:
+def read(page: UInt8Array, *, engine: str) -> str:  # (height, width)
     """The text that the engine finds on the page, possibly none."""
     match engine:
         case "ocrad":
@@ -41,10 +36,8 @@ def read(
             return _read_by_program(page, "gocr", "-d", str(DUST), "-f", "UTF8", "-")
         case "tess6":
             return read_by_tesseract(page)
-        case "tess6x2":
+        case _:  # tess6x2
             return read_by_tesseract(resized(page, scale=2))
-        case _:
-            raise InvalidInput.of("engine", f"must be one of {', '.join(ENGINES)}", engine)
 
 
 def _read_by_program(page: UInt8Array, *command: str) -> str:
@@ -58,13 +51,10 @@ MODELS = tuple(sorted(Path("/usr/share/tesseract-ocr").glob("*/tessdata/eng.trai
 
 _DOTS_PER_INCH = "150"
 """Of any page: told, or else it guesses from the height of what it takes for letters."""
-_in_use = Lock()
-"""The engine holds one page at a time, and threads may share the process."""
+_in_use = Lock()  # the engine holds one page at a time, and threads may share the process
 
 
-def read_by_tesseract(
-    page: UInt8Array,  # (height, width)
-) -> str:
+def read_by_tesseract(page: UInt8Array) -> str:  # (height, width)
     """The text on the page, taken as one block of lines (page segmentation mode 6)."""
     height, width = page.shape
     with _in_use:

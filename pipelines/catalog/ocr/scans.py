@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.pipelines.catalog.material import speckle
+from circinus.pipelines.catalog.material import grey, speckle
 from circinus.pipelines.catalog.ocr.page import HEIGHT, WIDTH
 from circinus.pipelines.dataset import Example
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from PIL import ImageFont
 
 _PROSE = re.compile(r"[A-Za-z(][A-Za-z0-9 ,.;:()-]*")
-_FEWEST_WORDS = 5
-"""Fewer are headings and ends of paragraphs."""
+_FEWEST_WORDS = 5  # fewer are headings and ends of paragraphs
 
 
 @cache
@@ -53,54 +51,27 @@ FONTS = tuple(
         "dejavu/DejaVuSerif.ttf",
     )
 )
-SIZES = (14, 20, 28)
-"""Of the letters, pixels."""
+SIZES = (14, 20, 28)  # of the letters, pixels
 MARGIN = 30
-SPACING = 1.5
-"""From one line to the next, times the size."""
-SHADOW_EDGE = 40.0
-"""How soft the edge of a shadow is, pixels: scale of a logistic curve."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flaws:
-    """What is wrong with one scan: grey levels of 255, degrees, pixels and shares.
-
-    `shadow` is the share of the light that is lost right of `shadow_middle`, `specks` that of the
-    pixels that are black or white by chance.
-    """
-
-    ink: float
-    paper: float
-    angle: float
-    shadow: float
-    shadow_middle: float
-    noise: float
-    specks: float
+SPACING = 1.5  # from one line to the next, times the size
+SHADOW_EDGE = 40.0  # how soft the edge of a shadow is, pixels: scale of a logistic curve
 
 
 def draw_scan(rng: np.random.Generator, lines: Sequence[str]) -> Example:
     """A page, uint8 (140, 680), of two of the lines: skewed, in shadow, under noise and specks."""
     font = _font(int(rng.integers(len(FONTS))), SIZES[rng.integers(len(SIZES))])
     text = [_fitting(lines[row], font) for row in rng.integers(len(lines), size=2)]
-    flaws = _draw_flaws(rng)
-    ink = _ink("\n".join(text), font, flaws.angle)
-    page = _light(flaws) * (flaws.paper - (flaws.paper - flaws.ink) * ink)
-    page += flaws.noise * rng.standard_normal(page.shape, dtype=np.float32)
-    speckle(page, flaws.specks, rng)
-    return Example(input=np.clip(np.rint(page), 0, 255).astype(np.uint8), expected="\n".join(text))
-
-
-def _draw_flaws(rng: np.random.Generator) -> _Flaws:
-    return _Flaws(
-        ink=rng.uniform(0, 70),
-        paper=rng.uniform(190, 250),
-        angle=rng.uniform(-2, 2),
-        shadow=rng.uniform(0.2, 0.65) if rng.random() < 0.35 else 0.0,
-        shadow_middle=rng.uniform(0, WIDTH),
-        noise=3 + 42 * rng.random() ** 1.5,
-        specks=rng.uniform(0.002, 0.03) if rng.random() < 0.35 else 0.0,
-    )
+    ink, paper = rng.uniform(0, 70), rng.uniform(190, 250)
+    angle_deg = rng.uniform(-2, 2)
+    shadow = rng.uniform(0.2, 0.65) if rng.random() < 0.35 else 0.0  # share of the light lost
+    shadow_middle = rng.uniform(0, WIDTH)
+    noise = 3 + 42 * rng.random() ** 1.5
+    specks = rng.uniform(0.002, 0.03) if rng.random() < 0.35 else 0.0
+    light = _light(shadow, shadow_middle)
+    page = light * (paper - (paper - ink) * _inked("\n".join(text), font, angle_deg))
+    page += noise * rng.standard_normal(page.shape, dtype=np.float32)
+    speckle(page, specks, rng)
+    return Example(input=grey(page), expected="\n".join(text))
 
 
 @cache
@@ -119,8 +90,8 @@ def _fitting(line: str, font: ImageFont.FreeTypeFont) -> str:
     return " ".join(words)
 
 
-def _ink(
-    text: str, font: ImageFont.FreeTypeFont, angle: float
+def _inked(
+    text: str, font: ImageFont.FreeTypeFont, angle_deg: float
 ) -> NDArray[np.float32]:  # (HEIGHT, WIDTH)
     """How much of each pixel is ink, in [0, 1]."""
     from PIL import Image, ImageDraw
@@ -130,12 +101,12 @@ def _ink(
     for place, line in zip((-0.5, 0.5), text.split("\n"), strict=True):
         height = middle + place * SPACING * font.size
         ImageDraw.Draw(canvas).text((MARGIN, height), line, fill=255, font=font, anchor="lm")
-    turned = canvas.rotate(angle, Image.Resampling.BICUBIC)
+    turned = canvas.rotate(angle_deg, Image.Resampling.BICUBIC)
     return np.asarray(turned, dtype=np.float32) / np.float32(255)
 
 
-def _light(flaws: _Flaws) -> NDArray[np.float32]:  # (WIDTH,)
-    """Share of the light that reaches each column: less to the right of the shadow's edge."""
+def _light(shadow: float, middle: float) -> NDArray[np.float32]:  # (WIDTH,)
+    """Share of the light that reaches each column: less to the right of the shadow's middle."""
     columns = np.arange(WIDTH, dtype=np.float32)
-    covered = 1 / (1 + np.exp((flaws.shadow_middle - columns) / SHADOW_EDGE))
-    return np.asarray(1 - flaws.shadow * covered, dtype=np.float32)
+    covered = 1 / (1 + np.exp((middle - columns) / SHADOW_EDGE))
+    return np.asarray(1 - shadow * covered, dtype=np.float32)

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 import yaml
 
-from circinus.pipelines.catalog.material import PARTS, part_of
+from circinus.pipelines.catalog.material import PARTS, Item, part_of
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.payload import Payload
 
@@ -36,12 +34,10 @@ class Attribute:
 
 
 _WORDINGS = yaml.safe_load(Path(__file__).with_name("wordings.yaml").read_text(encoding="utf-8"))
-ATTRIBUTES: Mapping[str, Sequence[Attribute]] = MappingProxyType(
-    {
-        kind: tuple(Attribute(**attribute) for attribute in attributes)
-        for kind, attributes in _WORDINGS["attributes"].items()
-    }
-)
+ATTRIBUTES: Mapping[str, Sequence[Attribute]] = {
+    kind: tuple(Attribute(**attribute) for attribute in attributes)
+    for kind, attributes in _WORDINGS["attributes"].items()
+}
 """Kind of entity -> its attributes."""
 FILLERS: Sequence[str] = _WORDINGS["fillers"]
 ASIDES: Sequence[str] = _WORDINGS["asides"]
@@ -52,40 +48,28 @@ Names = Mapping[str, Sequence[str]]
 """The words that names of one part are made of: `first`, `family`, `town` and `model` names."""
 
 
+@lru_cache(maxsize=PARTS)
 def names_of(seed: int) -> Names:
     """Give the names that a seed draws from."""
-    return _part(seed % PARTS)
-
-
-@cache
-def _part(part: int) -> Names:
     each = {
         kind: [head + tail for head, tail in product(of["heads"].split(), of["tails"].split())]
         for kind, of in _WORDINGS["names"].items()
     }
-    return {kind: part_of(names, part) for kind, names in each.items()}
+    return {kind: part_of(names, seed) for kind, names in each.items()}
 
 
-Item = TypeVar("Item")
-
-FEWEST, MOST = 40, 140
-"""Documents of a case."""
-NAMESAKES = 0.35
-"""Share of entities that have a word of their name from the one asked for."""
+FEWEST, MOST = 40, 140  # documents of a case
+NAMESAKES = 0.35  # share of entities that have a word of their name from the one asked for
 SAME_WORDING = 0.5
 """Share of questions put in the words of the document; the others may be as well, by chance."""
-PRONOUNS = 0.55
-"""Share of statements that leave the name out."""
+PRONOUNS = 0.55  # share of statements that leave the name out
 TYPOS = (0.0, 0.2, 0.4, 0.6)
 """Share of long words that are misspelt, one of these by chance for each question."""
 SHORTEST_MISSPELT = 5
 
 
 def draw_case(rng: np.random.Generator, names: Names) -> Example:
-    """Give a question for one attribute of one entity over documents, and the answer.
-
-    One of the documents has the answer as it stands there.
-    """
+    """Give a question for an attribute of an entity; a document has the answer as it stands."""
     kind = _one(rng, tuple(ATTRIBUTES))
     asked = _name(rng, names, kind)
     attribute = _one(rng, ATTRIBUTES[kind])

@@ -7,7 +7,7 @@ LangChain takes a second to load.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.runnables import (
     ConfigurableField,
@@ -17,11 +17,12 @@ from langchain_core.runnables import (
 )
 
 from circinus.pipelines.catalog.retrieval.reading import READERS
-from circinus.pipelines.catalog.retrieval.requests import Request, checked_request, chunked
+from circinus.pipelines.catalog.retrieval.requests import checked_request, chunked
 from circinus.pipelines.catalog.retrieval.retrieving import RERANKERS, RETRIEVERS, retrieved
 from circinus.pipelines.payload import Payload
 
 Step = RunnableSerializable[Payload, Payload]
+Config: TypeAlias = RunnableConfig | None  # as LangChain has it; no step needs any
 
 
 class Chunker(Step):
@@ -30,13 +31,10 @@ class Chunker(Step):
     size: int = 3
     titled: bool = False
 
-    def invoke(
-        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
-    ) -> Payload:
+    def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
         """Give the question with the passages."""
         request = checked_request(input, "documents")
-        passages = tuple(chunked(request.texts, self.size, titled=self.titled))
-        return Request(question=request.question, texts=passages).payload()
+        return request.handing_on(chunked(request.texts, self.size, titled=self.titled))
 
 
 class Retriever(Step):
@@ -45,13 +43,11 @@ class Retriever(Step):
     method: str
     k: int = 3
 
-    def invoke(
-        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
-    ) -> Payload:
+    def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
         """Give the question with the passages found, best first."""
         request = checked_request(input, "passages")
-        found = retrieved(request.question, request.texts, RETRIEVERS[self.method], self.k)
-        return Request(question=request.question, texts=tuple(found)).payload()
+        ranking = RETRIEVERS[self.method]
+        return request.handing_on(retrieved(request.question, request.texts, ranking, self.k))
 
 
 class Reranker(Step):
@@ -59,13 +55,10 @@ class Reranker(Step):
 
     method: str
 
-    def invoke(
-        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
-    ) -> Payload:
+    def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
         """Give the question with the best passages, best first."""
         request = checked_request(input, "passages")
-        best = RERANKERS[self.method](request.question, request.texts)
-        return Request(question=request.question, texts=tuple(best)).payload()
+        return request.handing_on(RERANKERS[self.method](request.question, request.texts))
 
 
 class Reader(Step):
@@ -73,19 +66,14 @@ class Reader(Step):
 
     method: str
 
-    def invoke(
-        self, input: Payload, config: RunnableConfig | None = None, **kwargs: object
-    ) -> Payload:
+    def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
         """Give the answer, a text."""
         request = checked_request(input, "passages")
         return READERS[self.method](request.question, request.texts)
 
 
 def chain() -> Runnable[Payload, Payload]:
-    """Give the chain with its choices.
-
-    Their ids are `size` and `titled`, `k` and `retrieval`, `reranking`, `reading`.
-    """
+    """Give the chain; ids: `size` and `titled`, `k` and `retrieval`, `reranking`, `reading`."""
     chunker = Chunker().configurable_fields(
         size=ConfigurableField(id="size"), titled=ConfigurableField(id="titled")
     )

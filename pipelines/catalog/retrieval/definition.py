@@ -11,7 +11,6 @@ from circinus.pipelines.catalog.material import drawn
 from circinus.pipelines.catalog.retrieval.cases import draw_case, names_of
 from circinus.pipelines.catalog.retrieval.requests import checked_request
 from circinus.pipelines.catalog.retrieval.wording import terms_of, words_of
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import package
 from circinus.pipelines.payload import Payload
@@ -19,12 +18,9 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import FloatArray
 
 NAME = "retrieval"
-SIZES = (1, 4)
-"""Sentences of a passage."""
-DEPTHS = (3, 12)
-"""Passages that the retriever finds."""
-LONGEST_ANSWER = 1_000
-"""Characters."""
+SIZES = (1, 4)  # sentences of a passage
+DEPTHS = (3, 12)  # passages that the retriever finds
+LONGEST_ANSWER = 1_000  # characters
 _ARTICLES = frozenset({"a", "an", "the"})
 NEEDS = (package("bm25s", extra=NAME), package("rapidfuzz", extra=NAME))
 
@@ -39,7 +35,7 @@ def pipeline() -> Pipeline:
         metric="F1 of the answer's words",
         score=f1,
         features=_features,
-        examples=_examples,
+        examples=drawn(f"{NAME} questions", lambda rng, seed: draw_case(rng, names_of(seed))),
         choices={"size": SIZES, "titled": (False, True), "k": DEPTHS},
         version="1",
     )
@@ -49,10 +45,9 @@ def pipeline() -> Pipeline:
 def _features(value: Payload) -> FloatArray:
     """How heavy and how hard a request looks.
 
-    Returns:
-        (5,): characters and number of the documents; the question's terms, the share of them that
-        no document has (misspelt or put in other words), and the smallest number of times that
-        one which some document has occurs.
+    Gives (5,): characters and number of the documents; the question's terms, the share of them
+    that no document has (misspelt or put in other words), and the smallest number of times that
+    one which some document has occurs.
     """
     request = checked_request(value, "documents")
     text = "\n".join(request.texts).lower()
@@ -63,18 +58,11 @@ def _features(value: Payload) -> FloatArray:
     return np.array([len(text), len(request.texts), len(terms), unknown, rarest], np.float64)
 
 
-def _examples(count: int, seed: int) -> Dataset:
-    name = f"{NAME} questions, seed {seed}"
-    return drawn(name, count, seed, lambda rng: draw_case(rng, names_of(seed)))
-
-
 def f1(output: Payload, expected: Payload) -> float:
     """Give the F1 of words, in [0, 1], as for SQuAD (Rajpurkar et al. 2016, section 6.1).
 
-    Case, punctuation and articles do not count. Without a common word it is 0.
-
-    Raises:
-        InvalidInput: If either is no text or too long, or the expected answer has no word.
+    Case, punctuation and articles do not count. Without a common word it is 0. InvalidInput if
+    either is no text or too long, or the expected answer has no word.
     """
     given, right = _words("output", output), _words("expected", expected)
     if not right:

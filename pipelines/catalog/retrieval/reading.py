@@ -9,7 +9,6 @@ One rule: an empty answer means that no passage has a span of the kind asked for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -26,13 +25,10 @@ from circinus.pipelines.catalog.retrieval.wording import (
     words_of,
 )
 
-Reading: TypeAlias = Callable[[str, Sequence[str]], str]
-"""`answer(question, passages)`."""
+Reading: TypeAlias = Callable[[str, Sequence[str]], str]  # `answer(question, passages)`
 
-REACH = 8.0
-"""Words over which evidence for a candidate fades to 1/e: about half a sentence."""
-PER_RANK = 0.97
-"""A passage's evidence counts this many times that of the passage before it."""
+REACH = 8.0  # words over which evidence for a candidate fades to 1/e: about half a sentence
+PER_RANK = 0.97  # a passage's evidence counts this many times that of the passage before it
 
 
 def _first(question: str, passages: Sequence[str]) -> str:
@@ -84,6 +80,4 @@ def _distances(span: Span, n_words: int) -> np.ndarray[tuple[int], np.dtype[np.f
     return np.maximum(0, np.maximum(span.first - places, places - (span.end - 1)))
 
 
-READERS: Mapping[str, Reading] = MappingProxyType(
-    {"first": _first, "window": _window, "evidence": _evidence}
-)
+READERS: Mapping[str, Reading] = {"first": _first, "window": _window, "evidence": _evidence}

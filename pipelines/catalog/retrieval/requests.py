@@ -5,22 +5,18 @@ It is checked on the way into every step; the functions behind trust it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from circinus.pipelines import checks
 from circinus.pipelines.catalog.retrieval.wording import has_word, sentences_of
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
 
-LONGEST_QUESTION = 1_000
-"""Characters."""
-LONGEST_TEXT = 20_000
-"""Characters."""
-MOST = MappingProxyType({"documents": 5_000, "passages": 50_000})
-"""Texts of a request."""
-LARGEST = MappingProxyType({"documents": 1_000_000, "passages": 4_000_000})
+LONGEST_QUESTION = 1_000  # characters
+LONGEST_TEXT = 20_000  # characters
+MOST: Mapping[str, int] = {"documents": 5_000, "passages": 50_000}  # texts of a request
+LARGEST: Mapping[str, int] = {"documents": 1_000_000, "passages": 4_000_000}
 """Characters of all texts together; passages overlap and have titles."""
 
 
@@ -31,9 +27,9 @@ class Request:
     question: str  # with at least one word
     texts: tuple[str, ...]  # documents or passages of them, at least one, each with a word
 
-    def payload(self) -> Payload:
-        """Give it as steps hand it on."""
-        return {"question": self.question, "passages": list(self.texts)}
+    def handing_on(self, passages: Sequence[str]) -> Payload:
+        """Give the question with the passages, as steps hand it on."""
+        return {"question": self.question, "passages": list(passages)}
 
 
 def checked_request(value: Payload, key: str) -> Request:
@@ -71,8 +67,7 @@ def _described(value: Payload) -> str:
     return f"{type(value).__name__}{size}"
 
 
-LONGEST_TITLE = 100
-"""Characters of it that a passage repeats."""
+LONGEST_TITLE = 100  # characters of it that a passage repeats
 
 
 def chunked(documents: Sequence[str], size: int, *, titled: bool) -> list[str]:

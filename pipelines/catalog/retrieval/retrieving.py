@@ -10,7 +10,6 @@ scores sum over t of w_t * max over v in P of s(t, v).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -29,13 +28,16 @@ from circinus.pipelines.catalog.retrieval.wording import (
 Ranking: TypeAlias = Callable[[str, Sequence[str]], npt.NDArray[np.float64]]
 """`score(question, passages)`, one number for each passage, higher is better."""
 
-BUCKETS = 2**16
-"""Hash buckets for letter sequences; few of a request's share one."""
+BUCKETS = 2**16  # hash buckets for letter sequences; few of a request's share one
 
 
 def retrieved(question: str, passages: Sequence[str], score: Ranking, k: int) -> list[str]:
     """Give the `k` best passages, best first, the earlier of two equals first; all when fewer."""
-    order = np.argsort(-score(question, passages), kind="stable")
+    return _best(passages, score(question, passages), k)
+
+
+def _best(passages: Sequence[str], scores: npt.ArrayLike, k: int) -> list[str]:
+    order = np.argsort(-np.asarray(scores), kind="stable")
     return [passages[i] for i in order[:k]]
 
 
@@ -70,11 +72,7 @@ def _hashed(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
     vectorizer = HashingVectorizer(  # counts: rare sequences are told apart before lengths are
-        analyzer="char_wb",
-        ngram_range=(2, 4),
-        n_features=BUCKETS,
-        alternate_sign=False,
-        norm=None,
+        analyzer="char_wb", ngram_range=(2, 4), n_features=BUCKETS, alternate_sign=False, norm=None
     )
     weighting = TfidfTransformer(sublinear_tf=True)
     rows = weighting.fit_transform(vectorizer.transform(passages))
@@ -82,9 +80,12 @@ def _hashed(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
     return np.asarray((rows @ asked.T).toarray()[:, 0], np.float64)
 
 
-RETRIEVERS: Mapping[str, Ranking] = MappingProxyType(
-    {"contained": _contained, "bm25": _bm25, "tfidf": _tfidf, "hashed": _hashed}
-)
+RETRIEVERS: Mapping[str, Ranking] = {
+    "contained": _contained,
+    "bm25": _bm25,
+    "tfidf": _tfidf,
+    "hashed": _hashed,
+}
 
 
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -93,16 +94,11 @@ Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Reranking: TypeAlias = Callable[[str, Sequence[str]], list[str]]
 """`reranked(question, passages)`, best first."""
 
-KEPT = 3
-"""Passages that a reranker hands on: a reader that looks at fewer goes wrong less often."""
-STEM = 4
-"""Letters that words must share from the start to be taken as forms of one."""
-NAME_WEIGHT = 2.0
-"""Weight of a term that is a name; that of another is 1."""
-MEANING = 0.8
-"""Likeness of words of nearly the same meaning."""
-LEAST_SIMILARITY = 0.7
-"""Words that are less alike than this are other words."""
+KEPT = 3  # passages that a reranker hands on: a reader that looks at fewer goes wrong less often
+STEM = 4  # letters that words must share from the start to be taken as forms of one
+NAME_WEIGHT = 2.0  # weight of a term that is a name; that of another is 1
+MEANING = 0.8  # likeness of words of nearly the same meaning
+LEAST_SIMILARITY = 0.7  # words that are less alike than this are other words
 
 
 def _by_overlap(question: str, passages: Sequence[str]) -> list[str]:
@@ -111,7 +107,8 @@ def _by_overlap(question: str, passages: Sequence[str]) -> list[str]:
     weights = emphasis(terms, question)
     stems = [term[:STEM] for term in terms]
     texts = [{word[:STEM] for word in words_of(passage)} for passage in passages]
-    return _best(passages, [float(weights @ [stem in text for stem in stems]) for text in texts])
+    scores = [float(weights @ [stem in text for stem in stems]) for text in texts]
+    return _best(passages, scores, KEPT)
 
 
 def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
@@ -123,7 +120,7 @@ def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
         + sum(weights) * bool(spans_of(passage, kind, question))
         for passage in passages
     ]
-    return _best(passages, scores)
+    return _best(passages, scores, KEPT)
 
 
 def emphasis(terms: Sequence[str], question: str) -> Floats:  # (n_terms,)
@@ -146,15 +143,8 @@ def likeness(terms: Sequence[str], words: Sequence[str]) -> Matrix:  # (n_terms,
     return np.maximum(np.asarray(percent, np.float64) / 100, MEANING * np.array(related))
 
 
-def _best(passages: Sequence[str], scores: Sequence[float]) -> list[str]:
-    order = np.argsort(-np.array(scores), kind="stable")
-    return [passages[i] for i in order[:KEPT]]
-
-
-RERANKERS: Mapping[str, Reranking] = MappingProxyType(
-    {
-        "none": lambda question, passages: list(passages),
-        "overlap": _by_overlap,
-        "alignment": _by_alignment,
-    }
-)
+RERANKERS: Mapping[str, Reranking] = {
+    "none": lambda question, passages: list(passages),
+    "overlap": _by_overlap,
+    "alignment": _by_alignment,
+}

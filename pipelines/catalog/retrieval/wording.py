@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from math import log
 from pathlib import Path
-from types import MappingProxyType
 
 import yaml
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-WORD = r"[^\W_]+"
-"""Letters and digits."""
+WORD = r"[^\W_]+"  # letters and digits
 _WORD = re.compile(WORD)
 _STOP_WORDS = frozenset(
     re.findall(
@@ -117,7 +115,7 @@ def spans_of(text: str, kind: SpanKind, question: str) -> list[Span]:
 
 
 _GROUPS = yaml.safe_load(Path(__file__).with_name("thesaurus.yaml").read_text(encoding="utf-8"))
-RELATED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {word: frozenset(group.split()) for group in _GROUPS for word in group.split()}
-)
+RELATED: Mapping[str, frozenset[str]] = {
+    word: frozenset(group.split()) for group in _GROUPS for word in group.split()
+}
 """Word -> words near in meaning, itself among them."""

@@ -15,14 +15,12 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from circinus.pipelines.catalog.speech.sentences import commands, grammar, vocabulary, written
 from circinus.pipelines.catalog.speech.sound import RATE, Sound, as_samples, resampled
-from circinus.pipelines.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pocketsphinx import Decoder
@@ -31,30 +29,22 @@ MODELS = ("grammar", "trigram")
 
 _SETTINGS = ("beam", "pbeam", "wbeam", "maxhmmpf", "ds", "topn", "fwdflat", "bestpath")
 """What pocketsphinx calls the columns of `EFFORTS`."""
-EFFORTS: Mapping[str, tuple[bool | int | float, ...]] = MappingProxyType(
-    {
-        "fast": (1e-25, 1e-25, 1e-12, 200, 4, 2, False, False),
-        "mid": (1e-50, 1e-50, 1e-25, 2500, 2, 3, False, False),
-        "full": (1e-100, 1e-100, 1e-50, 12_000, 1, 4, True, True),
-    }
-)
+EFFORTS: Mapping[str, tuple[bool | int | float, ...]] = {
+    "fast": (1e-25, 1e-25, 1e-12, 200, 4, 2, False, False),
+    "mid": (1e-50, 1e-50, 1e-25, 2500, 2, 3, False, False),
+    "full": (1e-100, 1e-100, 1e-50, 12_000, 1, 4, True, True),
+}
 """How hard a decoder searches: least likelihood, relative to the best, of a state, a phone and the
 end of a word to be followed; most phone models followed at once, which bounds the time a frame
 takes; the acoustic model scores one frame of so many; with so many Gaussians of a mixture; whether
 a trigram searches the words again one by one, and the lattice of all it found."""
-_LISTENING, _FORGETTING = "house", "phones"
-"""Searches of a decoder of the grammar."""
+_LISTENING, _FORGETTING = "house", "phones"  # searches of a decoder of the grammar
 _HISS_S = 0.15
-_ALL_PHONES = 1e-300
-"""A beam that no phone falls out of."""
+_ALL_PHONES = 1e-300  # a beam that no phone falls out of
 
 
 def decoded(sound: Sound, *, lm: str, effort: str) -> str:
     """The words heard, in lower case and parted by spaces; empty where nothing is understood."""
-    if lm not in MODELS:
-        raise InvalidInput.of("lm", f"must be one of {', '.join(MODELS)}", lm)
-    if effort not in EFFORTS:
-        raise InvalidInput.of("effort", f"must be one of {', '.join(EFFORTS)}", effort)
     heard = resampled(sound, RATE).samples.tobytes()
     decoder, turn = _decoder(lm, effort)
     with turn:
@@ -84,12 +74,16 @@ def _hiss() -> bytes:
 def _decoder(lm: str, effort: str) -> tuple[Decoder, Lock]:
     """A decoder, and the lock that says whose turn it is."""
     from pocketsphinx import Decoder, get_model_path
+    from pocketsphinx.lm import ArpaBoLM
 
     with TemporaryDirectory() as folder:
         words, model = Path(folder, "house.dict"), Path(folder, "house.lm")
         words.write_text(_pronunciations(Path(get_model_path("en-us/cmudict-en-us.dict"))))
         if lm == "trigram":
-            _write_trigrams(model)
+            trigrams = ArpaBoLM(text="\n".join(written()), add_start=True)  # with back-off
+            trigrams.compute()
+            with model.open("w", encoding="utf-8") as file:
+                trigrams.write(file)
         decoder = Decoder(
             hmm=get_model_path("en-us/en-us"),
             dict=str(words),
@@ -116,32 +110,14 @@ def _pronunciations(dictionary: Path) -> str:
         return "".join(line for line in lines if line.split(" ")[0].split("(")[0] in known)
 
 
-def _write_trigrams(path: Path) -> None:
-    """A back-off trigram model of what is written, as an ARPA file."""
-    from pocketsphinx.lm import ArpaBoLM
-
-    model = ArpaBoLM(text="\n".join(written()), add_start=True)
-    model.compute()
-    with path.open("w", encoding="utf-8") as file:
-        model.write(file)
-
-
 CLOSE = 80
 """Least likeness, of 100: the share of characters that need no edit (rapidfuzz's `ratio`)."""
 
 
 def corrected(transcript: str, *, kind: str) -> str:
     """The transcript, or the nearest command where one is near."""
-    match kind:
-        case "none":
-            return transcript
-        case "snap":
-            return _snapped(transcript)
-        case _:
-            raise InvalidInput.of("kind", "must be none or snap", kind)
-
-
-def _snapped(transcript: str) -> str:
+    if kind == "none":
+        return transcript
     from rapidfuzz import fuzz, process
 
     found = process.extractOne(transcript, commands(), scorer=fuzz.ratio, score_cutoff=CLOSE)

@@ -14,15 +14,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-Form = tuple[str, ...]
-"""Slots in order, each its alternatives parted by `|`."""
+Form = tuple[str, ...]  # slots in order, each its alternatives parted by `|`
 
 _FORMS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 COMMANDS: tuple[Form, ...] = tuple(map(tuple, _FORMS["commands"]))
 FREE: tuple[Form, ...] = tuple(map(tuple, _FORMS["free"]))
 
-_SHARE_OF_MODEL = 4
-"""One sentence in so many is text of the language model."""
+_SHARE_OF_MODEL = 4  # one sentence in so many is text of the language model
 _SHUFFLED_BY_SEED = 5
 
 

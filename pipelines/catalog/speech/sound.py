@@ -26,14 +26,11 @@ from circinus.pipelines.payload import Payload
 Samples: TypeAlias = NDArray[np.int16]
 FloatArray: TypeAlias = NDArray[np.float64]
 
-RATE = 16000
-"""Samples per second of an input, and what the acoustic model hears."""
+RATE = 16000  # samples per second of an input, and what the acoustic model hears
 RATES = (8000, 12000, 16000)
 SHORTEST_S = 0.25
-LONGEST_S = 30.0
-"""An input that lasts longer is refused: it would be decoded for many seconds."""
-MOST_CHARACTERS = 4000
-"""Of a transcript: more than anybody says in `LONGEST_S`."""
+LONGEST_S = 30.0  # an input that lasts longer is refused: it would be decoded for many seconds
+MOST_CHARACTERS = 4000  # of a transcript: more than anybody says in `LONGEST_S`
 FULL_SCALE = 32767
 
 
@@ -43,10 +40,6 @@ class Sound:
 
     rate: int  # samples per second, one of `RATES`
     samples: Samples  # (n,) int16, for `SHORTEST_S` to `LONGEST_S` seconds
-
-    def payload(self) -> Payload:
-        """The form in which operators exchange it."""
-        return {"rate": self.rate, "samples": self.samples}
 
 
 def checked_recording(value: Payload) -> Samples:  # (n,)
@@ -93,6 +86,11 @@ def _samples(field: str, value: Payload, rate: int) -> Samples:
     return found
 
 
+def sampled(recording: Samples, *, rate: int) -> Sound:
+    """A recording, which is at `RATE`, at another rate."""
+    return resampled(Sound(rate=RATE, samples=recording), rate)
+
+
 def resampled(sound: Sound, rate: int) -> Sound:
     """The sound at another rate, filtered against aliases; itself where the rate is the same."""
     if rate == sound.rate:
@@ -105,32 +103,21 @@ def resampled(sound: Sound, rate: int) -> Sound:
     return Sound(rate=rate, samples=as_samples(wave[:whole]))
 
 
+KINDS = ("none", "mask200", "gate1.5")
 FRAME_S = 0.032
-HOPS = 4
-"""Hops per frame."""
-LEAD_S = 0.2
-"""Nobody speaks that early: `mask200` takes this for noise."""
-OVER = 1.5
-"""`gate1.5` closes below so many times the noise."""
-QUIET = 30
-"""Percentile of a bin's magnitudes that `gate1.5` takes for its noise."""
-FLOOR = 0.1
-"""Lowest gain: bins that vanish are worse for the acoustic model than quiet noise."""
-_TINY = 1e-9
-"""Digital silence has no magnitude to divide by."""
+HOPS = 4  # hops per frame
+LEAD_S = 0.2  # nobody speaks that early: `mask200` takes this for noise
+OVER = 1.5  # `gate1.5` closes below so many times the noise
+QUIET = 30  # percentile of a bin's magnitudes that `gate1.5` takes for its noise
+FLOOR = 0.1  # lowest gain: bins that vanish are worse for the acoustic model than quiet noise
+_TINY = 1e-9  # digital silence has no magnitude to divide by
 
 
 def denoised(sound: Sound, *, kind: str) -> Sound:
     """The sound, cleaned in that way."""
-    match kind:
-        case "none":
-            return sound
-        case "mask200":
-            return _filtered(sound, _subtracting)
-        case "gate1.5":
-            return _filtered(sound, _gating)
-        case _:
-            raise InvalidInput.of("kind", "must be none, mask200 or gate1.5", kind)
+    if kind == "none":
+        return sound
+    return _filtered(sound, _subtracting if kind == "mask200" else _gating)
 
 
 def _subtracting(magnitudes: FloatArray) -> FloatArray:

@@ -15,10 +15,8 @@ from circinus.pipelines.dataset import Example
 
 VOICES = ("slt", "rms", "awb", "kal16")
 SNRS_DB = (20, 14, 8)
-LOUDNESS = 2000.0
-"""Root mean square of the voice."""
-_LEAD_S, _TAIL_S = 0.3, 0.2
-"""Seconds of noise alone, before and after."""
+LOUDNESS = 2000.0  # root mean square of the voice
+_LEAD_S, _TAIL_S = 0.3, 0.2  # seconds of noise alone, before and after
 _TIMEOUT_S = 10.0
 
 
@@ -38,14 +36,11 @@ def draw_utterance(rng: np.random.Generator, seed: int) -> Example:
     return Example(input=as_samples(mixed), expected=words)
 
 
-def recording_features(
-    recording: Samples,  # (n,), at least 200 ms
-) -> FloatArray:
+def recording_features(recording: Samples) -> FloatArray:  # (n,), at least 200 ms
     """How hard and how heavy a recording looks, for stratified sampling.
 
-    Returns:
-        (4,): seconds, loudness of the quiet (dB), how far the voice stands above it (dB), and the
-        share of sign changes in the first 200 ms, where nobody speaks yet: the pitch of the noise.
+    Gives (4,): seconds, loudness of the quiet (dB), how far the voice stands above it (dB), and
+    the share of sign changes in the first 200 ms, where nobody speaks yet: the pitch of the noise.
     """
     frame = RATE // 50
     frames = recording[: len(recording) // frame * frame].reshape(-1, frame).astype(np.float64)
@@ -69,11 +64,9 @@ def _rms(sound: FloatArray) -> float:
 
 
 NOISES = ("white", "pink", "hum", "babble")
-TALKERS = 6
-"""In the crowd of `babble`."""
+TALKERS = 6  # in the crowd of `babble`
 _OVERTONES = 30
-_LOWEST_HZ = 100.0
-"""Coloured noise gets no louder below: a voice has nothing there either."""
+_LOWEST_HZ = 100.0  # coloured noise gets no louder below: a voice has nothing there either
 
 
 def noise(kind: str, length: int, rng: np.random.Generator) -> FloatArray:  # (length,)

@@ -16,23 +16,16 @@ import numpy as np
 from circinus.pipelines.catalog.tracking.footage import BoxArray, FloatArray
 
 
-def iou(
-    a: FloatArray,  # (n, 4)
-    b: FloatArray,  # (m, 4)
-) -> FloatArray:  # (n, m)
+def iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
     """Intersection over union, in [0, 1]."""
     common, union, _ = _areas(a, b)
     return common / union
 
 
-def generalised_iou(
-    a: FloatArray,  # (n, 4)
-    b: FloatArray,  # (m, 4)
-) -> FloatArray:  # (n, m)
+def generalised_iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
     """The IoU less the share of the box around both that is in neither, in (-1, 1].
 
-    Below 0 it tells near boxes from far ones, where the IoU is 0 for both (Rezatofighi et al.
-    2019, algorithm 1).
+    Below 0 it tells near boxes from far, both of IoU 0 (Rezatofighi et al. 2019, algorithm 1).
     """
     common, union, around = _areas(a, b)
     return common / union - (around - union) / around
@@ -49,14 +42,10 @@ def _areas(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatA
     return common, union, around
 
 
-Pairs = list[tuple[int, int]]
-"""(row, column), no row or column twice."""
+Pairs = list[tuple[int, int]]  # (row, column), no row or column twice
 
 
-def greedy_pairs(
-    costs: FloatArray,  # (n, m)
-    limit: float,
-) -> Pairs:
+def greedy_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
     """The cheapest pair first, then the cheapest of what it leaves; none dearer than the limit."""
     rows, columns = set[int](), set[int]()
     pairs: Pairs = []
@@ -71,10 +60,7 @@ def greedy_pairs(
     return pairs
 
 
-def best_pairs(
-    costs: FloatArray,  # (n, m)
-    limit: float,
-) -> Pairs:
+def best_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
     """The pairs of least cost in all, where going unpaired costs the limit for each row."""
     from scipy.optimize import linear_sum_assignment  # slow to import: only where it is used
 
@@ -83,14 +69,10 @@ def best_pairs(
     return [(row, column) for row, column in chosen if costs[row, column] <= limit]
 
 
-HIT = 0.5
-"""IoU from which on a box counts as found."""
+HIT = 0.5  # IoU from which on a box counts as found
 
 
-def idf1(
-    found: BoxArray,  # (n, 6): frame, identity, x, y, w, h
-    true: BoxArray,  # (m, 6)
-) -> float:
+def idf1(found: BoxArray, true: BoxArray) -> float:  # (n, 6): frame, identity, x, y, w, h
     """Share of boxes found under the right identity, in [0, 1]; 1 where there are none at all."""
     from scipy.optimize import linear_sum_assignment  # slow to import: only where it is used
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
+from circinus.pipelines.catalog.material import opencv
 from circinus.pipelines.catalog.tracking.footage import (
     LOOK,
     MOST_BOXES,
@@ -23,19 +22,14 @@ from circinus.pipelines.catalog.tracking.footage import (
     FloatArray,
     Footage,
     UInt8Array,
-    opencv,
 )
-from circinus.pipelines.errors import InvalidInput
 
+KINDS = ("none", "gauss")
 BLUR = 1.2
 """Standard deviation of the Gaussian, pixels of the frame as it is (so blurrier at half size)."""
 
 
-def sampled(
-    clip: UInt8Array,  # (n_frames, height, width)
-    *,
-    stride: int,
-) -> Footage:
+def sampled(clip: UInt8Array, *, stride: int) -> Footage:  # (n_frames, height, width)
     """Every `stride`-th frame, from the first on."""
     frames = np.ascontiguousarray(clip[::stride])
     return Footage(frames=frames, stride=stride, length=len(clip))
@@ -43,24 +37,24 @@ def sampled(
 
 def resized(footage: Footage, *, width: int) -> Footage:
     """Frames of that width and in proportion; those that are no wider stay as they are."""
-    cv2 = opencv()
     _, height_now, width_now = footage.frames.shape
     if width >= width_now:
         return footage
     height = max(1, round(height_now * width / width_now))
-    frames = [
-        cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
-        for frame in footage.frames
-    ]
-    return replace(footage, frames=np.stack(frames), scale=footage.scale * width_now / width)
+    frames = _shrunk(footage.frames, (width, height))
+    return replace(footage, frames=frames, scale=footage.scale * width_now / width)
+
+
+def _shrunk(frames: UInt8Array, size: tuple[int, int]) -> UInt8Array:
+    """Frames of that (width, height)."""
+    cv2 = opencv()
+    return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames])
 
 
 def denoised(footage: Footage, *, kind: str) -> Footage:
     """The frames as they are (`none`) or under a Gaussian (`gauss`)."""
     if kind == "none":
         return footage
-    if kind != "gauss":
-        raise InvalidInput.of("kind", "must be none or gauss", kind)
     cv2 = opencv()
     smooth = np.stack([cv2.GaussianBlur(frame, (7, 7), BLUR) for frame in footage.frames])
     return replace(footage, frames=smooth)
@@ -68,21 +62,15 @@ def denoised(footage: Footage, *, kind: str) -> Footage:
 
 SHIFTS_WIDTH = 240
 """Frames are shrunk to about this width first: cheaper, and noise is averaged away."""
-FARTHEST = 0.05
-"""Share of the width: a larger shift is a mistaken peak, and taken as none."""
+FARTHEST = 0.05  # share of the width: a larger shift is a mistaken peak, and taken as none
 
 
-def shifts(
-    frames: UInt8Array,  # (n_frames, height, width)
-) -> FloatArray:  # (n_frames, 2)
+def shifts(frames: UInt8Array) -> FloatArray:  # (n_frames, height, width) -> (n_frames, 2)
     """By how many pixels (x, y) each frame's content lies away from the first's."""
     cv2 = opencv()
     factor = max(1, frames.shape[2] // SHIFTS_WIDTH)
     size = (frames.shape[2] // factor, frames.shape[1] // factor)
-    small = [
-        cv2.resize(frame, size, interpolation=cv2.INTER_AREA).astype(np.float32)
-        for frame in frames
-    ]
+    small = _shrunk(frames, size).astype(np.float32)
     window = cv2.createHanningWindow(size, cv2.CV_32F)
     found = np.array([cv2.phaseCorrelate(small[0], frame, window)[0] for frame in small])
     found[np.abs(found).max(axis=1) > FARTHEST * size[0]] = 0.0
@@ -93,8 +81,7 @@ Masks = Iterator[UInt8Array]
 
 FLOOR, NOISES = 14.0, 4.5
 """A pixel has changed when it differs by more grey levels and more times the noise than these."""
-KEYFRAMES = 9
-"""Frames that a median background is made of."""
+KEYFRAMES = 9  # frames that a median background is made of
 LESSONS = 12
 """Frames that a subtractor sees before it judges the first one: without them, whatever stands in
 the first frame leaves a ghost there."""
@@ -147,7 +134,7 @@ def _mixtures(frames: UInt8Array) -> Masks:
     subtractor.setVarMin(variance)
     subtractor.setVarMax(2 * variance)
     subtractor.setBackgroundRatio(0.6)
-    return _subtracted(subtractor, frames)
+    return _subtracted(subtractor.apply, frames)
 
 
 def _neighbours(frames: UInt8Array) -> Masks:
@@ -155,33 +142,26 @@ def _neighbours(frames: UInt8Array) -> Masks:
     cv2 = opencv()
     cv2.setRNGSeed(SEED)
     distance2 = max(200.0, 8 * _noise(frames) ** 2)
-    return _subtracted(cv2.createBackgroundSubtractorKNN(2 * LESSONS, distance2, False), frames)
+    subtractor = cv2.createBackgroundSubtractorKNN(2 * LESSONS, distance2, False)
+    return _subtracted(subtractor.apply, frames)
 
 
-FOREGROUNDS: Mapping[str, Callable[[UInt8Array], Masks]] = MappingProxyType(
-    {
-        "diff": _differences,
-        "medbg": _from_median,
-        "mog2": _mixtures,
-        "knn": _neighbours,
-        "medbg+": _from_steady_median,
-    }
-)
+FOREGROUNDS: Mapping[str, Callable[[UInt8Array], Masks]] = {
+    "diff": _differences,
+    "medbg": _from_median,
+    "mog2": _mixtures,
+    "knn": _neighbours,
+    "medbg+": _from_steady_median,
+}
 """Method -> frames, uint8 (n_frames, height, width) -> masks, uint8 (height, width) each."""
 
 
-class _Subtractor(Protocol):
-    """What OpenCV's background subtractors are."""
-
-    def apply(self, image: UInt8Array, *, learningRate: float = -1) -> UInt8Array:
-        """Give the mask of an image, and learn from it."""
-
-
-def _subtracted(subtractor: _Subtractor, frames: UInt8Array) -> Masks:
+def _subtracted(apply: Callable[..., UInt8Array], frames: UInt8Array) -> Masks:
+    """The masks that `apply` of one of OpenCV's background subtractors gives, as it learns."""
     for index in _spread(len(frames), LESSONS):
-        subtractor.apply(frames[index])
+        apply(frames[index])
     for frame in frames:
-        yield subtractor.apply(frame, learningRate=RATE)
+        yield apply(frame, learningRate=RATE)
 
 
 def _limit(frames: UInt8Array) -> float:
@@ -217,14 +197,11 @@ def _moved(image: UInt8Array, way: FloatArray, gain: float) -> UInt8Array:
 
 SPECK, GAP = 5, 11
 """Pixels of the clip: what is thinner is wiped away, holes and gaps narrower than that closed."""
-SMALLEST = 80
-"""Pixels of the clip that a region must cover."""
+SMALLEST = 80  # pixels of the clip that a region must cover
 
 
 def detected(footage: Footage, *, method: str) -> Detections:
     """Boxes of the regions that move, found by a method of `FOREGROUNDS`."""
-    if method not in FOREGROUNDS:
-        raise InvalidInput.of("method", f"must be one of {', '.join(FOREGROUNDS)}", method)
     boxes: list[list[int]] = []
     looks: list[UInt8Array] = []
     masks = FOREGROUNDS[method](footage.frames)
@@ -232,7 +209,9 @@ def detected(footage: Footage, *, method: str) -> Detections:
         for x, y, width, height in _regions(mask, footage.scale):
             there = [round(side * footage.scale) for side in (x, y, width, height)]
             boxes.append([index * footage.stride, *there])
-            looks.append(_look(frame[y : y + height, x : x + width]))
+            box = frame[y : y + height, x : x + width]
+            counts = np.bincount(box.ravel() // (256 // LOOK), minlength=LOOK)
+            looks.append((counts * 255 // box.size).astype(np.uint8))
     return Detections(
         boxes=np.array(boxes, dtype=np.int16).reshape(-1, 5),
         looks=np.array(looks, dtype=np.uint8).reshape(-1, LOOK),
@@ -255,8 +234,3 @@ def _regions(mask: UInt8Array, scale: float) -> Iterator[tuple[int, int, int, in
 def _square(side: float) -> UInt8Array:
     odd = max(1, 2 * round((side - 1) / 2) + 1)
     return np.ones((odd, odd), dtype=np.uint8)
-
-
-def _look(box: UInt8Array) -> UInt8Array:
-    counts = np.bincount(box.ravel() // (256 // LOOK), minlength=LOOK)
-    return (counts * 255 // box.size).astype(np.uint8)

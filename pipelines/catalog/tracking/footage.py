@@ -1,4 +1,4 @@
-"""What the operators hand to each other, checked on the way in; the only home of OpenCV here.
+"""What the operators hand to each other, checked on the way in.
 
 Boxes are (x, y, w, h) in pixels of the clip's own frames, and times are numbers of the clip's own
 frames, whatever was left out or shrunk on the way; so `stride`, `scale` and `length` travel along.
@@ -8,30 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from types import ModuleType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.pipelines.catalog.chaining import checked_array, described
+from circinus.pipelines.catalog.chaining import Number, checked_array, described
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
 
-
-def opencv() -> ModuleType:
-    """OpenCV, kept to one thread: operators are timed, and worker processes share the cores."""
-    import cv2
-
-    if cv2.getNumThreads() != 1:
-        cv2.setNumThreads(1)
-    return cv2
-
-
-FRAMES, HEIGHT, WIDTH = 48, 270, 480
-"""Shape of the clips that the pipeline's own examples have."""
-MARGIN = 28
-"""Pixels of their scenes on each side of the frame, for the camera to move in."""
+FRAMES, HEIGHT, WIDTH = 48, 270, 480  # shape of the clips that the pipeline's own examples have
+MARGIN = 28  # pixels of their scenes on each side of the frame, for the camera to move in
 FEWEST_FRAMES, MOST_FRAMES = 8, 512
 SHORTEST_SIDE, LONGEST_SIDE = 32, 2048
 LARGEST_CLIP = 32 * 2**20
@@ -40,8 +27,7 @@ MOST_BOXES = 40
 """Boxes per frame that a detector gives; it never hands over more rows than this per frame."""
 MOST_TRACKS = 1024
 """Tracks per frame that are scored: more than `MOST_BOXES` can leave, with those that wait."""
-LOOK = 8
-"""Bins of the grey histogram that tells what a box looks like."""
+LOOK = 8  # bins of the grey histogram that tells what a box looks like
 
 UInt8Array: TypeAlias = NDArray[np.uint8]
 BoxArray: TypeAlias = NDArray[np.int16]
@@ -57,10 +43,6 @@ class Footage:
     length: int  # frames of the clip
     scale: float = 1.0  # pixels of the clip per pixel here, `>= 1`
 
-    def payload(self) -> Payload:
-        """The form in which it travels."""
-        return {name: getattr(self, name) for name in ("frames", "stride", "length", "scale")}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detections:
@@ -70,13 +52,6 @@ class Detections:
     looks: UInt8Array  # uint8 (n, LOOK): grey histogram of each box, its sum about 255
     stride: int  # frames of the clip per frame that was searched, `>= 1`
     length: int  # frames of the clip
-
-    def payload(self) -> Payload:
-        """The form in which it travels."""
-        return {name: getattr(self, name) for name in ("boxes", "looks", "stride", "length")}
-
-
-Number = TypeVar("Number", np.int16, np.uint8)
 
 
 def checked_clip(value: Payload) -> UInt8Array:  # (n_frames, height, width)
@@ -95,7 +70,7 @@ def checked_clip(value: Payload) -> UInt8Array:  # (n_frames, height, width)
 
 
 def checked_footage(value: Payload) -> Footage:
-    """The value as some frames of a clip; InvalidInput unless `Footage.payload` gave it."""
+    """The value as some frames of a clip; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     field, scale = "footage.frames", parts.get("scale")
     stride, length = _stride_and_length("footage", parts)
@@ -113,7 +88,7 @@ def checked_footage(value: Payload) -> Footage:
 
 
 def checked_detections(value: Payload) -> Detections:
-    """The value as what a detector found; InvalidInput unless `Detections.payload` gave it."""
+    """The value as what a detector found; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     stride, length = _stride_and_length("detections", parts)
     boxes = _rows("detections.boxes", parts.get("boxes"), np.int16, 5, length * MOST_BOXES)

@@ -15,14 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.pipelines.catalog.tracking.footage import (
-    FRAMES,
-    HEIGHT,
-    MARGIN,
-    WIDTH,
-    UInt8Array,
-    opencv,
-)
+from circinus.pipelines.catalog.material import opencv
+from circinus.pipelines.catalog.tracking.footage import FRAMES, HEIGHT, MARGIN, WIDTH, UInt8Array
 from circinus.pipelines.dataset import Example
 
 SEEN = 0.3
@@ -43,14 +37,14 @@ def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Example:
     sprites = drawn_sprites(rng, tiles, float(background.mean()))
     camera = _camera(rng)
     light = _light(rng)
-    noise = _Noise.drawn(rng)
+    noise = _noise(rng)
     frames = np.empty((FRAMES, HEIGHT, WIDTH), dtype=np.uint8)
     rows: list[list[int]] = []
     for time, frame in enumerate(frames):
         scene, owners = _painted(background, sprites, time)
         y, x = camera[time]
         view = slice(y, y + HEIGHT), slice(x, x + WIDTH)
-        frame[:] = noise.over(scene[view], float(light[time]), rng)
+        frame[:] = _seen(scene[view], float(light[time]), noise, rng)
         rows += _boxes(owners[view], sprites, time, (y, x))
     return Example(input=frames, expected=np.array(rows, dtype=np.int16).reshape(-1, 6))
 
@@ -79,25 +73,22 @@ def _light(rng: np.random.Generator) -> NDArray[np.float64]:  # (FRAMES,), times
     return 1.0 + strength * np.clip(rng.standard_normal(FRAMES), -2, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Noise:
+def _noise(rng: np.random.Generator) -> NDArray[np.int16]:  # (NOISE_FRAMES * HEIGHT * WIDTH,)
     """Noise of one strength, enough for some frames."""
+    strength = np.float32(2 + 26 * rng.random() ** 1.5)
+    values = strength * rng.standard_normal(NOISE_FRAMES * HEIGHT * WIDTH, dtype=np.float32)
+    return np.asarray(np.rint(values), dtype=np.int16)
 
-    values: NDArray[np.int16]  # (NOISE_FRAMES * HEIGHT * WIDTH,)
 
-    @classmethod
-    def drawn(cls, rng: np.random.Generator) -> _Noise:
-        strength = np.float32(2 + 26 * rng.random() ** 1.5)
-        count = NOISE_FRAMES * HEIGHT * WIDTH
-        values = strength * rng.standard_normal(count, dtype=np.float32)
-        return cls(values=np.rint(values).astype(np.int16))
-
-    def over(self, view: UInt8Array, light: float, rng: np.random.Generator) -> UInt8Array:
-        cv2 = opencv()
-        start = int(rng.integers(0, len(self.values) - view.size + 1))
-        noise = self.values[start : start + view.size].reshape(view.shape)
-        lit = cv2.convertScaleAbs(view, alpha=light)
-        return np.asarray(cv2.add(lit, noise, dtype=cv2.CV_8U), dtype=np.uint8)
+def _seen(
+    view: UInt8Array, light: float, noise: NDArray[np.int16], rng: np.random.Generator
+) -> UInt8Array:
+    """The view, lit, under some of the noise."""
+    cv2 = opencv()
+    start = int(rng.integers(0, len(noise) - view.size + 1))
+    here = noise[start : start + view.size].reshape(view.shape)
+    lit = cv2.convertScaleAbs(view, alpha=light)
+    return np.asarray(cv2.add(lit, here, dtype=cv2.CV_8U), dtype=np.uint8)
 
 
 def _painted(
@@ -115,11 +106,8 @@ def _painted(
 
 
 def _boxes(
-    owners: NDArray[np.int8],  # (HEIGHT, WIDTH)
-    sprites: Sequence[Sprite],
-    time: int,
-    corner: tuple[int, int],
-) -> list[list[int]]:
+    owners: NDArray[np.int8], sprites: Sequence[Sprite], time: int, corner: tuple[int, int]
+) -> list[list[int]]:  # owners (HEIGHT, WIDTH)
     """Whole boxes, also of what is half hidden, cut at the edges of the frame."""
     seen = np.bincount(owners.ravel() + 1, minlength=len(sprites) + 1)[1:]
     rows = []
@@ -152,10 +140,7 @@ def drawn_sprites(
 
 
 def _greys(rng: np.random.Generator, behind: float, *, count: int) -> list[float]:
-    """Mean greys of the sprites, off that of the background.
-
-    In half of the clips they are alike: there a look tells little.
-    """
+    """Mean greys, off the background's; alike in half of the clips: there a look tells little."""
     steps = rng.uniform(50, 205, count)
     alike = steps[0] + rng.normal(0, 10, count)
     chosen = alike if rng.random() < 0.5 else steps
@@ -209,30 +194,24 @@ def tiles() -> tuple[UInt8Array, ...]:
 
 
 def _photograph(name: str) -> UInt8Array:
+    """In grey, read-only; found without importing scikit-learn, which takes a second."""
+    spec = find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("sklearn")
     cv2 = opencv()
-    grey = np.asarray(cv2.imread(str(_folder() / name), cv2.IMREAD_GRAYSCALE), dtype=np.uint8)
+    path = Path(spec.origin).parent / "datasets" / "images" / name
+    grey = np.asarray(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE), dtype=np.uint8)
     grey.flags.writeable = False
     return grey
 
 
-def _folder() -> Path:
-    """Where scikit-learn has them; found without importing it, which takes a second."""
-    spec = find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("sklearn")
-    return Path(spec.origin).parent / "datasets" / "images"
-
-
-def clip_features(
-    clip: UInt8Array,  # (n_frames, height, width)
-) -> NDArray[np.float64]:
+def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (n_frames, height, width)
     """How hard a clip looks, from a few of its pixels, for stratified sampling.
 
-    Returns:
-        (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
-        the first frame), light (standard deviation of the frames' brightness), change (mean, then
-        99th percentile of the change over the clip, noise not taken off), and shake (mean change
-        from the first frame to the second); all in grey levels.
+    Gives (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
+    the first frame), light (standard deviation of the frames' brightness), change (mean, then 99th
+    percentile of the change over the clip, noise not taken off), and shake (mean change from the
+    first frame to the second); all in grey levels.
     """
     steps = np.diff(clip[0, ::9].astype(np.float32), axis=1)
     coarse = clip[:, 4::24, 4::24].astype(np.float32)

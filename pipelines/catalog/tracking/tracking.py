@@ -20,8 +20,7 @@ position and velocity; `Q` variance of the acceleration, `R` of what is seen; `t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -33,14 +32,10 @@ from circinus.pipelines.catalog.tracking.boxes import (
     iou,
 )
 from circinus.pipelines.catalog.tracking.footage import BoxArray, Detections, FloatArray
-from circinus.pipelines.errors import InvalidInput
 
-Q = 0.5
-"""(pixels per frame^2)^2: sprites turn and rest."""
-R = 9.0
-"""pixels^2: edges of a mask are off by about 3 pixels."""
-FIRST_SPEED = 16.0
-"""(pixels per frame)^2, variance of the velocity of what was seen once."""
+Q = 0.5  # (pixels per frame^2)^2: sprites turn and rest
+R = 9.0  # pixels^2: edges of a mask are off by about 3 pixels
+FIRST_SPEED = 16.0  # (pixels per frame)^2, variance of the velocity of what was seen once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +90,7 @@ def cornered(x: FloatArray) -> FloatArray:
 FEWEST_SIGHTS, SHORTEST = 3, 8
 """A track must have been seen in so many searched frames, and in a span of so many frames of the
 clip if it was seen in all: others are taken for noise."""
-FADING = 0.8
-"""Weight of the earlier look of a track against the one just seen."""
+FADING = 0.8  # weight of the earlier look of a track against the one just seen
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,22 +103,20 @@ class _Track:
     look: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Method:
     """What makes a tracker."""
 
     patience: int  # frames of the clip after which a track that is not seen ends
-    expected: Callable[[_Track, int], FloatArray]  # where a track is at a time
-    # costs, in [0, 1], of pairing expected with seen boxes, by their looks too
-    costs: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
+    _: KW_ONLY
+    predicts: bool  # whether a track is expected where the filter says, not where it was last
+    compares_looks: bool  # whether boxes must be alike in their looks too
     pairs: Callable[[FloatArray, float], Pairs]  # chooses pairs, none dearer than `limit`
     limit: float
 
 
 def tracked(detections: Detections, *, method: str) -> BoxArray:  # (n, 6)
     """Rows of frame, identity, x, y, w, h for all frames of the clip, by one of `METHODS`."""
-    if method not in METHODS:
-        raise InvalidInput.of("method", f"must be one of {', '.join(METHODS)}", method)
     tracks = _followed(detections, METHODS[method])
     fewest = max(FEWEST_SIGHTS, SHORTEST // detections.stride)
     lasting = [track for track in tracks if len(track.times) >= fewest]
@@ -157,9 +149,16 @@ def _paired(
 ) -> Pairs:
     if not alive or not len(boxes):
         return []
-    expected = np.stack([method.expected(track, time) for track in alive])
+    expected = np.stack([track.boxes[-1] for track in alive])
+    if method.predicts:
+        motions = [track.motion.after(time - track.times[-1]) for track in alive]
+        expected = np.stack([cornered(motion.x) for motion in motions])
+    if not method.compares_looks:
+        return method.pairs(1 - iou(expected, boxes), method.limit)
     remembered = np.stack([track.look for track in alive])
-    return method.pairs(method.costs(expected, boxes, remembered, looks), method.limit)
+    unlike = np.abs(remembered[:, None] - looks[None]).sum(axis=2) / 510  # histograms sum to 255
+    costs = (1 - generalised_iou(expected, boxes)) / 4 + unlike / 2  # in [0, 1]
+    return method.pairs(costs, method.limit)
 
 
 def _see(track: _Track, time: int, box: FloatArray, look: FloatArray) -> None:
@@ -178,41 +177,8 @@ def _between(track: _Track, identity: int, detections: Detections) -> BoxArray:
     return np.asarray(np.rint(rows), dtype=np.int16)
 
 
-def _where_it_moves(track: _Track, time: int) -> FloatArray:
-    return cornered(track.motion.after(time - track.times[-1]).x)
-
-
-def _apart(
-    expected: FloatArray, boxes: FloatArray, remembered: FloatArray, looks: FloatArray
-) -> FloatArray:
-    return np.asarray(1 - iou(expected, boxes))
-
-
-def _apart_or_unlike(
-    expected: FloatArray, boxes: FloatArray, remembered: FloatArray, looks: FloatArray
-) -> FloatArray:
-    unlike = np.abs(remembered[:, None] - looks[None]).sum(axis=2) / 510  # histograms sum to 255
-    return np.asarray((1 - generalised_iou(expected, boxes)) / 4 + unlike / 2)
-
-
-METHODS: Mapping[str, _Method] = MappingProxyType(
-    {
-        "iou": _Method(
-            patience=2,
-            expected=lambda track, _: track.boxes[-1],
-            costs=_apart,
-            pairs=greedy_pairs,
-            limit=0.8,
-        ),
-        "sort": _Method(
-            patience=8, expected=_where_it_moves, costs=_apart, pairs=best_pairs, limit=0.85
-        ),
-        "app": _Method(
-            patience=16,
-            expected=_where_it_moves,
-            costs=_apart_or_unlike,
-            pairs=best_pairs,
-            limit=0.5,
-        ),
-    }
-)
+METHODS: Mapping[str, _Method] = {
+    "iou": _Method(2, predicts=False, compares_looks=False, pairs=greedy_pairs, limit=0.8),
+    "sort": _Method(8, predicts=True, compares_looks=False, pairs=best_pairs, limit=0.85),
+    "app": _Method(16, predicts=True, compares_looks=True, pairs=best_pairs, limit=0.5),
+}

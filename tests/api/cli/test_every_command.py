@@ -49,7 +49,7 @@ def _failing(error: Exception) -> typer.Typer:
     def fail(screen: Screen) -> None:
         raise error
 
-    command(broken, "fail")(fail)
+    command(broken, fail)
     return broken
 
 

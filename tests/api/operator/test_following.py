@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.operator.following import SeenQuery, follow, release
-from circinus.api.operator.status import Event, Status, transition
+from circinus.api.operator.following import (
+    Event,
+    SeenQuery,
+    Status,
+    follow,
+    release,
+    transition,
+)
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.planning import planning_view
 from circinus.deploy.methods import DEFAULT, parts_of
@@ -24,15 +30,15 @@ NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 def looked(seen: SeenQuery, service: FakeService, at: float = 0.0) -> tuple[SeenQuery, list[str]]:
     """Look once and write the status, as the controller does; also give the reasons told."""
-    look = follow(seen, service)
-    document = look.status.document(seen.status, at=at)
-    new = transition(seen.status, document)
+    status, events = follow(seen, service)
+    document = status.document(seen.status, at=at)
+    events += transition(seen.status, document)
     kept = {k: v for k, v in {**seen.status, **document}.items() if v is not None}
-    return replace(seen, status=kept), [e.reason for e in (*look.events, *((new,) if new else ()))]
+    return replace(seen, status=kept), [event.reason for event in events]
 
 
 def condition(seen: SeenQuery, kind: str) -> dict[str, Any]:
-    return next(c for c in seen.status["conditions"] if c["type"] == kind)  # type: ignore[attr-defined]  # a JSON tree
+    return next(c for c in seen.status["conditions"] if c["type"] == kind)
 
 
 def phase_of(service: FakeService, query_id: str) -> QueryPhase:
@@ -106,7 +112,8 @@ def test_a_query_is_told_with_how_it_is_planned() -> None:
     service.queries["q-1"] = service.queries["q-1"].model_copy(
         update={"planning": planning_view(PlanningMethod(sampling="stratified"))}
     )
-    told = follow(seen, service).status.document(seen.status, at=0.0)["planning"]
+    status, _ = follow(seen, service)
+    told = status.document(seen.status, at=0.0)["planning"]
     # None takes a field out of an object of the cluster.
     assert told == {"method": None, "strategy": "multi_fidelity", "sampling": "stratified"}
 
@@ -203,9 +210,9 @@ def test_what_is_unreachable_keeps_what_was_known() -> None:
 
 
 def test_a_phase_is_told_when_it_is_new() -> None:
-    assert transition({"phase": "queued"}, {"phase": "queued"}) is None
-    event = transition({}, {"phase": "failed", "message": "broken", "queryId": "q-1"})
-    assert event == Event(warning=True, reason="Failed", message="broken")
+    assert list(transition({"phase": "queued"}, {"phase": "queued"})) == []
+    events = transition({}, {"phase": "failed", "message": "broken", "queryId": "q-1"})
+    assert list(events) == [Event(warning=True, reason="Failed", message="broken")]
 
 
 @given(

@@ -16,7 +16,8 @@ from circinus.pipelines.errors import InvalidInput, Unavailable
 class FakeLeases(ClusterLeases):
     """One record; a write needs the version that is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, duration_s: float = 10.0) -> None:
+        self.duration_s = duration_s
         self.lease = Lease()
         self.down = False
 
@@ -35,17 +36,8 @@ class FakeLeases(ClusterLeases):
         return self.lease
 
 
-def candidate(
-    name: str,
-    leases: FakeLeases,
-    clock: Clock,
-    *,
-    duration_s: float = 10.0,
-    renew_s: float = 2.0,
-) -> Contender:
-    return Contender(
-        identity=name, leases=leases, clock=clock, duration_s=duration_s, renew_s=renew_s
-    )
+def candidate(name: str, leases: FakeLeases, clock: Clock, *, renew_s: float = 2.0) -> Contender:
+    return Contender(identity=name, leases=leases, clock=clock, renew_s=renew_s)
 
 
 def test_a_lease_must_outlast_a_renewal_that_fails() -> None:
@@ -134,8 +126,8 @@ def test_never_do_two_lead_at_once(steps: list[tuple[int, float]]) -> None:
 
 
 def test_acting_ends_when_the_lease_is_lost_and_begins_again_when_it_is_won() -> None:
-    leases = FakeLeases()
-    a = candidate("a", leases, SystemClock(), duration_s=0.2, renew_s=0.05)
+    leases = FakeLeases(duration_s=0.2)
+    a = candidate("a", leases, SystemClock(), renew_s=0.05)
     log: list[str] = []
 
     async def act(over: asyncio.Event) -> None:

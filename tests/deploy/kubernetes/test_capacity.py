@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.capacity import free_of, shortage
 from circinus.deploy.kubernetes.names import MACHINE, TIER
+from circinus.deploy.kubernetes.nodes import free_of, shortage
 
 
 def node(name: str, spec: Mapping[str, object] | None = None, *, pods: str = "10") -> Object:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.deploy.kubernetes.api import Clash, ClusterRefused, Forbidden
+from circinus.deploy.kubernetes.api import Absent, Clash, ClusterRefused, Forbidden
 from circinus.deploy.kubernetes.outcome import State, in_words, state_of
 from circinus.pipelines.errors import CircinusError, Unavailable
 
@@ -11,17 +11,17 @@ from circinus.pipelines.errors import CircinusError, Unavailable
     ("error", "state"),
     [
         (Unavailable("the cluster does not answer", retry_after_s=1.0), State.UNAVAILABLE),
-        (Forbidden("PATCH", 403, "Forbidden", "exceeded quota: small"), State.QUOTA),
-        (Clash("PATCH", 409, "Conflict", "conflict with somebody"), State.CONFLICT),
-        (Forbidden("GET", 403, "Forbidden", 'User "x" cannot list pods'), State.FORBIDDEN),
-        (Forbidden("PATCH", 403, "Forbidden", "a webhook denied the request"), State.REFUSED),
-        (ClusterRefused("PATCH", 422, "Invalid", "spec: invalid"), State.REFUSED),
-        (ClusterRefused("GET", 404, "NotFound", 'namespaces "x" not found'), State.NAMESPACE),
+        (Forbidden("PATCH", "Forbidden", "exceeded quota: small"), State.QUOTA),
+        (Clash("PATCH", "Conflict", "conflict with somebody"), State.CONFLICT),
+        (Forbidden("GET", "Forbidden", 'User "x" cannot list pods'), State.FORBIDDEN),
+        (Forbidden("PATCH", "Forbidden", "a webhook denied the request"), State.REFUSED),
+        (ClusterRefused("PATCH", "Invalid", "spec: invalid"), State.REFUSED),
+        (Absent("GET", "NotFound", 'namespaces "x" not found'), State.NAMESPACE),
         (
-            Forbidden("PATCH", 403, "Forbidden", "namespace x is being terminated"),
+            Forbidden("PATCH", "Forbidden", "namespace x is being terminated"),
             State.NAMESPACE,
         ),
-        (ClusterRefused("GET", 404, "NotFound", 'services "x" not found'), State.REFUSED),
+        (Absent("GET", "NotFound", 'services "x" not found'), State.REFUSED),
     ],
 )
 def test_every_answer_is_a_state(error: CircinusError, state: State) -> None:

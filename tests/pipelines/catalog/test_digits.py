@@ -65,7 +65,7 @@ def test_a_reading_that_is_not_three_digits_is_refused(reading: Payload) -> None
 
 def test_a_voter_rule_that_does_not_exist_is_refused() -> None:
     voter = pipeline().by_name["voter"]
-    with pytest.raises(InvalidInput, match=r"rule must be 'logprob', got 'majority'\."):
+    with pytest.raises(InvalidInput, match=r"rule must be one of logprob, got 'majority'\."):
         voter.run(np.zeros((1, 3, 10), np.float32), {"rule": "majority"})
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from circinus.pipelines.catalog.digits import pipeline
 from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
-from circinus.pipelines.catalog.digits.glyphs import held_out_glyphs, training_glyphs
+from circinus.pipelines.catalog.digits.glyphs import split_glyphs
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import encode
@@ -53,7 +53,7 @@ def test_a_longer_data_set_starts_with_the_shorter_one() -> None:
 
 
 def test_digits_that_are_learnt_from_are_never_shown() -> None:
-    learnt, shown = set(training_glyphs().indices), set(held_out_glyphs().indices)
+    learnt, shown = (set(glyphs.indices) for glyphs in split_glyphs())
     assert not learnt & shown
     assert len(learnt | shown) == 1797
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_digits_that_are_learnt_from_are_never_shown() -> None:
 
 
 def test_clips_show_the_digits_they_are_labelled_with() -> None:
-    held_out = held_out_glyphs()
+    _, held_out = split_glyphs()
     label_of = dict(zip(held_out.indices, held_out.labels, strict=True))
     clip = draw_clip(np.random.default_rng(1))
     assert clip.digits == "".join(str(label_of[index]) for index in clip.glyphs)

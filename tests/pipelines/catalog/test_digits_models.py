@@ -18,9 +18,9 @@ from circinus import pipelines
 from circinus.pipelines.catalog.digits import models
 from circinus.pipelines.catalog.digits.classifying import (
     CLASSIFIERS,
-    ModelStore,
     models_version,
-    user_store,
+    stored_weights,
+    user_folder,
 )
 from circinus.pipelines.catalog.digits.describing import SHAPES
 from circinus.pipelines.catalog.digits.geometry import FloatArray, IntArray
@@ -61,9 +61,8 @@ class Counting:
 def test_a_torn_file_is_trained_anew(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "counted-pool8.npz").write_bytes(torn)
     counting = Counting()
-    store = ModelStore(folder=tmp_path)
-    first = store.weights("counted", "pool8", counting.classifier())
-    again = store.weights("counted", "pool8", counting.classifier())
+    first = stored_weights(tmp_path, "counted", "pool8", counting.classifier())
+    again = stored_weights(tmp_path, "counted", "pool8", counting.classifier())
     assert counting.trainings == 1
     np.testing.assert_array_equal(first["mean"], again["mean"])
 
@@ -72,10 +71,9 @@ def test_a_training_that_fails_leaves_no_file(tmp_path: Path) -> None:
     def fail(features: FloatArray, labels: IntArray) -> Weights:
         raise ArithmeticError("diverged")
 
-    store = ModelStore(folder=tmp_path)
     classifier = Classifier(train=fail, predict=Counting().predict)
     with pytest.raises(ArithmeticError, match="diverged"):
-        store.weights("failing", "pool8", classifier)
+        stored_weights(tmp_path, "failing", "pool8", classifier)
     assert [path.name for path in tmp_path.iterdir()] == ["failing-pool8.lock"]
 
 
@@ -83,33 +81,32 @@ def test_a_file_with_objects_is_never_unpickled(tmp_path: Path) -> None:
     objects = np.array([{"code": "to run"}], dtype=object)
     np.savez(tmp_path / "counted-pool8.npz", mean=objects, allow_pickle=True)
     counting = Counting()
-    ModelStore(folder=tmp_path).weights("counted", "pool8", counting.classifier())
+    stored_weights(tmp_path, "counted", "pool8", counting.classifier())
     assert counting.trainings == 1
 
 
 def test_many_at_once_train_a_model_once(tmp_path: Path) -> None:
     counting = Counting()
-    store = ModelStore(folder=tmp_path / "made" / "when needed")
+    folder = tmp_path / "made" / "when needed"
     training_set("pool8")
     with ThreadPoolExecutor(8) as pool:
         jobs = [
-            pool.submit(store.weights, "counted", "pool8", counting.classifier())
+            pool.submit(stored_weights, folder, "counted", "pool8", counting.classifier())
             for _ in range(16)
         ]
         found = [job.result() for job in jobs]
     assert counting.trainings == 1
     for weights in found:
         np.testing.assert_array_equal(weights["mean"], found[0]["mean"])
-    assert {path.suffix for path in store.folder.iterdir()} == {".npz", ".lock"}
+    assert {path.suffix for path in folder.iterdir()} == {".npz", ".lock"}
 
 
 def test_two_processes_that_prepare_at_once_leave_one_good_model(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from circinus.pipelines.catalog.digits.classifying import CLASSIFIERS
-from circinus.pipelines.catalog.digits.classifying import ModelStore
-store = ModelStore(folder=Path({str(tmp_path)!r}))
-weights = store.weights("logreg", "pool8", CLASSIFIERS["logreg"])
+from circinus.pipelines.catalog.digits.classifying import stored_weights
+weights = stored_weights(Path({str(tmp_path)!r}), "logreg", "pool8", CLASSIFIERS["logreg"])
 print(float(abs(weights["matrix0"]).sum()))
 """
     root = Path(pipelines.__file__).parents[1]
@@ -123,7 +120,7 @@ print(float(abs(weights["matrix0"]).sum()))
 
 
 def test_the_store_of_the_user_is_outside_the_project_and_named_by_version() -> None:
-    folder = user_store().folder
+    folder = user_folder()
     assert folder.name == models_version()
     assert Path(pipelines.__file__).parents[1] not in folder.parents
 
@@ -145,10 +142,9 @@ def test_all_stored_models_predict_as_freshly_trained_ones(
 def check_stored(folder: Path, model: str, kind: str) -> None:
     classifier = CLASSIFIERS[model]
     features = training_set(kind)[0][::40]
-    fresh = classifier.predict(
-        ModelStore(folder=folder).weights(model, kind, classifier), features
-    )
-    stored = classifier.predict(user_store().weights(model, kind, classifier), features)
+    fresh = classifier.predict(stored_weights(folder, model, kind, classifier), features)
+    kept = stored_weights(user_folder(), model, kind, classifier)
+    stored = classifier.predict(kept, features)
     np.testing.assert_allclose(fresh, stored, atol=1e-3)
 
 

@@ -244,4 +244,4 @@ def test_votes_of_all_frames_count() -> None:
     opinions = np.full((3, 3, 10), -5.0, np.float32)
     opinions[0, :, 1] = -1  # one frame is sure of 1: -1 - 5 - 5 = -11 together
     opinions[1:, :, 2] = -2  # two are fairly sure of 2: -5 - 2 - 2 = -9
-    assert voted(opinions) == "222"
+    assert voted(opinions, rule="logprob") == "222"

@@ -87,12 +87,12 @@ def test_a_scaled_page_has_8_to_3072_pixels_a_side() -> None:
 
 def test_a_way_to_clean_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"kind must be one of none, median, .*, got 'magic'"):
-        cleaned(flat(16, 16), kind="magic")
+        pipeline().by_name["cleaner"].run(flat(16, 16), {"kind": "magic"})
 
 
 def test_an_engine_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"engine must be one of ocrad, gocr, .*, got 'magic'"):
-        read(flat(16, 16), engine="magic")
+        pipeline().by_name["reader"].run(flat(16, 16), {"engine": "magic"})
 
 
 @pytest.mark.parametrize("wrong", [None, 7, ["text"], "x" * 100_001])

@@ -124,7 +124,12 @@ def test_a_score_without_expected_words_is_refused() -> None:
     ("operator", "inputs", "knobs", "message"),
     [
         ("sampler", SECOND, {"rate": 9000}, "rate must be one of"),
-        ("denoiser", {"rate": RATE, "samples": SECOND}, {"kind": "wiener"}, "kind must be none,"),
+        (
+            "denoiser",
+            {"rate": RATE, "samples": SECOND},
+            {"kind": "wiener"},
+            "kind must be one of none,",
+        ),
         (
             "decoder",
             {"rate": RATE, "samples": SECOND},
@@ -137,7 +142,7 @@ def test_a_score_without_expected_words_is_refused() -> None:
             {"lm": "grammar", "effort": "most"},
             "effort must be one of fast, mid, full",
         ),
-        ("corrector", "call mary", {"kind": "spell"}, "kind must be none or snap"),
+        ("corrector", "call mary", {"kind": "spell"}, "kind must be one of none, snap"),
     ],
 )
 def test_a_choice_that_does_not_exist_is_refused(

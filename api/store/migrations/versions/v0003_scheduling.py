@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _SCHEDULE = sa.table("schedule", sa.column("schedule", sa.JSON), sa.column("at", sa.Double))
@@ -48,13 +46,7 @@ def upgrade() -> None:
 def _wrap_schedule() -> None:
     connection = op.get_bind()
     for old, at in connection.execute(sa.select(_SCHEDULE.c.schedule, _SCHEDULE.c.at)).all():
-        new = {
-            "schedule": old,
-            "made_at": at,
-            "machines": {},
-            "since": {},
-            "overdue": [],
-        }
+        new = {"schedule": old, "made_at": at, "machines": {}, "since": {}, "overdue": []}
         connection.execute(sa.update(_SCHEDULE).values(schedule=new))
 
 

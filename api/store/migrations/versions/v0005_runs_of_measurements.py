@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 _COLUMNS = ("runs", "saved_runs")
 

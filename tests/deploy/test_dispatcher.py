@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.deploy.runtime.monitor import LatencyWindow
+from circinus.deploy.runtime.dispatcher import LatencyWindow
 
 
 def test_before_the_first_request_there_are_no_figures() -> None:

@@ -1,0 +1,209 @@
+"""`circinus study ilp`, `dispatch`, `live`: policies beside the optimum, simulated and real."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from circinus.api.cli.options import numbers
+from circinus.api.cli.rendering import tables
+from circinus.api.cli.screen import Screen
+from circinus.api.query_file import read_infrastructure
+from circinus.deploy.methods import DEFAULT
+from circinus.pipelines.clock import ProcessorClock
+from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.studies.dispatch import live as live_study
+from circinus.studies.dispatch import study as dispatch_study
+from circinus.studies.dispatch.draws import ARRIVALS, MIXES, Pool, load_of
+from circinus.studies.scheduling import gap, problems
+from circinus.studies.scheduling.problems import Weights
+
+_GOODPUT = Objective.GOODPUT
+_OPTIMISED = ",".join(gap.POLICIES)
+_MS = 1e3
+_FIGURES = ("pool", "allowable_rps", "deviation_rps", "late_max_s")
+_POOL_RULE = "must be [POLICY=]N,N,..."
+
+Latency = Annotated[Path, Option(metavar="CSV", help="Measured latencies.", dir_okay=False)]
+Model = Annotated[str, "Its name in the file."]
+QosMs = Annotated[float, "Requests are due within."]
+
+_MIXES = f"{', '.join(MIXES)}, or a file with a size per line"
+_ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
+
+
+def ilp(
+    screen: Screen,
+    out: Annotated[Path, "Folder for ilp.csv, ilp.svg, ilp.html."],
+    queries: Annotated[str, "Sizes of drawn problems, by commas."] = "10,50,200",
+    plans: Annotated[int, Option(help="Plans of each query.", min=1)] = 10,
+    tiers: Annotated[str, "Preset or YAML file with the tiers."] = "four-tier",
+    seeds: Annotated[int, Option(help="Problems of each size.", min=1)] = 3,
+    first_seed: Annotated[int, Option(help="The first of their seeds.", min=0)] = 0,
+    policies: Annotated[str, f"By commas, among {', '.join(gap.POLICIES)}."] = _OPTIMISED,
+    time_limit: Annotated[float, "Seconds for each integer program."] = 60.0,
+    objective: Annotated[Objective, "Most goodput, or least cost of serving all."] = _GOODPUT,
+    largest: Annotated[float, "Share of the largest item drawn."] = 1.0,
+    weights: Annotated[Weights, "Whether queries differ in weight."] = Weights.UNLIKE,
+    load: Annotated[
+        float | None, "Least demand per capacity; sets the number of machines."
+    ] = None,
+    problem: Annotated[Path | None, "JSON file with a problem of your own."] = None,
+    schedule_out: Annotated[Path | None, "JSON file for what was chosen."] = None,
+) -> None:
+    """Compare scheduling policies with the optimum, on drawn problems or on your own."""
+    names = tuple(policies.split(","))
+    question = gap.Question(policies=names, objective=objective, time_limit_s=time_limit)
+    if problem is None:
+        draw = problems.Draw(
+            queries=numbers("queries", queries, "must be whole numbers, by commas"),
+            plans=plans,
+            tiers=read_infrastructure(tiers).tiers,
+            seeds=seeds,
+            first_seed=first_seed,
+            largest=largest,
+            weights=weights,
+            load=load,
+        )
+        cases = problems.cases(draw, objective)
+    else:
+        own = problems.read_problem(problem)
+        cases = (problems.ProblemCase(name=problem.stem, problem=own),)
+    done, every = count(1), len(cases) * len(names)
+    with screen.follow() as lines:
+
+        def show(row: gap.GapRow) -> None:
+            n = next(done)
+            text = f"{n} of {every}: {row.policy} on {row.queries} queries"
+            lines.update({"ilp": (str(n * 10 // every), text)})
+
+        rows = gap.run(cases, question, out, schedule_out=schedule_out, observer=show)
+    found = gap.summary(rows)
+    columns = ("Queries", "Policy", "Problems", "Proven", "Mean ratio", "Worst", "Served", "s")
+    told = (gap.cells(line)[: len(columns)] for line in found)
+    shown = tables.table("Beside the bound", *columns, right=(0, 2, 3, 4, 5, 6, 7), rows=told)
+    screen.show(shown, document={"out": out, "lines": found})
+
+
+def dispatch(
+    screen: Screen,
+    latency: Latency,
+    model: Model,
+    qos_ms: QosMs,
+    pool: Annotated[list[str], Option(metavar="[POLICY=]N,N,...", help="Instances of each type.")],
+    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    policies: Annotated[str, "Names, joined by commas."] = ",".join(dispatch_study.POLICIES),
+    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
+    requests: Annotated[int, Option(help="Requests per run.", min=100)] = 20_000,
+    service: Annotated[str, "mean or sampled."] = "mean",
+    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    mix_after: Annotated[
+        str | None, Option(metavar="NAME|FILE", help="The mix changes to it.")
+    ] = None,
+    change_at: Annotated[float, "After this share of the requests, in [0, 1]."] = 0.5,
+    arrivals: Annotated[str, Option(metavar="NAME|FILE", help=f"Gaps: {_ARRIVALS}.")] = "poisson",
+) -> None:
+    """Compare dispatch policies: the largest rate with 99 % in time, and how late the late are.
+
+    Writes dispatch.csv, dispatch.svg and dispatch.html. A --pool without a name holds for all
+    policies that have none of their own. The CSV has the columns model, instance, batch, mean_ms
+    and std_ms; the types of --pool are in the order of the file, the base type first.
+    """
+    names = tuple(policies.split(","))
+    study = dispatch_study.DispatchStudy(
+        table=_table_of(latency, model),
+        qos_s=qos_ms / _MS,
+        policies=names,
+        pools=_pools(pool, names),
+        seeds=seeds,
+        requests=requests,
+        first_seed=seed,
+        service=service,
+        load=load_of(mix, arrivals, after=mix_after, at=change_at),
+    )
+    rows = dispatch_study.run(study, out, ProcessorClock())
+    (out / "dispatch.svg").write_text(dispatch_study.picture(rows))
+    (out / "dispatch.html").write_text(dispatch_study.page(rows, requests))
+    figures = {name: _figures(group) for name, group in dispatch_study.summary(rows).items()}
+    lines = [f"{'policy':<18}{'pool':<14}{'allowable, 1/s':>15}{'sd':>8}{'worst late, ms':>16}"]
+    lines += [
+        f"{name:<18}{counts:<14}{rate:>15.1f}{deviation:>8.1f}{worst_s * _MS:>16.1f}"
+        for name, (counts, rate, deviation, worst_s) in figures.items()
+    ]
+    lines.append(f"written: {out}/dispatch.csv, .svg, .html")
+    told = {name: dict(zip(_FIGURES, of, strict=True)) for name, of in figures.items()}
+    screen.show("\n".join(lines), document={"folder": out, "policies": told})
+
+
+def live(
+    screen: Screen,
+    latency: Latency,
+    model: Model,
+    qos_ms: QosMs,
+    pool: Annotated[str, Option(metavar="N,N,...", help="Workers of each type.")],
+    seconds: Annotated[float, "Of the steady load."] = 180.0,
+    overload: Annotated[float, "Seconds of overload."] = 60.0,
+    killing: Annotated[float, "Seconds of the last phase."] = 30.0,
+    limit: Annotated[int, "Most requests that wait."] = 128,
+    seed: Annotated[int, Option(help="Of all draws.", min=0)] = 0,
+    policy: Annotated[str, f"Dispatches; of {', '.join(DISPATCH_POLICIES)}."] = DEFAULT.dispatch,
+) -> None:
+    """Run real worker processes that emulate measured latencies, and simulate the same load.
+
+    A line per phase: what the dispatcher adds to a call; three minutes at 80 % of the simulated
+    allowable rate beside the simulator; overload and recovery; two workers killed under load.
+    """
+    chosen = live_study.LiveStudy(
+        table=_table_of(latency, model),
+        qos_s=qos_ms / _MS,
+        pool=numbers("--pool", pool, _POOL_RULE),
+        steady_s=seconds,
+        overload_s=overload,
+        killing_s=killing,
+        limit=limit,
+        seed=seed,
+        policy=policy,
+    )
+    phases: dict[str, object] = {}
+
+    def tell(phase: str, figures: dict[str, object]) -> None:
+        phases[phase] = figures
+        screen.note(f"{phase}: {json.dumps(figures)}")
+
+    live_study.run(chosen, tell)
+    screen.show(json.dumps(phases, indent=2), document=phases)
+
+
+def _table_of(latency: Path, model: str) -> LatencyTable:
+    try:
+        with latency.open(newline="") as file:
+            return parse_latencies(file, model)
+    except (OSError, UnicodeDecodeError) as error:
+        rule = "must be a file that can be read"
+        raise InvalidInput.of("--latency", rule, str(error)) from error
+
+
+def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
+    told: dict[str, Pool] = {}
+    for word in words:
+        name, _, counts = word.rpartition("=")
+        told[name] = numbers("--pool", counts, _POOL_RULE)
+        if name and name not in names:
+            raise InvalidInput.of("--pool", f"must name one of {', '.join(names)}", word)
+    missing = [name for name in names if told.keys().isdisjoint((name, ""))]
+    if missing:
+        raise InvalidInput.of("--pool", "must be given for every policy, missing", missing)
+    return {name: told.get(name, told.get("", ())) for name in names}
+
+
+def _figures(group: list[dispatch_study.DispatchRow]) -> tuple[str, float, float, float]:
+    rate, deviation = dispatch_study.spread([row.allowable_rps for row in group])
+    return group[0].pool, rate, deviation, max(row.late_max_s for row in group)
