@@ -20,6 +20,7 @@ from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 if TYPE_CHECKING:
     from circinus.pipelines.langchain import (
         Reading,
+        as_one,
         configured,
         pipeline_from_runnable,
         runnable_of,
@@ -53,12 +54,13 @@ __all__ = [
     "Tier",
     "Unavailable",
     "__version__",
+    "as_one",
     "configured",
     "pipeline_from_runnable",
     "runnable_of",
 ]
 
-_OF_LANGCHAIN = {"Reading", "configured", "pipeline_from_runnable", "runnable_of"}
+_OF_LANGCHAIN = {"Reading", "as_one", "configured", "pipeline_from_runnable", "runnable_of"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +34,9 @@ class Pipeline:
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
     examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
     prepare: Callable[[], None] | None = None  # makes once what they need, trained models say
+    # `(inputs)`: what is to be told before it is planned, having run it on them; InvalidInput
+    # refuses it. None for a pipeline that needs no check
+    remarks: Callable[[Sequence[Payload]], tuple[str, ...]] | None = None
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:

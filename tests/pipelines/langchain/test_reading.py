@@ -102,7 +102,7 @@ def test_a_parallel_step_becomes_branches_that_a_later_step_joins() -> None:
     )
     pipeline = _read(chain)
 
-    assert pipeline.graph.operator("join").after == ("a", "b", "c")
+    assert pipeline.graph.operator("join").after == ("a", "b", "Scale")  # what hands on is no operator
     assert _agree_everywhere(chain, pipeline, 2.0)[-1] == [14.0, 400.0, 4.0]
 
 
@@ -173,7 +173,7 @@ def test_a_step_runs_its_own_function_without_the_chain_around_it() -> None:
     pipeline = _read(RunnableLambda(spy, name="spy"))
     pipeline.run(1.0, ConfigurationSpace(pipeline.graph).configuration(0))
 
-    assert callers == ["circinus.pipelines.langchain"]
+    assert callers == ["circinus.pipelines.langchain.steps"]
 
 
 def test_steps_of_one_name_get_names_of_their_own() -> None:

@@ -1,0 +1,268 @@
+"""Compiled LangGraph graphs, read superstep by superstep.
+
+A graph whose every node has one superstep in which it may run becomes operators, a node each: an
+operator takes what the operators of the superstep before gave, applies their writes to the state
+with the graph's own channels, and runs its node if an edge that was taken leads there. So a node
+behind a condition costs what it did on each input, next to nothing where the condition went
+elsewhere. Every other graph (loops, nodes that send or command, states that are no dicts) is one
+operator, which is told; a graph that stops for people or keeps threads cannot be planned.
+
+    state   {channel: what it holds}, packed; a channel without a value is left out
+    ran     the nodes that have run so far, for edges that wait for several
+    writes  what a node of the superstep before gave: [[channel, value], ...]
+    goto    where its edges lead, after its conditions were asked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.langchain.read_step import Source
+from circinus.pipelines.langchain.steps import Call, Step
+from circinus.pipelines.langchain.values import pack, unpack
+
+if TYPE_CHECKING:  # it is there when somebody hands over a graph of its
+    from langgraph.graph.state import CompiledStateGraph
+
+_START, _END = "__start__", "__end__"
+
+
+class Operators(Protocol):
+    """What collects the operators of a chain."""
+
+    remarks: list[str]
+
+    def add(
+        self,
+        label: str,
+        steps: Sequence[Step],
+        source: Source,
+        body: Callable[[Any, Call], Any] | None = None,
+    ) -> Source:
+        """Give where the output of a new operator is found."""
+
+
+def is_graph(step: Step) -> bool:
+    """Say whether a step is a compiled graph of LangGraph's."""
+    return any(f"{cls.__module__}.{cls.__name__}" == _COMPILED for cls in type(step).__mro__)
+
+
+_COMPILED = "langgraph.graph.state.CompiledStateGraph"
+
+
+def read(operators: Operators, graph: CompiledStateGraph, source: Source, label: str) -> Source:
+    """Give where a graph's output is found; InvalidInput if it cannot run by itself."""
+    _refuse_what_cannot_run(graph, label)
+    try:
+        levels = _supersteps(graph)
+    except _Unreadable as reason:
+        operators.remarks.append(f"{label} is kept as one operator: {reason}")
+        return operators.add(label, (graph,), source)
+    nodes = _Nodes(graph)
+    if graph.builder.branches.get(_START):  # its conditions are asked once, not by every node
+        source = _side_by_side([operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)])
+        first = False
+    else:
+        first = True
+    for level in levels:
+        source = _side_by_side(
+            [operators.add(n, nodes.steps(n), source, nodes.body(n, first=first)) for n in level]
+        )
+        first = False
+    given = source.made
+    return Source(source.after, lambda outputs, item: pack(nodes.output(unpack(given(outputs, item)))))
+
+
+class _Unreadable(Exception):
+    """Why a graph is no set of operators, in words."""
+
+
+def _side_by_side(sources: Sequence[Source]) -> Source:
+    after = tuple(name for source in sources for name in source.after)
+    return Source(after, lambda outputs, given: [outputs[name] for name in after])
+
+
+def _refuse_what_cannot_run(graph: CompiledStateGraph, label: str) -> None:
+    rule = "must be compiled without {}: it does not run from an input to an output by itself"
+    interrupts = [*graph.interrupt_before_nodes, *graph.interrupt_after_nodes]
+    for what, value in (("a checkpointer", graph.checkpointer), ("interrupts", interrupts)):
+        if value:
+            raise InvalidInput.of(f"graph {label}", rule.format(what), value)
+
+
+def _supersteps(graph: CompiledStateGraph) -> list[list[str]]:
+    """Give the nodes of each superstep; _Unreadable when a node has no superstep of its own."""
+    for reason in _what_cannot_be_read(graph):
+        raise _Unreadable(reason)
+    builder = graph.builder
+    single = set(builder.edges) | {
+        (start, end)
+        for start, branches in builder.branches.items()
+        for branch in branches.values()
+        for end in branch.ends.values()
+    }
+    ways = single | {(start, end) for starts, end in builder.waiting_edges for start in starts}
+    before = {node: {start for start, end in ways if end == node} for node in builder.nodes}
+    try:
+        order = [node for node in TopologicalSorter(before).static_order() if node != _START]
+    except CycleError as error:
+        raise _Unreadable(f"it has the loop {' -> '.join(error.args[1])}") from error
+    level = {_START: 0}
+    for node in order:
+        if not before[node]:
+            raise _Unreadable(f"no edge leads to node {node}")
+        level[node] = 1 + max(level[start] for start in before[node])
+    runs = [((start,), end) for start, end in single if end != _END]
+    for starts, end in [*runs, *builder.waiting_edges]:
+        if end != _END and level[end] != 1 + max(level[start] for start in starts):
+            raise _Unreadable(f"node {end} may run in more than one superstep")
+    last = max(level.values())
+    return [[node for node in order if level[node] == at] for at in range(1, last + 1)]
+
+
+def _what_cannot_be_read(graph: CompiledStateGraph) -> Iterator[str]:
+    builder = graph.builder
+    for schema, channels in builder.schemas.items():
+        if not (isinstance(schema, type) and issubclass(schema, dict)) or "__root__" in channels:
+            yield f"its state {getattr(schema, '__name__', schema)} is no TypedDict"
+    whole = {"a context": builder.context_schema, "a store": graph.store, "a cache": graph.cache}
+    limits = {"retries": graph.retry_policy, "a time limit": graph.step_timeout}
+    config = set(graph.config or {}) - {"run_name", "tags", "metadata", "callbacks"}
+    bound = {"managed values": builder.managed, "a configuration": config}
+    for what, value in {**whole, **limits, **bound}.items():
+        if value:
+            yield f"it has {what}"
+    for name, node in builder.nodes.items():
+        special = (node.ends, node.retry_policy, node.cache_policy, node.defer, node.timeout)
+        if any(special) or node.is_error_handler or node.error_handler_node:
+            yield f"node {name} does more than give an update"
+        if _wants_more(node.runnable):
+            yield f"node {name} asks for the runtime, the store or the writer"
+    for start, branches in builder.branches.items():
+        for name, branch in branches.items():
+            if branch.ends is None:
+                yield f"condition {name} after {start} does not tell where it leads"
+            if _wants_more(branch.path):
+                yield f"condition {name} after {start} asks for the runtime, the store or the writer"
+
+
+def _wants_more(function: object) -> bool:
+    return bool(set(getattr(function, "func_accepts", ())) - {"config"})
+
+
+class _Nodes:
+    """What the operators of one graph do."""
+
+    def __init__(self, graph: CompiledStateGraph) -> None:
+        self._graph = graph
+        self._builder = graph.builder
+
+    def steps(self, name: str) -> tuple[Step, ...]:
+        """Give the steps that a node's operator runs: its own and its conditions."""
+        return (self._builder.nodes[name].runnable, *self.paths(name))
+
+    def paths(self, name: str) -> tuple[Step, ...]:
+        """Give the steps that decide where a node's conditional edges lead."""
+        return tuple(branch.path for branch in self._builder.branches.get(name, {}).values())
+
+    def start(self, item: Any, call: Call) -> dict[str, Any]:
+        """Give the state that an input makes, and where the graph begins."""
+        goto = [end for start, end in self._builder.edges if start == _START]
+        for branch in self._builder.branches[_START].values():
+            goto += self._destinations(branch, call(branch.path, item))
+        state = self._state(self._initial(item))
+        return {"node": _START, "state": state, "ran": [], "writes": [], "goto": goto}
+
+    def body(self, name: str, *, first: bool) -> Callable[[Any, Call], dict[str, Any]]:
+        """Give the operator of a node; the first ones are given the graph's input."""
+
+        def run(item: Any, call: Call) -> dict[str, Any]:
+            if first:
+                channels, ran, led = self._initial(item), set[str](), True
+            else:
+                channels, ran, goto = self._joined(item)
+                led = name in goto or self._awaited(name, ran, item)
+            given = {"node": name, "state": self._state(channels), "ran": sorted(ran)}
+            return given | (self._run(name, channels, call) if led else {"writes": [], "goto": []})
+
+        return run
+
+    def output(self, item: Any) -> Any:
+        """Give the graph's output after its last superstep."""
+        channels, _, _ = self._joined(item)
+        keys = self._graph.output_channels
+        if isinstance(keys, str):
+            return channels[keys].get()
+        return _view(channels, keys)
+
+    def _run(self, name: str, channels: dict[str, Any], call: Call) -> dict[str, Any]:
+        node = self._builder.nodes[name]
+        given = _view(channels, self._builder.schemas[node.input_schema])
+        update = call(node.runnable, given)
+        if update is not None and not isinstance(update, dict):
+            rule = "must give a dict or nothing, or be kept whole by as_one of its graph"
+            raise InvalidInput.of(f"node {name}", rule, type(update).__name__)
+        writes = [[key, value] for key, value in (update or {}).items() if key in channels]
+        goto = [end for start, end in self._builder.edges if start == name]
+        branches = self._builder.branches.get(name, {}).values()
+        if branches:
+            fresh = self._applied(channels, writes)
+        for branch in branches:
+            schema = branch.input_schema or node.input_schema
+            seen = _view(fresh, self._builder.schemas[schema])
+            if branch.input_schema is None:
+                seen = {**(update or {}), **seen}
+            goto += self._destinations(branch, call(branch.path, seen))
+        return {"writes": writes, "goto": goto, "did": True}
+
+    def _destinations(self, branch: Any, chosen: Any) -> list[str]:
+        ends = [chosen] if not isinstance(chosen, list | tuple) else chosen
+        for end in ends:
+            if end not in branch.ends:
+                raise InvalidInput.of("condition", f"must be among {list(branch.ends)}", end)
+        return [branch.ends[end] for end in ends]
+
+    def _awaited(self, name: str, ran: set[str], item: Any) -> bool:
+        now = {part["node"] for part in item if part.get("did")}
+        waits = [set(starts) for starts, end in self._builder.waiting_edges if end == name]
+        return any(starts <= ran and starts & now for starts in waits)
+
+    def _joined(self, item: Any) -> tuple[dict[str, Any], set[str], set[str]]:
+        """Give the channels after a superstep, the nodes that ran until then, and what is next."""
+        parts = sorted(item, key=lambda part: str(part["node"]))  # LangGraph's order of writes
+        writes = [write for part in parts for write in part["writes"]]
+        channels = self._applied(self._restored(parts[0]["state"]), writes)
+        ran = {node for part in parts for node in part["ran"]}
+        ran |= {part["node"] for part in parts if part.get("did")}
+        return channels, ran, {end for part in parts for end in part["goto"]}
+
+    def _initial(self, item: Any) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            raise InvalidInput.of("graph", "must be given a dict", type(item).__name__)
+        keys = self._builder.schemas[self._builder.input_schema]
+        return self._applied(self._restored({}), [[k, v] for k, v in item.items() if k in keys])
+
+    def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the channels of a state; one without a value starts as the graph declares it."""
+        channels = {key: self._graph.channels[key] for key in self._builder.channels}
+        return {
+            key: channel.from_checkpoint(state[key]) if key in state else channel.copy()
+            for key, channel in channels.items()
+        }
+
+    def _state(self, channels: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: c.checkpoint() for key, c in channels.items() if c.is_available()}
+
+    def _applied(self, channels: dict[str, Any], writes: list[list[Any]]) -> dict[str, Any]:
+        """Give the channels after the writes of one superstep."""
+        after = {key: channel.copy() for key, channel in channels.items()}
+        for key, channel in after.items():
+            channel.update([value for written, value in writes if written == key])
+        return after
+
+
+def _view(channels: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: channels[key].get() for key in keys if channels[key].is_available()}

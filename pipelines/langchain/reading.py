@@ -1,0 +1,267 @@
+"""LangChain Runnables as pipelines, and planned pipelines as Runnables.
+
+Reading a chain: the steps of a `RunnableSequence`, the branches of a `RunnableParallel`, what
+`RunnablePassthrough.assign` adds and the nodes of a compiled LangGraph graph (`graphs`) become
+operators, in any nesting; every other Runnable is one operator, whatever it does inside, and
+what only hands on or picks keys is none. A `configurable_alternatives`, and a
+`configurable_fields` with options, becomes a knob named for its id; a field without options
+becomes one when `choices` lists values for it, and keeps its default otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, cast
+
+from langchain_core.runnables import (
+    RunnableBinding,
+    RunnableConfig,
+    RunnableLambda,
+    RunnableParallel,
+    RunnablePassthrough,
+    RunnablePick,
+    RunnableSequence,
+)
+from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.passthrough import RunnableAssign
+from langchain_core.runnables.utils import ConfigurableFieldSpec
+
+from circinus.pipelines import checks
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.langchain import graphs
+from circinus.pipelines.langchain.checking import remarks_of
+from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source
+from circinus.pipelines.langchain.steps import Call, Step, by_hand, specs_of
+from circinus.pipelines.langchain.values import pack, unpack
+from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, Score
+from circinus.pipelines.profile import FloatArray
+
+_CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a chain does not say of itself."""
+
+    name: str  # name of the pipeline
+    score: Score  # the metric
+    metric: str = "score"  # what the score means, in words
+    features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
+    examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
+    # values to try for configurable fields without options, by id
+    choices: Mapping[str, Sequence[KnobValue]] = field(default_factory=dict)
+    version: str = "1"  # change it when a step's code changes: cached outputs are keyed by it
+
+
+def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
+    """Give the pipeline that a Runnable is; InvalidInput for unknown ids and ids of two steps."""
+    reader = Reader(reading)
+    end = reader.walk(chain, INPUT, "")
+    if not reader.is_whole(end):
+        reader.add("output", (RunnablePassthrough(),), end)
+    for key in reading.choices:
+        known = ", ".join(reader.ids) or "none"
+        checks.require(key in reader.ids, "choices", f"must be among the ids {known}", key)
+    score, features = reading.score, reading.features
+    pipeline = Pipeline(
+        name=reading.name,
+        operators=tuple(reader.operators),
+        score=lambda output, expected: score(unpack(output), unpack(expected)),
+        metric=reading.metric,
+        features=features and (lambda item: features(unpack(item))),
+        examples=reading.examples,
+    )
+    told = tuple(reader.remarks)
+    check = partial(remarks_of, chain, tuple(reader.read), pipeline)
+    return replace(pipeline, remarks=lambda inputs: told + check(inputs))
+
+
+class _Whole(RunnableBinding[Any, Any]):
+    """A step that is not looked into."""
+
+
+def as_one(step: Step, name: str | None = None) -> Step:
+    """Give a step that becomes one operator, whatever it is made of, of this name."""
+    return _Whole(bound=step, config=RunnableConfig(run_name=name) if name else {})
+
+
+def configured(
+    chain: Step, configuration: Configuration | Mapping[str, Mapping[str, KnobValue]]
+) -> Step:
+    """Give the chain that a pipeline was read off, configured as planned.
+
+    The configuration is a plan's, or as a plan's JSON has it: {operator: {knob: value}}.
+    """
+    if isinstance(configuration, Configuration):
+        configuration = configuration.as_dict()
+    chosen = {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
+    return chain.with_config(configurable=chosen)
+
+
+def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
+    """Give any planned pipeline as a Runnable: a sequence for a chain, else one step."""
+    steps = [_step_of(operator, configuration) for operator in pipeline.by_name.values()]
+    is_chain = all(
+        parents == ((i - 1,) if i else ()) for i, parents in enumerate(pipeline.graph.parents)
+    )
+    if not is_chain or len(steps) == 1:
+        run = lambda item: unpack(pipeline.run(pack(item), configuration))
+        return RunnableLambda(run, name=pipeline.name)
+    return RunnableSequence(*steps, name=pipeline.name)
+
+
+def _step_of(operator: Operator, configuration: Configuration) -> Step:
+    settings = configuration.of(operator.name)
+    run = lambda item: unpack(operator.run(pack(item), settings))
+    return RunnableLambda(run, name=operator.name)
+
+
+class Reader:
+    """Collects the operators of a chain while walking it."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self.operators: list[Operator] = []
+        self.read: list[ReadStep] = []
+        self.remarks: list[str] = []  # what was read otherwise than step by step
+        self.ids: dict[str, str] = {}  # configurable id -> operator
+        self._outputs: dict[str, Source] = {}
+        self._input: Source | None = None  # of the operator that hands the input on
+
+    def walk(self, step: Step, source: Source, label: str) -> Source:
+        """Give where the step's output is found, having added the operators inside it."""
+        if isinstance(step, RunnableSequence):
+            for inner in step.steps:
+                source = self.walk(inner, source, label if len(step.steps) == 1 else "")
+            return source
+        if isinstance(step, RunnableParallel):
+            return self._keys({k: self.walk(s, source, k) for k, s in step.steps__.items()})
+        if isinstance(step, RunnableAssign):
+            added = {k: self.walk(s, source, k) for k, s in step.mapper.steps__.items()}
+            return self._keys(added, base=source)
+        if isinstance(step, RunnablePick):
+            return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
+        if isinstance(step, RunnablePassthrough) and step.func is None and step.afunc is None:
+            return source
+        if graphs.is_graph(step):
+            return graphs.read(self, step, source, label or step.get_name())
+        if isinstance(step, RunnableBinding):
+            label = step.config.get("run_name") or label
+            if _only_names(step):
+                return self.walk(step.bound, source, label)
+        return self.add(label or _name_of(step), (step,), source)
+
+    def add(
+        self,
+        label: str,
+        steps: Sequence[Step],
+        source: Source,
+        body: Callable[[Any, Call], Any] | None = None,
+    ) -> Source:
+        """Give where the output of a new operator is found; without a body, it is one step."""
+        name = self._free_name(label)
+        read = ReadStep(
+            operator=name,
+            steps=tuple(steps),
+            body=body or (lambda item, call: call(steps[0], item)),
+            source=source,
+        )
+        called = lru_cache(maxsize=_CONFIGURED_STEPS)(lambda items: by_hand(dict(items)))
+        operator = Operator(
+            spec=OperatorSpec(name=name, after=source.after, knobs=self._knobs(name, steps)),
+            run=lambda inputs, knobs: read.output(inputs, called(tuple(knobs.items()))),
+            version=self._reading.version,
+        )
+        self.read.append(read)
+        self.operators.append(operator)
+        self._outputs[name] = Source((name,), lambda outputs, given: outputs[name])
+        return self._outputs[name]
+
+    def is_whole(self, source: Source) -> bool:
+        """Say whether it is the output of the only operator that nothing comes after."""
+        inner = {parent for op in self.operators for parent in op.spec.after}
+        sinks = [op.name for op in self.operators if op.name not in inner]
+        return len(sinks) == 1 and source is self._outputs[sinks[0]]
+
+    def _keys(self, items: Mapping[str, Source], base: Source | None = None) -> Source:
+        """Give a dict with a source for each key, laid over a base when there is one."""
+        sources = [*([base] if base else []), *items.values()]
+        if any(part.after for part in sources):  # then later steps cannot reach the input
+            items = {key: self._reachable(part) for key, part in items.items()}
+            base = base and self._reachable(base)
+            sources = [*([base] if base else []), *items.values()]
+
+        def made(outputs: Mapping[str, Payload], given: Payload) -> Payload:
+            parts = {key: part.made(outputs, given) for key, part in items.items()}
+            under: Payload = {} if base is None else base.made(outputs, given)
+            if not isinstance(under, dict):
+                raise InvalidInput.of("assign", "must be given a dict", type(under).__name__)
+            return {**under, **parts}
+
+        return Source(tuple(dict.fromkeys(name for s in sources for name in s.after)), made)
+
+    def _reachable(self, source: Source) -> Source:
+        """Give a source as an operator's output: what is made of the input alone, handed on."""
+        if source.after:
+            return source
+        if source is not INPUT:
+            return self.add("input", (RunnablePassthrough(),), source)
+        self._input = self._input or self.add("input", (RunnablePassthrough(),), source)
+        return self._input
+
+    def _free_name(self, label: str) -> str:
+        taken = {operator.name for operator in self.operators}
+        base = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-") or "step"
+        base = (base if base[0].isalpha() else f"step-{base}")[:55]
+        names = [base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))]
+        return next(name for name in names if name not in taken)
+
+    def _knobs(self, operator: str, steps: Sequence[Step]) -> tuple[Knob, ...]:
+        knobs: dict[str, Knob] = {}
+        for spec in (spec for step in steps for spec in specs_of(step)):
+            values = _values(spec) or tuple(self._reading.choices.get(spec.id, ()))
+            if not values:
+                continue
+            other = self.ids.setdefault(spec.id, operator)
+            rule = f"must configure one step, {other} has it already"
+            checks.require(other == operator, f"configurable id of {operator}", rule, spec.id)
+            checks.name(f"configurable id of {operator}", spec.id)
+            knobs[spec.id] = Knob(name=spec.id, values=values)
+        return tuple(knobs.values())
+
+
+def _name_of(step: Step) -> str:
+    """Give a step's own name, that of its default where it can be configured."""
+    while isinstance(step, DynamicRunnable) and not step.name:
+        step = step.default
+    return step.get_name()
+
+
+def _pick(
+    step: RunnablePick, source: Source, outputs: Mapping[str, Payload], given: Payload
+) -> Payload:
+    taken = source.made(outputs, given)
+    if not isinstance(taken, dict):
+        raise InvalidInput.of("pick", "must be given a dict", type(taken).__name__)
+    return cast(Payload, step.invoke(taken))
+
+
+def _only_names(step: RunnableBinding[Any, Any]) -> bool:
+    """Say whether a binding changes nothing that the step gives."""
+    plain = type(step) is RunnableBinding and not step.kwargs and not step.config_factories
+    return plain and not set(step.config) - {"run_name", "tags", "metadata", "callbacks"}
+
+
+def _values(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
+    """Give the options of a field, the default first; none when it takes any value."""
+    if not (isinstance(spec.annotation, type) and issubclass(spec.annotation, Enum)):
+        return ()
+    return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))

@@ -1,0 +1,345 @@
+"""Small chains and graphs as users write them: each is planned as it is, or refused by name.
+
+A case gives the chain, inputs it takes, and what is expected: outputs that depend on the knobs, so
+that one that is not handed on shows, or the words of the refusal.
+"""
+
+import operator
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, Literal, TypedDict
+
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import (
+    ConfigurableField,
+    Runnable,
+    RunnableBranch,
+    RunnableConfig,
+    RunnableGenerator,
+    RunnableLambda,
+    RunnableParallel,
+    RunnablePassthrough,
+    RunnableSerializable,
+    chain,
+)
+from langchain_core.runnables.utils import ConfigurableFieldSingleOption
+from langchain_core.tools import tool
+
+from circinus import as_one
+
+Step = Runnable[Any, Any]
+WORDS = ["cat dog", "dog", "bird cat fish", "fish bird", "cat cat dog"]
+LIBRARY = ["a cat sleeps", "a dog barks", "a bird sings", "a fish swims", "cat and dog play"]
+OPTIONS = {"few": 1, "some": 2, "many": 4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A chain, or what is said of it when it is refused."""
+
+    name: str
+    make: Callable[[], Step]
+    inputs: Sequence[Any] = tuple(WORDS)
+    refused: str = ""  # a pattern of the refusal; empty when it is planned
+    remark: str = ""  # a pattern of what is told
+    knobs: int = 0  # how many it has
+    choices: dict[str, list[Any]] = field(default_factory=dict)
+
+
+class Library(BaseRetriever):
+    """Gives the k texts that share most words with the question."""
+
+    k: int = 2
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        asked = set(query.split())
+        ranked = sorted(LIBRARY, key=lambda text: -len(asked & set(text.split())))
+        return [Document(page_content=text, metadata={"rank": i}) for i, text in enumerate(ranked[: self.k])]
+
+
+class Echo(FakeListChatModel):
+    """A model that answers with the last characters of what it is asked."""
+
+    responses: list[str] = []
+    length: int = 5
+
+    def _call(self, messages: list[BaseMessage], *args: Any, **more: Any) -> str:
+        return str(messages[-1].content)[-self.length :]
+
+
+class Scale(RunnableSerializable[Any, Any]):
+    """Repeats; how often can be configured."""
+
+    times: int = 1
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        return input * self.times
+
+
+class AsyncScale(Scale):
+    """Can be asked asynchronously alone."""
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        raise NotImplementedError
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        return input * self.times
+
+
+def _options(id_: str, **options: int) -> ConfigurableFieldSingleOption:
+    return ConfigurableFieldSingleOption(id=id_, options=options, default=next(iter(options)))
+
+
+def library(id_: str = "k") -> Step:
+    return Library().configurable_fields(k=_options(id_, **OPTIONS))
+
+
+def echo(id_: str = "length") -> Step:
+    return Echo().configurable_fields(length=_options(id_, short=3, long=12))
+
+
+def scale(id_: str = "times", cls: type[Scale] = Scale) -> Step:
+    return cls().configurable_fields(times=_options(id_, once=1, twice=2))
+
+
+def cased(id_: str = "case") -> Step:
+    same: Step = RunnableLambda(lambda x: x)
+    upper = RunnableLambda(lambda x: x.upper())
+    return same.configurable_alternatives(ConfigurableField(id=id_), default_key="same", upper=upper)
+
+
+def texts(documents: list[Document]) -> str:
+    return " | ".join(f"{d.page_content}#{d.metadata['rank']}" for d in documents)
+
+
+def called(step: Step) -> Step:
+    """A lambda around a step, as people write it."""
+    return RunnableLambda(lambda x: step.invoke(x), name="called")
+
+
+PROMPT = ChatPromptTemplate.from_messages([("system", "Answer."), ("human", "{context} ? {question}")])
+
+
+def rag(retriever: Step) -> Step:
+    return {"context": retriever | texts, "question": RunnablePassthrough()} | PROMPT | echo() | StrOutputParser()
+
+
+async def _upper(text: str) -> str:
+    return text.upper()
+
+
+def _letters(chunks: Iterator[str]) -> Iterator[str]:
+    for chunk in chunks:
+        yield from chunk[::2]
+
+
+async def _aletters(chunks: AsyncIterator[str]) -> AsyncIterator[str]:
+    async for chunk in chunks:
+        yield chunk[::2]
+
+
+def _yielding(text: str) -> Iterator[str]:
+    yield text
+    yield "!"
+
+
+@chain
+def _decorated(text: str) -> str:
+    return text[::-1]
+
+
+@chain
+def _asks_config(text: str, config: RunnableConfig) -> str:
+    return text + str(config.get("configurable", {}).get("times", "none"))
+
+
+@tool
+def shout(text: str) -> str:
+    """Shout it."""
+    return text + "!"
+
+
+@tool
+async def ashout(text: str) -> str:
+    """Shout it, asynchronously."""
+    return text + "!!"
+
+
+def _fails(text: str) -> str:
+    if "dog" in text:
+        raise ValueError("no dogs")
+    return text
+
+
+class _Flaky:
+    """Fails every first time."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def __call__(self, text: str) -> str:
+        self.seen = not self.seen
+        if self.seen:
+            raise ValueError("first time")
+        return text.title()
+
+
+class State(TypedDict, total=False):
+    text: str
+    found: list[Any]
+    log: Annotated[list[str], operator.add]
+    messages: list[AnyMessage]
+
+
+def graph(
+    nodes: dict[str, Any],
+    edges: Sequence[tuple[Any, str]],
+    conditions: dict[str, tuple[Any, Any]] | None = None,
+    compiled: dict[str, Any] | None = None,
+    **per_node: Any,
+) -> Step:
+    from langgraph.graph import StateGraph
+
+    made = StateGraph(State)
+    for name, node in nodes.items():
+        made.add_node(name, node, **per_node)
+    for start, end in edges:
+        made.add_edge(start, end)
+    for start, (path, ends) in (conditions or {}).items():
+        made.add_conditional_edges(start, path, ends)
+    return made.compile(**(compiled or {}))
+
+
+def _note(name: str) -> Callable[[State], State]:
+    return lambda state: {"log": [f"{name}:{state['text'][:3]}"]}
+
+
+def _retrieve(state: State) -> State:
+    return {"found": LIBRARY_STEP.invoke(state["text"]), "log": ["retrieved"]}
+
+
+LIBRARY_STEP = library()
+
+
+def _text(step: Step) -> Step:
+    return RunnableLambda(lambda s: s["text"]) | step | RunnableLambda(lambda t: {"text": t})
+
+
+def _kind(state: State) -> Literal["short", "long"]:
+    return "short" if len(state["text"]) < 8 else "long"
+
+
+def _branching() -> Step:
+    nodes = {"start": _text(cased()), "short": _text(scale()), "long": _note("long"), "end": _note("end")}
+    edges = [("__start__", "start"), ("short", "end"), ("long", "end"), ("end", "__end__")]
+    return graph(nodes, edges, {"start": (_kind, None)})
+
+
+def _loop() -> Step:
+    nodes = {"grow": _text(scale("growth")) | (lambda s: {"text": s["text"] + "."})}
+    ends = {True: "grow", False: "__end__"}
+    return graph(nodes, [("__start__", "grow")], {"grow": (lambda s: len(s["text"]) < 20, ends)})
+
+
+def _command(state: State) -> Any:
+    from langgraph.types import Command
+
+    return Command(update={"text": "went"}, goto="two")
+
+
+def _checkpointed() -> Step:
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    return graph({"one": _note("one")}, [("__start__", "one")], compiled={"checkpointer": InMemorySaver()})
+
+
+async def _anode(state: State) -> State:
+    return {"text": state["text"].upper()}
+
+
+def _chat_node(state: State) -> State:
+    return {"messages": [*state["messages"], AIMessage(content=state["messages"][-1].content[-3:])]}
+
+
+STATES = [{"text": text, "log": []} for text in WORDS]
+TALKS = [{"messages": [HumanMessage(content=text)]} for text in WORDS]
+LINE = [("__start__", "one"), ("one", "two"), ("two", "__end__")]
+MODEL = {"question": RunnablePassthrough(), "context": library() | texts}
+part = partial(RunnableLambda)
+
+CASES = [
+    # retrieval chains
+    Case("retriever and formatter", lambda: library() | texts, knobs=1),
+    Case("usual retrieval chain", lambda: rag(library()), knobs=2),
+    Case("retriever called in a lambda", lambda: rag(called(library())), knobs=2),
+    Case("retriever alone gives documents", lambda: library(), knobs=1),
+    Case("prompt alone gives a prompt value", lambda: MODEL | PROMPT, knobs=1),
+    Case("model at the end gives a message", lambda: MODEL | PROMPT | echo(), knobs=2),
+    Case("string prompt", lambda: MODEL | PromptTemplate.from_template("{context}/{question}") | (lambda p: p.to_string()), knobs=1),
+    Case("retrieval kept beside its answer", lambda: RunnableParallel(docs=library(), q=RunnablePassthrough()).assign(answer=part(lambda d: texts(d["docs"])) | scale()), knobs=2),
+    Case("answer picked", lambda: RunnableParallel(docs=library(), q=RunnablePassthrough()).assign(answer=part(lambda d: texts(d["docs"]))).pick("answer") | cased(), knobs=2),
+    Case("pick of several keys", lambda: RunnableParallel(a=scale(), b=cased(), c=RunnablePassthrough()).pick(["a", "c"]), knobs=2),
+    Case("two retrievers", lambda: {"a": library("k1") | texts, "b": called(library("k2")) | texts} | part(lambda d: d["a"] + d["b"]), knobs=2),
+    Case("k without options", lambda: Library().configurable_fields(k=ConfigurableField(id="k")) | texts, knobs=1, choices={"k": [1, 3]}),
+    Case("lambda calls a lambda that retrieves", lambda: called(called(library())) | texts, knobs=1),
+    # branches, parallels, bindings
+    Case("branch", lambda: RunnableBranch((lambda x: "cat" in x, scale()), cased()), knobs=2),
+    Case("branch in a sequence", lambda: cased() | RunnableBranch((lambda x: len(x) < 8, scale()), part(lambda x: x[::-1])) | part(len), knobs=2),
+    Case("parallel in parallel", lambda: {"a": {"b": scale(), "c": {"d": cased()}}, "e": RunnablePassthrough()} | part(str), knobs=2),
+    Case("router by lambda", lambda: part(lambda x: scale() if "cat" in x else part(str.upper)), knobs=0),
+    Case("router that knows its steps", lambda: (lambda a, b: part(lambda x: a if "cat" in x else b))(scale(), cased()), knobs=2),
+    Case("map over words", lambda: part(str.split) | scale().map() | part(" ".join), knobs=1),
+    Case("bound arguments", lambda: part(lambda x, times=1: x * times).bind(times=3)),
+    Case("named sequence", lambda: (scale() | cased()).with_config(run_name="both"), knobs=2),
+    Case("preset configuration", lambda: (scale() | cased()).with_config(configurable={"times": "twice"}), knobs=2),
+    Case("kept as one", lambda: part(str.strip) | as_one(scale() | cased(), name="both"), knobs=2),
+    Case("alternatives in alternatives", lambda: cased().configurable_alternatives(ConfigurableField(id="kind"), default_key="a", b=scale()), knobs=3),
+    Case("passthrough with a function", lambda: scale() | RunnablePassthrough(lambda x: None), knobs=1),
+    # functions of other kinds
+    Case("decorated", lambda: _decorated | cased(), knobs=1),
+    Case("asks for its configuration", lambda: _asks_config | scale(), refused="operator _asks_config must give"),
+    Case("generator function", lambda: part(_yielding) | scale(), knobs=1),
+    Case("runnable generator", lambda: RunnableGenerator(_letters) | scale(), knobs=1),
+    Case("async generator alone", lambda: RunnableGenerator(_aletters) | scale(), knobs=1),
+    Case("async function alone", lambda: part(_upper) | scale(), knobs=1),
+    Case("async step with a knob", lambda: part(str.strip) | scale(cls=AsyncScale), knobs=1),
+    Case("async inside a parallel kept as one", lambda: as_one(RunnableParallel(a=part(_upper), b=scale())), knobs=1),
+    Case("tool", lambda: part(lambda x: {"text": x}) | shout | scale(), knobs=1),
+    Case("async tool", lambda: part(lambda x: {"text": x}) | ashout),
+    Case("random step", lambda: part(lambda x: random.random()) | part(str), remark="gives another output each time"),
+    Case("gives tuples", lambda: part(lambda x: (x, len(x))) | part(lambda pair: pair[0] * pair[1])),
+    Case("gives what cannot be sent", lambda: part(lambda x: object(), name="opaque") | part(str), refused="output of opaque must give what can be sent"),
+    Case("kept as one what cannot be sent", lambda: as_one(part(lambda x: {x}) | part(sorted))),
+    Case("knob without effect", lambda: scale() | part(lambda x: len(x) > 0), knobs=1),
+    Case("idle knob", lambda: as_one(part(lambda x: x[:0]) | scale()), knobs=1, remark="knob times of .* changed nothing"),
+    Case("one id twice", lambda: scale() | part(str.strip) | scale(), refused="must configure one step"),
+    Case("id that is no name", lambda: scale("how often"), refused="configurable id of Scale must start with a letter"),
+    # failures on the way
+    Case("fallback", lambda: part(_fails).with_fallbacks([scale()]), knobs=1),
+    Case("retry", lambda: part(_Flaky(), name="flaky").with_retry(wait_exponential_jitter=False, stop_after_attempt=3) | scale(), knobs=1),
+    # graphs
+    Case("graph in a line", lambda: graph({"one": _text(scale()), "two": _text(cased())}, LINE), STATES, knobs=2),
+    Case("graph that retrieves in a function", lambda: graph({"one": _retrieve, "two": lambda s: {"text": texts(s["found"])}}, LINE), STATES, knobs=1),
+    Case("graph with a condition", _branching, STATES, knobs=2),
+    Case("graph with branches that join", lambda: graph({n: _note(n) for n in "abcd"}, [("__start__", "b"), ("__start__", "a"), ("a", "c"), ("b", "d"), (["c", "d"], "__end__")]), STATES),
+    Case("graph that waits for several", lambda: graph({"a": _note("a"), "b": _text(scale()), "c": _note("c")}, [("__start__", "a"), ("__start__", "b"), (["a", "b"], "c")]), STATES, knobs=1),
+    Case("graph with a conditional beginning", lambda: graph({"short": _note("s"), "long": _text(scale())}, [], {"__start__": (_kind, None)}), STATES, knobs=1),
+    Case("graph between steps", lambda: part(lambda t: {"text": t}) | graph({"one": _text(scale()), "two": _note("two")}, LINE) | part(lambda s: s["log"]), knobs=1),
+    Case("graph with messages", lambda: graph({"one": _chat_node, "two": _chat_node}, LINE), TALKS),
+    Case("graph with an async node", lambda: graph({"one": _anode, "two": _text(scale())}, LINE), STATES, knobs=1),
+    Case("graph with paths of unlike length", lambda: graph({"one": _note("one"), "two": _note("two")}, [*LINE, ("__start__", "two")]), STATES, remark="node two may run in more than one superstep"),
+    Case("graph with a loop", _loop, STATES, knobs=1, remark="it has the loop grow -> grow"),
+    Case("graph that commands", lambda: graph({"one": _command, "two": _note("two")}, [("__start__", "one")]), STATES, refused="no edge|operator one|node one"),
+    Case("graph with a checkpointer", _checkpointed, STATES, refused="graph LangGraph must be compiled without a checkpointer"),
+    Case("graph kept as one", lambda: as_one(_branching()), STATES, knobs=2),
+]
