@@ -7,6 +7,7 @@ them. What they stand for is made in `deploy.planning`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from circinus.pipelines import checks
 from circinus.pipelines.graph import PipelineGraph
@@ -80,6 +81,14 @@ class PlanningLimits:
         checks.at_least("limits.configurations", self.configurations, 1)
 
 
+class OnFailure(StrEnum):
+    """What an input on which an operator fails means for a configuration's accuracy."""
+
+    DROP = "drop"  # scores zero; leaves the population once it failed in all of three or more
+    SCORE_ZERO = "score_zero"  # scores zero
+    STOP = "stop"  # ends the search
+
+
 HIGHEST_PRIORITY = 9
 
 
@@ -101,6 +110,7 @@ class Query:
     restrictions: Restrictions = field(default_factory=Restrictions)  # what holds in every plan
     device: DeviceProfile | None = None  # its own device; None: as the infrastructure says
     planning: PlanningMethod = field(default_factory=PlanningMethod)  # how it is planned
+    on_failure: OnFailure = OnFailure.DROP  # what a failed input means
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)

@@ -33,12 +33,14 @@ class ExitCode(IntEnum):
     REFUSED = 6  # the cluster said no: conflict, quota, admission, a missing role or namespace
     NO_ROOM = 7  # the nodes have none
     NOT_READY = 8  # workers are not ready, in time or now
+    FAILED = 10  # no plan, because operators failed
     INTERRUPTED = 130
 
 
 EPILOG = (
     "Exit codes: 0 ok, 1 internal error or no service, 2 bad input, 3 infeasible, "
-    "4 budget exhausted; of deploy: 5 differs, 6 refused by the cluster, 7 no room, 8 not ready."
+    "4 budget exhausted, 10 operators failed; of deploy: 5 differs, 6 refused by the cluster, "
+    "7 no room, 8 not ready."
 )
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY

@@ -45,6 +45,7 @@ _EXIT_CODES = {
     search.PlanningOutcome.FEASIBLE: ExitCode.OK,
     search.PlanningOutcome.INFEASIBLE: ExitCode.INFEASIBLE,
     search.PlanningOutcome.EXHAUSTED: ExitCode.EXHAUSTED,
+    search.PlanningOutcome.FAILED: ExitCode.FAILED,
     search.PlanningOutcome.CANCELLED: ExitCode.INTERRUPTED,
 }
 
@@ -228,7 +229,7 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         "outcome": result.outcome,
         "planning": asked.planning,
         "plans": plans,
-        **{name: getattr(result, name) for name in figures},
+        **{name: getattr(result, name) for name in (*figures, "failures", "left_out")},
         "shortfall": shortfall,
         "defaults": formats.defaults(asked.request),
     }
@@ -238,6 +239,7 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         f"{formats.seconds(result.spent_s)} of operators spent",
         f"stopped because {result.stopped_because}",
         *formats.bill_lines(result.bill),
+        *tables.failure_lines(progress_view(result, slo, tiers)),
     ]
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))

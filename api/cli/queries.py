@@ -216,7 +216,8 @@ def _progress_key(query: QueryView) -> str:
 
 def _show_and_leave(screen: Screen, query: QueryView) -> None:
     screen.show(tables.query_text(query), document=query)
-    leave(_ENDINGS.get(query.phase, ExitCode.OK))
+    operators_failed = query.outcome == "failed"  # else planning itself broke off
+    leave(ExitCode.FAILED if operators_failed else _ENDINGS.get(query.phase, ExitCode.OK))
 
 
 def _exported(client: Client, identifier: str) -> dict[str, object]:

@@ -66,6 +66,9 @@ def follow(seen: SeenQuery, service: Client) -> tuple[Status, list[Event]]:
         others.pop(query.id, None)
         events, serving = _make_way(query, others.values(), service)
     message = query.message or "" if query.shortfall is None else query.shortfall.sentence
+    if query.progress is not None:
+        failures = [str(found) for found in query.progress.failures]
+        message = ". ".join([message.rstrip("."), *(f for f in failures if f not in message)])
     parts = query.planning.model_dump(mode="json", exclude_none=True)
     facts = {
         "phase": query.phase.value,

@@ -16,10 +16,11 @@ from circinus.api.schemas.service import DeploymentView
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Slo
+from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
 from circinus.planner.search.result import PlanningProgress, PlanningResult, Shortfall
 
-Outcome = Literal["feasible", "infeasible", "exhausted", "cancelled"]
+Outcome = Literal["feasible", "infeasible", "exhausted", "failed", "cancelled"]
 """How planning ended."""
 
 
@@ -53,6 +54,10 @@ class ProgressView(View):
     best: PlanView | None = Field(default=None, description="Cheapest feasible plan so far.")
     bill: BillView | None = None
     """What was expected, paid and saved; none: not known."""
+    failures: list[FailureCount] = Field(default_factory=list)
+    """Which operators failed on how many inputs, the most frequent first."""
+    left_out: list[int] = Field(default_factory=list)
+    """Inputs, by their index, that no figure stands on: they failed in every configuration."""
 
 
 class ShortfallView(View):

@@ -26,7 +26,7 @@ from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.query import HIGHEST_PRIORITY, PlanningLimits, Query
+from circinus.pipelines.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
 from circinus.pipelines.restrictions import Stays
 from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic
 
@@ -73,6 +73,10 @@ class DataSource(Input):
     """Folder with the inputs and their expected outputs."""
     jsonl: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
     """File of JSON lines, each with `input` and `expected`."""
+    on_failure: OnFailure = Field(default=OnFailure.DROP, strict=False)
+    """What an input on which an operator fails means: it scores zero, and leaves the data once it
+    failed in all of three or more configurations (`drop`); it scores zero (`score_zero`); or
+    planning ends (`stop`)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSource:
@@ -254,6 +258,7 @@ def to_query(
     """
     told = request.model_dump(exclude={"data", "cold"})
     told["pipeline"] = pipeline or request.pipeline
+    told["on_failure"] = request.data.on_failure
     if request.slo.latency_s is None:
         told["slo"]["latency_s"] = ANY_LATENCY_S
     device = told["device"]

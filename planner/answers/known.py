@@ -23,6 +23,7 @@ from circinus.pipelines.query import Query
 from circinus.pipelines.slo import Estimate
 from circinus.planner.models.history import ConfigurationRecord, holds
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
+from circinus.planner.plans import failing
 from circinus.planner.plans.measuring import Bench, FailedMeasurement, ended
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, Shortfall
@@ -71,9 +72,12 @@ def answer(
     """
     setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
     bench, space = Bench(setting=setting, rule=rule), setting.space
+    counting = failing.Counting(query.on_failure)
+    counting.learn(known.profiles)
+    profiles = [counting.counted(profile.configuration) for profile in known.profiles]
     found = [
         ended(bench, space.number(profile.configuration), profile, wanted=len(profile.inputs))
-        for profile in known.profiles
+        for profile in profiles
         if holds(space, profile.configuration)
     ]
     good = tuple(one for one in found if isinstance(one, Measured))

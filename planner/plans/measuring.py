@@ -130,6 +130,20 @@ def ended(
     return _measured(bench, number, profile, ending)
 
 
+def counted_anew(
+    bench: Bench, one: Measured | FailedMeasurement, profile: Profile
+) -> Measured | FailedMeasurement:
+    """Give what was measured, now that its failed inputs count otherwise."""
+    if isinstance(one, FailedMeasurement) or profile is one.profile:
+        return one
+    if (failed := _failed(one.number, profile)) is not None:
+        return failed
+    ending = one.ending
+    if ending not in (Ending.SLOW, Ending.CUT_OFF):
+        ending = _judged(bench, profile) or Ending.PARTIAL
+    return _measured(bench, one.number, profile, ending)
+
+
 def _until_decided(
     bench: Bench, evaluator: Evaluator, number: int, must_stop: MustStop
 ) -> Measured | FailedMeasurement:
@@ -139,11 +153,11 @@ def _until_decided(
     while True:
         step = 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
         goal = min(inputs + step, population)
-        while True:  # a failure or a limit ends a step early: limits are hard
+        while True:  # a limit ends a step early: limits are hard
             profile = evaluator.measure(configuration, inputs + 1)
             inputs = len(profile.inputs)
             stopped = must_stop(inputs)
-            if inputs >= goal or stopped or profile.failures:
+            if inputs >= goal or stopped:
                 break
         if (failed := _failed(number, profile)) is not None:
             return failed
@@ -160,13 +174,11 @@ def _until_decided(
 def _failed(number: int, profile: Profile) -> FailedMeasurement | None:
     figures = (profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes)
     bad = np.flatnonzero(~np.isfinite(np.vstack(figures)).all(axis=0))
-    if profile.failures:
-        failure = profile.failures[0]
-    elif len(bad):
-        cause = "the measurement is not finite"
-        failure = Failure(input=int(profile.inputs[bad[0]]), operator="score", cause=cause)
-    else:
+    if not len(bad):
         return None
+    cause = "the measurement is not finite"
+    unknown = Failure(input=int(profile.inputs[bad[0]]), operator="score", cause=cause)
+    failure = next(iter(profile.failures), unknown)
     inputs = len(profile.inputs)
     return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=profile)
 

@@ -20,10 +20,17 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import Evaluator, StoppingRule
-from circinus.pipelines.query import Query
+from circinus.pipelines.query import OnFailure, Query
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
-from circinus.planner.plans.measuring import Bench, FailedMeasurement, LatencyLooks, measured
+from circinus.planner.plans.failing import Tolerant
+from circinus.planner.plans.measuring import (
+    Bench,
+    FailedMeasurement,
+    LatencyLooks,
+    counted_anew,
+    measured,
+)
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
 from circinus.planner.search.bill import Budget, Forecast, Tally
 from circinus.planner.search.findings import Findings
@@ -136,18 +143,24 @@ class _Search:
     ) -> None:
         self._bench, self._settings, self._observer = bench, settings, observer
         self._clock, self._start, self._cancelled = clock, clock.now(), False
-        self._evaluator, setting = evaluator, bench.setting
+        setting = bench.setting
         query = setting.context.query
+        self._evaluator = Tolerant(evaluator, query.on_failure)
         self._budget = Budget.of(query.limits, setting.context.infrastructure)
-        # The seed is part of the query, so that every process plans it alike.
-        rng = np.random.Generator(np.random.PCG64(query.seed))
-        self._strategy = settings.strategy(setting, rng)
-        self._findings = Findings(setting, settings.most_plans, settings.margin_confidence)
+        self._begin()
         price = self._budget.price_usd_per_hour
         self._tally = Tally(setting.context.graph, setting.population, price)
         asked = settings.forecast
         self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
+        self._left_out = self._evaluator.left_out
+
+    def _begin(self) -> None:
+        setting, settings = self._bench.setting, self._settings
+        # The seed is part of the query, so that every process plans it alike.
+        rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
+        self._strategy = settings.strategy(setting, rng)
+        self._findings = Findings(setting, settings.most_plans, settings.margin_confidence)
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
@@ -189,11 +202,34 @@ class _Search:
         findings.newest = ()  # reports while it is measured tell of no plan twice
         met_by = findings.inputs_of
         every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
+        for one in every:
+            self._tally.pay(one.profile)
+        if self._evaluator.left_out != self._left_out:
+            self._left_out = self._evaluator.left_out
+            every = self._counted_anew(every)
         for met, one in zip(known, every, strict=True):
             self._learn(one, is_new=met == 0)
 
+    def _counted_anew(
+        self, newest: Sequence[Measured | FailedMeasurement]
+    ) -> tuple[Measured | FailedMeasurement, ...]:
+        """Tell all that was measured again, as it counts now that inputs left or came back.
+
+        Models add up what they are told: new ones are told the whole, in the order it was measured.
+        """
+        told = self._findings
+        self._begin()
+        for failed in told.failed:
+            self._learn(failed, is_new=True)
+        for one in told.measured.values():
+            profile = self._evaluator.counted(one.configuration)
+            self._learn(counted_anew(self._bench, one, profile), is_new=True)
+        counted = self._evaluator.counted
+        return tuple(
+            counted_anew(self._bench, one, counted(one.profile.configuration)) for one in newest
+        )
+
     def _learn(self, one: Measured | FailedMeasurement, *, is_new: bool) -> None:
-        self._tally.pay(one.profile)
         if isinstance(one, FailedMeasurement):
             self._findings.fail(one)
             self._strategy.observe(one.number, None)
@@ -212,9 +248,10 @@ class _Search:
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
             because = f"no cheaper plan in {findings.fruitless} more configurations"
         failures = len(findings.failed)
+        if failures and self._bench.setting.context.query.on_failure is OnFailure.STOP:
+            return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
         if because is None and not findings.measured and failures >= self._settings.minimum:
-            first = findings.failed[0].failure
-            because = f"the first {failures} configurations all failed, {first}"
+            because = f"the first {failures} configurations all failed"
         return None if because is None else _Stop(PlanningOutcome.EXHAUSTED, because)
 
     def _settled(self, proposal: Proposal | None) -> _Stop | None:
@@ -284,6 +321,8 @@ class _Search:
                 best=findings.plans[0] if findings.plans else None,
                 plans=len(findings.plans),
                 found=findings.newest,
+                failures=self._evaluator.failures,
+                left_out=tuple(sorted(self._evaluator.left_out)),
                 bill=self._tally.bill(spent, self._forecast),
             )
         )
@@ -293,9 +332,12 @@ class _Search:
         if findings.plans and outcome is not PlanningOutcome.CANCELLED:
             outcome = PlanningOutcome.FEASIBLE
         every = tuple(findings.measured.values())
+        because, failures = stop.because, self._evaluator.failures
         if outcome in (PlanningOutcome.INFEASIBLE, PlanningOutcome.EXHAUSTED):
+            if self._failures_bind():
+                outcome, because = PlanningOutcome.FAILED, f"{because}; {failures[0]}"
             confidence = self._settings.margin_confidence
-            why = shortfall(self._bench.setting, every, findings.tail, confidence, stop.because)
+            why = shortfall(self._bench.setting, every, findings.tail, confidence, because)
         bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
@@ -305,13 +347,27 @@ class _Search:
             inputs=findings.inputs,
             spent_s=self._evaluator.spent_s,
             saved_s=bill.cache.seconds,
-            stopped_because=stop.because,
+            stopped_because=because,
             shortfall=why,
             bill=bill,
+            failures=failures,
+            left_out=tuple(sorted(self._evaluator.left_out)),
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
             ),
         )
+
+    def _failures_bind(self) -> bool:
+        """Say whether there is a failure without which a configuration might have been enough."""
+        findings, slo = self._findings, self._bench.setting.slo
+        if not findings.measured:
+            return bool(findings.failed)
+        for one in findings.measured.values():
+            failed = {failure.input for failure in one.profile.failures} - self._left_out
+            at_best = one.accuracy.value + len(failed) / one.inputs
+            if failed and at_best >= slo.accuracy and one.latency_s <= slo.latency_s:
+                return True
+        return False
 
 
 def proposed(

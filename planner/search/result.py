@@ -9,6 +9,7 @@ from typing import Protocol
 
 from circinus.pipelines.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
+from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
 
 
@@ -19,6 +20,7 @@ class PlanningOutcome(StrEnum):
     INFEASIBLE = "infeasible"
     """No plan: everything was measured, or what is left has next to no chance."""
     EXHAUSTED = "exhausted"  # a limit came before any plan was found
+    FAILED = "failed"  # no plan, because operators failed
     CANCELLED = "cancelled"  # the observer ended it; plans found by then are given
 
 
@@ -65,6 +67,8 @@ class PlanningProgress:
     plans: int  # how many plans the Pareto set holds
     # Plans that the latest measurement gave, cheapest first, kept or not.
     found: tuple[Plan, ...] = ()
+    failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
+    left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
     bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
 
 
@@ -98,5 +102,7 @@ class PlanningResult:
     # Why there is no plan; None when there is one, or planning was cancelled.
     shortfall: Shortfall | None
     bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
+    failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
+    left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
     # What was measured, for later queries on the pipeline to learn from.
     configurations: tuple[ConfigurationRecord, ...] = ()

@@ -258,7 +258,7 @@ def test_a_pipeline_that_always_fails_has_no_plan() -> None:
     evaluator = _evaluator()
     evaluator.fails = lambda _: True
     result = _search(_query(), evaluator)
-    assert (result.outcome, result.measured, result.failed) == (PlanningOutcome.INFEASIBLE, 12, 12)
+    assert (result.outcome, result.measured, result.failed) == (PlanningOutcome.FAILED, 12, 12)
     assert result.shortfall is not None
     assert "12 of them failed" in result.shortfall.sentence
 
@@ -267,7 +267,7 @@ def test_a_large_pipeline_that_always_fails_is_given_up() -> None:
     evaluator = SyntheticEvaluator(chain(*[4] * 5), lambda _: 0.5, lambda _: 0.1)
     evaluator.fails = lambda _: True
     result = _search(_query(), evaluator)
-    assert (result.outcome, result.measured) == (PlanningOutcome.EXHAUSTED, 30)
+    assert (result.outcome, result.measured) == (PlanningOutcome.FAILED, 30)
     assert "all failed" in result.stopped_because
 
 

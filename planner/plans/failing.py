@@ -1,0 +1,176 @@
+"""What a failed measurement counts as: the query says, `data.on_failure`.
+
+| `on_failure` | an input on which a configuration failed |
+| --- | --- |
+| `drop` | scores zero there; leaves the population once it failed in all of `_ENOUGH` or more |
+| `score_zero` | scores zero, wherever it fails |
+| `stop` | ends the search |
+
+An input leaves the population by counting, in every configuration, as the mean of the others: that
+moves no figure, and what was paired by input stays so. A failed run is no sample of latency: its
+seconds and bytes are those of another input of the configuration, in turn. A configuration that
+failed on all of its first `_TRIES` inputs has nothing to take them from, and has failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.profile import Evaluator, Failure, FloatArray, IntArray, Profile
+from circinus.pipelines.query import OnFailure
+
+_ENOUGH = 3  # configurations: fewer may share what is wrong with them
+_TRIES = 3  # inputs: where one in ten fails, all three do once in a thousand configurations
+_TOLD = 5  # kinds of failures told of, the most frequent ones
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCount:
+    """Failures of one operator with one cause."""
+
+    operator: (
+        str  # which operator failed; `score` when the metric did, `input` when it was no payload
+    )
+    cause: str  # of the first of them, in words
+    input: int  # index in the data, of the first of them
+    inputs: int  # on how many inputs, in any configuration
+    measurements: int  # how many (configuration, input) pairs
+
+    def __str__(self) -> str:
+        """Give it in words."""
+        more = f" and {self.inputs - 1} more" if self.inputs > 1 else ""
+        return f"{self.operator} failed on input {self.input}{more}: {self.cause}"
+
+
+class Counting:
+    """What profiles count as, by what is known of all of them.
+
+    `left_out` and what a profile counts as may change with every one that is learnt.
+    """
+
+    def __init__(self, on_failure: OnFailure) -> None:
+        self._on_failure = on_failure
+        self._profiles: dict[Configuration, Profile] = {}  # as they were measured
+        self.left_out: frozenset[int] = frozenset()  # inputs, indices in the data
+
+    def learn(self, profiles: Iterable[Profile]) -> None:
+        """Take in profiles as they were measured, the newest of a configuration counts."""
+        for profile in profiles:
+            self._profiles[profile.configuration] = profile
+        if self._on_failure is OnFailure.DROP:
+            self.left_out = _failing_everywhere(self._profiles.values())
+
+    def counted(self, configuration: Configuration) -> Profile:
+        """Give what was measured of a configuration, as it counts by now."""
+        profile = self._profiles[configuration]
+        if not (profile.failures or self.left_out) or self._on_failure is OnFailure.STOP:
+            return profile
+        failed = _failed_columns(profile)
+        out = np.isin(profile.inputs, list(self.left_out))
+        good = np.flatnonzero(~(failed | out))
+        if not len(good) or not (failed | out).any():
+            return profile
+        score = np.where(failed, 0.0, profile.score)
+        score[out] = score[~out].mean()
+        return replace(
+            profile,
+            score=score,
+            operator_s=_filled(profile.operator_s, failed, good),
+            output_bytes=_filled(profile.output_bytes, failed, good),
+            input_bytes=_filled(profile.input_bytes[None], failed, good)[0],
+        )
+
+    @property
+    def failures(self) -> tuple[FailureCount, ...]:
+        """What failed, the most frequent first."""
+        kinds: dict[tuple[str, str], list[Failure]] = defaultdict(list)
+        for failure in (f for profile in self._profiles.values() for f in profile.failures):
+            kinds[failure.operator, failure.cause.partition(":")[0]].append(failure)
+        counts = [
+            FailureCount(
+                operator=operator,
+                cause=found[0].cause,
+                input=found[0].input,
+                inputs=len({failure.input for failure in found}),
+                measurements=len(found),
+            )
+            for (operator, _), found in kinds.items()
+        ]
+        return tuple(sorted(counts, key=lambda count: -count.measurements)[:_TOLD])
+
+
+class Tolerant(Counting):
+    """An Evaluator whose failed measurements are finite, and count as the query says."""
+
+    def __init__(self, evaluator: Evaluator, on_failure: OnFailure) -> None:
+        super().__init__(on_failure)
+        self._evaluator = evaluator
+
+    @property
+    def graph(self) -> PipelineGraph:
+        """The pipeline, see `Evaluator`."""
+        return self._evaluator.graph
+
+    @property
+    def population(self) -> int:
+        """Number of inputs, those left out included."""
+        return self._evaluator.population
+
+    @property
+    def spent_s(self) -> float:
+        """Operator seconds paid so far, see `Evaluator`."""
+        return self._evaluator.spent_s
+
+    @property
+    def width(self) -> int:
+        """How many measurements are made at once, see `Evaluator`."""
+        return self._evaluator.width
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        """Give what counts of a configuration, see `Evaluator.measure`."""
+        return self.measure_each([(configuration, inputs)])[0]
+
+    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        """Give what counts of each, see `Evaluator.measure_each`; more inputs where all failed."""
+        self.learn(self._evaluator.measure_each(asked))
+        while again := [
+            (configuration, len(self._profiles[configuration].inputs) + 1)
+            for configuration, _ in asked
+            if self._is_to_be_tried(self._profiles[configuration])
+        ]:
+            self.learn(self._evaluator.measure_each(again))
+        return tuple(self.counted(configuration) for configuration, _ in asked)
+
+    def _is_to_be_tried(self, profile: Profile) -> bool:
+        few = len(profile.inputs) < min(_TRIES, self.population)
+        all_failed = bool(_failed_columns(profile).all())
+        return few and all_failed and self._on_failure is not OnFailure.STOP
+
+
+def _failed_columns(profile: Profile) -> BoolArray:
+    return np.isin(profile.inputs, [failure.input for failure in profile.failures])
+
+
+def _failing_everywhere(profiles: Iterable[Profile]) -> frozenset[int]:
+    """Give the inputs that failed in each of at least `_ENOUGH` configurations that met them."""
+    met, failed = Counter[int](), Counter[int]()
+    for profile in profiles:
+        failed.update(failure.input for failure in profile.failures)
+        met.update(profile.inputs.tolist())
+    return frozenset(i for i, count in failed.items() if count >= _ENOUGH and count == met[i])
+
+
+def _filled(figures: FloatArray, failed: BoolArray, good: IntArray) -> FloatArray:
+    """Give figures, shape (rows, n), with those of good inputs, in turn, where it failed."""
+    filled = figures.copy()
+    filled[:, failed] = figures[:, np.resize(good, int(failed.sum()))]
+    return filled
