@@ -29,6 +29,7 @@ from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import FORMS, ExecutorKind, Settings, executor_choice
 from circinus.deploy.methods import method_of
+from circinus.deploy.profiling.checking import checked, tried
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput, Unavailable
@@ -56,7 +57,7 @@ def validate(
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
     schema: Annotated[bool, "Print the JSON schema of query files instead."] = False,
 ) -> None:
-    """Check a query file, its pipeline and data, and an infrastructure; runs nothing."""
+    """Check a query file, its pipeline and data, and an infrastructure; runs one example."""
     if schema:
         screen.json(query_schema())
         return
@@ -74,6 +75,7 @@ def validate(
     request, pipeline = asked.request, asked.pipeline
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
     held = words(asked.query.restrictions)
+    remarks = tried(request.pipeline, pipeline, asked.dataset.examples)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
@@ -81,6 +83,7 @@ def validate(
         f"  {asked.planned_by}",
         *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in formats.defaults(request)),
+        *(f"  remark: {remark}" for remark in remarks),
         document={
             "valid": True,
             "query": request,
@@ -89,6 +92,7 @@ def validate(
             "planning": asked.planning,
             "configurations": size,
             "inputs": len(asked.dataset),
+            "remarks": remarks,
         },
     )
 
@@ -121,6 +125,8 @@ def plan(
     kept = planning.Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
+    for remark in checked(request.pipeline, pipeline, dataset.examples):
+        screen.note(remark)
     running = opened_executor(choice, request.pipeline, pipeline, tiers, settings.worker_logs)
     with running as runs, screen.follow() as lines:
         watching = _Watching(lines, asked, only_estimate=estimate)

@@ -46,6 +46,7 @@ from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documen
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts, made
 from circinus.api.use_cases.queries import earlier_bills
+from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.planner.search.result import PlanningOutcome, PlanningProgress, PlanningResult
@@ -121,13 +122,13 @@ def plan_next(parts: ServiceParts, worker: str) -> bool:
 
 def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningEnding:
     try:
-        result, refused = _planned(parts, record, heart)
+        result, told = _planned(parts, record, heart)
         shortfall = result.shortfall
         words = result.stopped_because if shortfall is None else shortfall.sentence
         feasible = result.outcome is PlanningOutcome.FEASIBLE
         return PlanningEnding(
             phase=QueryPhase.WAITING if feasible else QueryPhase(result.outcome.value),
-            message=refused + words,
+            message=told + words,
             result=to_document(result),
             plans=plan_documents(result.plans),
         )
@@ -141,7 +142,10 @@ def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningE
 
 
 def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[PlanningResult, str]:
-    """Give what planning gave, and why it did not go on from a checkpoint; empty: see there."""
+    """Give what planning gave, and what is to be told of its start; empty: nothing.
+
+    That is why it did not go on from a checkpoint, and the remarks on the pipeline.
+    """
     settings, data = parts.settings, record.request.data
     pipeline = parts.pipeline(record.query.pipeline)
     if data.examples is None:
@@ -173,10 +177,11 @@ def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[Pl
     )
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
+    told = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
     with opened_executor(choice, reference, pipeline, real, settings.worker_logs) as executor:
         result = plan_query(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
     memory.remember(name, query, result)
-    return result, refused
+    return result, refused + "".join(f"{remark}. " for remark in told)
 
 
 def _checkpoint(

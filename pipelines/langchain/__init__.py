@@ -1,4 +1,7 @@
-"""LangChain and LangGraph as pipelines: reading, then graphs and checking, then steps and values; knows pipelines alone."""
+"""LangChain and LangGraph as pipelines; knows pipelines alone.
+
+`reading` above `graphs` and `checking`, these above `read_step`, `steps` and `values`.
+"""
 
 from circinus.pipelines.langchain.reading import (
     Reading,

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import TypeAlias
 
 from langchain_core.runnables import RunnableConfig
 
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.graph import Slot
 from circinus.pipelines.langchain.read_step import ReadStep
 from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
 from circinus.pipelines.langchain.values import comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.payload import Payload, content_hash, encode
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 
-_INPUTS = 3  # of the data, the first ones
 _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly
 _REPEATS = 4  # calls that agree with each other before two ways of calling are held to differ
@@ -34,15 +35,18 @@ _Make: TypeAlias = Callable[[], Payload]
 def remarks_of(
     chain: Step, read: Sequence[ReadStep], pipeline: Pipeline, inputs: Sequence[Payload]
 ) -> tuple[str, ...]:
-    """Give what is to be told of a pipeline read off a chain; InvalidInput where it would be wrong."""
+    """Give what is to be told of a pipeline read off a chain; InvalidInput if it were wrong."""
     check = _Check(chain, read, pipeline)
     space = ConfigurationSpace(pipeline.graph)
     drawn = [int(space.size * (k * _GOLDEN % 1)) for k in range(1, _DRAWN + 1)]
-    for item in inputs[:_INPUTS]:
-        for number in dict.fromkeys([0, space.size - 1, *drawn]):
-            check.compare(item, space.configuration(number))
+    numbers = dict.fromkeys([0, space.size - 1, *drawn])
+    configurations = [space.configuration(number) for number in numbers]
+    for item, at in product(inputs, configurations):
+        check.compare(item, at)
     told = [f"{name} gives another output each time it is asked" for name in sorted(check.random)]
-    return (*told, *check.idle_knobs(space.configuration(0), inputs[:_INPUTS]))
+    where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
+    idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
+    return (*told, *idle)
 
 
 class _Raised(Exception):
@@ -57,7 +61,8 @@ class _Check:
         self._pipeline = pipeline
         self._steps = {step.operator: step for step in read}
         self.random: set[str] = set()  # operators that give another output each time
-        self._given: dict[str, list[Payload]] = {}  # what each operator was given
+        # what each operator was given, once
+        self._given: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
 
     def compare(self, item: Payload, at: Configuration) -> None:
         """Run the operators one after the other, both ways, then the whole."""
@@ -66,39 +71,63 @@ class _Check:
         try:
             for name, step in ((name, self._steps[name]) for name in self._pipeline.by_name):
                 given = inputs_of(self._pipeline.graph, name, item, outputs)
-                self._given.setdefault(name, []).append(given)
+                self._given[name].setdefault(content_hash(given), given)
                 hand = partial(step.output, given, by_hand(at.of(name)))
                 outputs[name] = self._agreed(
                     name, hand, partial(step.output, given, by_langchain(chosen)), at
                 )
-        except _Raised:
+        except _Raised as raised:
+            self._refuse_if_chain_runs(name, item, at, raised)
             return
         if not self.random:
-            call = invoked(self._chain, RunnableConfig(configurable=chosen))
             hand = partial(self._pipeline.run, item, at)
-            self._agreed(f"pipeline {self._pipeline.name}", hand, lambda: pack(call(unpack(item))), at)
+            self._agreed(f"pipeline {self._pipeline.name}", hand, self._by_chain(item, at), at)
 
-    def idle_knobs(self, at: Configuration, inputs: Sequence[Payload]) -> list[str]:
-        """Tell the knobs that changed no output, each tried alone on what its operator was given."""
-        told = []
-        for slot in self._pipeline.graph.slots:
-            name, knob = slot.operator, slot.knob
-            if name in self.random or len(knob.values) == 1 or name not in self._given:
-                continue
-            values: list[Mapping[str, KnobValue]] = [
-                {**at.of(name), knob.name: value} for value in knob.values
-            ]
-            given = self._given[name][: len(inputs)]
-            if not any(self._differs(name, item, values) for item in given):
-                times = f"{len(given)} input{'s' if len(given) > 1 else ''}"
-                told.append(f"knob {knob.name} of {name} changed nothing on {times}")
-        return told
+    def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
+        """Give the knobs that changed no output, each turned alone."""
+        return [
+            slot.key
+            for slot in self._pipeline.graph.slots
+            if slot.operator not in self.random and len(slot.knob.values) > 1
+            if self._given[slot.operator] and not self._turns(slot, configurations)
+        ]
 
-    def _differs(self, name: str, item: Payload, values: Sequence[Mapping[str, KnobValue]]) -> bool:
+    def _turns(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
+        """Say whether turning a knob changed an output, whatever the others stood at."""
+        name, knob = slot.operator, slot.knob
+        stood = {tuple(at.of(name).items()) for at in configurations}
+        tried = product(self._given[name].values(), stood)
+        return any(
+            self._differs(name, given, [{**dict(at), knob.name: value} for value in knob.values])
+            for given, at in tried
+        )
+
+    def _by_chain(self, item: Payload, at: Configuration) -> _Make:
+        chosen = {knob: value for _, knob, value in at.values}
+        call = invoked(self._chain, RunnableConfig(configurable=chosen))
+        return lambda: pack(call(unpack(item)))
+
+    def _refuse_if_chain_runs(
+        self, name: str, item: Payload, at: Configuration, raised: _Raised
+    ) -> None:
+        """Raise InvalidInput where operators raise, whenever asked, and the chain does not."""
+        try:
+            outputs = [_made(self._by_chain(item, at)) for _ in range(_REPEATS)]
+            for _ in outputs:
+                _made(partial(self._pipeline.run, item, at))
+        except _Raised as again:
+            if isinstance(again.__cause__, OperatorFailed):
+                raise _difference(name, at, str(raised), repr(outputs[0])) from again
+
+    def _differs(
+        self, name: str, item: Payload, values: Sequence[Mapping[str, KnobValue]]
+    ) -> bool:
         texts = set()
         for value in values:
             try:
-                texts.add(_text(name, _made(partial(self._steps[name].output, item, by_hand(value)))))
+                texts.add(
+                    _text(name, _made(partial(self._steps[name].output, item, by_hand(value))))
+                )
             except _Raised as raised:
                 texts.add(str(raised).encode())
             if len(texts) > 1:
@@ -124,17 +153,21 @@ class _Check:
         except _Raised as raised:
             raise _difference(name, at, repr(output), str(raised)) from raised
         if len(set(mine_all)) == len(set(theirs)) == 1:
-            raise _difference(name, at, repr(mine_all[0]), repr(theirs[0]))
+            raise _difference(name, at, _shown(mine_all[0]), _shown(theirs[0]))
         self.random.add(name)
         return output
 
 
 def _difference(name: str, at: Configuration, mine: str, theirs: str) -> InvalidInput:
     rule = (
-        f"must give by itself what the chain configured as {at or 'it is'} gives "
+        f"must give by itself what the chain configured as {at} gives "
         f"({theirs[:100]}): a step that holds other steps must be given what configures them"
     )
     return InvalidInput.of(f"operator {name}", rule, mine)
+
+
+def _shown(text: bytes) -> str:
+    return text[4:].decode(errors="replace")  # after the length of the header, it is JSON
 
 
 def _made(make: _Make) -> Payload:
@@ -145,7 +178,7 @@ def _made(make: _Make) -> Payload:
 
 
 def _text(name: str, output: Payload) -> bytes:
-    """Give what is compared of an output; InvalidInput if it cannot be sent to the next operator."""
+    """Give what is compared of an output; InvalidInput if it cannot be sent."""
     try:
         return encode(comparable(output))
     except InvalidInput as error:

@@ -16,18 +16,22 @@ operator, which is told; a graph that stops for people or keeps threads cannot b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.read_step import Source
-from circinus.pipelines.langchain.steps import Call, Step
+from circinus.pipelines.langchain.steps import Call, Step, Value
 from circinus.pipelines.langchain.values import pack, unpack
 
-if TYPE_CHECKING:  # it is there when somebody hands over a graph of its
-    from langgraph.graph.state import CompiledStateGraph
+_Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
 
 _START, _END = "__start__", "__end__"
+_COMPILED = "langgraph.graph.state.CompiledStateGraph"
+_ONLY_NAMES = {"run_name", "tags", "metadata", "callbacks"}  # say nothing of what is done
+_CHANNELS = ("LastValue", "BinaryOperatorAggregate")  # hold what was last written, or reduced
 
 
 class Operators(Protocol):
@@ -50,10 +54,7 @@ def is_graph(step: Step) -> bool:
     return any(f"{cls.__module__}.{cls.__name__}" == _COMPILED for cls in type(step).__mro__)
 
 
-_COMPILED = "langgraph.graph.state.CompiledStateGraph"
-
-
-def read(operators: Operators, graph: CompiledStateGraph, source: Source, label: str) -> Source:
+def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Source:
     """Give where a graph's output is found; InvalidInput if it cannot run by itself."""
     _refuse_what_cannot_run(graph, label)
     try:
@@ -63,7 +64,9 @@ def read(operators: Operators, graph: CompiledStateGraph, source: Source, label:
         return operators.add(label, (graph,), source)
     nodes = _Nodes(graph)
     if graph.builder.branches.get(_START):  # its conditions are asked once, not by every node
-        source = _side_by_side([operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)])
+        source = _side_by_side(
+            [operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)]
+        )
         first = False
     else:
         first = True
@@ -73,7 +76,9 @@ def read(operators: Operators, graph: CompiledStateGraph, source: Source, label:
         )
         first = False
     given = source.made
-    return Source(source.after, lambda outputs, item: pack(nodes.output(unpack(given(outputs, item)))))
+    return Source(
+        source.after, lambda outputs, item: pack(nodes.output(unpack(given(outputs, item))))
+    )
 
 
 class _Unreadable(Exception):
@@ -85,7 +90,7 @@ def _side_by_side(sources: Sequence[Source]) -> Source:
     return Source(after, lambda outputs, given: [outputs[name] for name in after])
 
 
-def _refuse_what_cannot_run(graph: CompiledStateGraph, label: str) -> None:
+def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:
     rule = "must be compiled without {}: it does not run from an input to an output by itself"
     interrupts = [*graph.interrupt_before_nodes, *graph.interrupt_after_nodes]
     for what, value in (("a checkpointer", graph.checkpointer), ("interrupts", interrupts)):
@@ -93,7 +98,7 @@ def _refuse_what_cannot_run(graph: CompiledStateGraph, label: str) -> None:
             raise InvalidInput.of(f"graph {label}", rule.format(what), value)
 
 
-def _supersteps(graph: CompiledStateGraph) -> list[list[str]]:
+def _supersteps(graph: _Graph) -> list[list[str]]:
     """Give the nodes of each superstep; _Unreadable when a node has no superstep of its own."""
     for reason in _what_cannot_be_read(graph):
         raise _Unreadable(reason)
@@ -123,30 +128,47 @@ def _supersteps(graph: CompiledStateGraph) -> list[list[str]]:
     return [[node for node in order if level[node] == at] for at in range(1, last + 1)]
 
 
-def _what_cannot_be_read(graph: CompiledStateGraph) -> Iterator[str]:
-    builder = graph.builder
-    for schema, channels in builder.schemas.items():
-        if not (isinstance(schema, type) and issubclass(schema, dict)) or "__root__" in channels:
-            yield f"its state {getattr(schema, '__name__', schema)} is no TypedDict"
-    whole = {"a context": builder.context_schema, "a store": graph.store, "a cache": graph.cache}
-    limits = {"retries": graph.retry_policy, "a time limit": graph.step_timeout}
-    config = set(graph.config or {}) - {"run_name", "tags", "metadata", "callbacks"}
-    bound = {"managed values": builder.managed, "a configuration": config}
-    for what, value in {**whole, **limits, **bound}.items():
-        if value:
-            yield f"it has {what}"
-    for name, node in builder.nodes.items():
+def _what_cannot_be_read(graph: _Graph) -> Iterator[str]:
+    yield from _of_the_whole(graph)
+    yield from _of_its_state(graph)
+    for name, node in graph.builder.nodes.items():
         special = (node.ends, node.retry_policy, node.cache_policy, node.defer, node.timeout)
         if any(special) or node.is_error_handler or node.error_handler_node:
             yield f"node {name} does more than give an update"
         if _wants_more(node.runnable):
             yield f"node {name} asks for the runtime, the store or the writer"
-    for start, branches in builder.branches.items():
+    for start, branches in graph.builder.branches.items():
         for name, branch in branches.items():
+            where = f"condition {name} after {start}"
             if branch.ends is None:
-                yield f"condition {name} after {start} does not tell where it leads"
+                yield f"{where} does not tell where it leads"
             if _wants_more(branch.path):
-                yield f"condition {name} after {start} asks for the runtime, the store or the writer"
+                yield f"{where} asks for the runtime, the store or the writer"
+
+
+def _of_the_whole(graph: _Graph) -> Iterator[str]:
+    has = {
+        "a context": graph.builder.context_schema,
+        "a store": graph.store,
+        "a cache": graph.cache,
+        "retries": graph.retry_policy,
+        "a time limit": graph.step_timeout,
+        "managed values": graph.builder.managed,
+        "a configuration": set(graph.config or {}) - _ONLY_NAMES,
+        "an edge that waits for its start": any(
+            _START in starts for starts, _ in graph.builder.waiting_edges
+        ),
+    }
+    yield from (f"it has {what}" for what, value in has.items() if value)
+
+
+def _of_its_state(graph: _Graph) -> Iterator[str]:
+    for schema, channels in graph.builder.schemas.items():
+        if not (isinstance(schema, type) and issubclass(schema, dict)) or "__root__" in channels:
+            yield f"its state {getattr(schema, '__name__', schema)} is no TypedDict"
+    for key, channel in graph.builder.channels.items():
+        if type(channel).__name__ not in _CHANNELS:
+            yield f"{key} of its state is kept in a {type(channel).__name__}"
 
 
 def _wants_more(function: object) -> bool:
@@ -156,7 +178,7 @@ def _wants_more(function: object) -> bool:
 class _Nodes:
     """What the operators of one graph do."""
 
-    def __init__(self, graph: CompiledStateGraph) -> None:
+    def __init__(self, graph: _Graph) -> None:
         self._graph = graph
         self._builder = graph.builder
 
@@ -168,18 +190,17 @@ class _Nodes:
         """Give the steps that decide where a node's conditional edges lead."""
         return tuple(branch.path for branch in self._builder.branches.get(name, {}).values())
 
-    def start(self, item: Any, call: Call) -> dict[str, Any]:
+    def start(self, item: Value, call: Call) -> dict[str, Any]:
         """Give the state that an input makes, and where the graph begins."""
-        goto = [end for start, end in self._builder.edges if start == _START]
-        for branch in self._builder.branches[_START].values():
-            goto += self._destinations(branch, call(branch.path, item))
-        state = self._state(self._initial(item))
+        channels = self._initial(item)
+        goto = self._led(_START, self._builder.state_schema, item, channels, call)
+        state = self._state(channels)
         return {"node": _START, "state": state, "ran": [], "writes": [], "goto": goto}
 
     def body(self, name: str, *, first: bool) -> Callable[[Any, Call], dict[str, Any]]:
         """Give the operator of a node; the first ones are given the graph's input."""
 
-        def run(item: Any, call: Call) -> dict[str, Any]:
+        def run(item: Value, call: Call) -> dict[str, Any]:
             if first:
                 channels, ran, led = self._initial(item), set[str](), True
             else:
@@ -190,7 +211,7 @@ class _Nodes:
 
         return run
 
-    def output(self, item: Any) -> Any:
+    def output(self, item: Value) -> Value:
         """Give the graph's output after its last superstep."""
         channels, _, _ = self._joined(item)
         keys = self._graph.output_channels
@@ -206,31 +227,30 @@ class _Nodes:
             rule = "must give a dict or nothing, or be kept whole by as_one of its graph"
             raise InvalidInput.of(f"node {name}", rule, type(update).__name__)
         writes = [[key, value] for key, value in (update or {}).items() if key in channels]
-        goto = [end for start, end in self._builder.edges if start == name]
-        branches = self._builder.branches.get(name, {}).values()
-        if branches:
-            fresh = self._applied(channels, writes)
-        for branch in branches:
-            schema = branch.input_schema or node.input_schema
-            seen = _view(fresh, self._builder.schemas[schema])
-            if branch.input_schema is None:
-                seen = {**(update or {}), **seen}
-            goto += self._destinations(branch, call(branch.path, seen))
+        goto = self._led(name, node.input_schema, update, self._applied(channels, writes), call)
         return {"writes": writes, "goto": goto, "did": True}
 
-    def _destinations(self, branch: Any, chosen: Any) -> list[str]:
-        ends = [chosen] if not isinstance(chosen, list | tuple) else chosen
-        for end in ends:
-            if end not in branch.ends:
-                raise InvalidInput.of("condition", f"must be among {list(branch.ends)}", end)
-        return [branch.ends[end] for end in ends]
+    def _led(
+        self, name: str, schema: type, update: Value, channels: dict[str, Any], call: Call
+    ) -> list[str]:
+        """Give where the edges of a node that gave `update` lead; its conditions see the state."""
+        goto = [end for start, end in self._builder.edges if start == name]
+        for condition, branch in self._builder.branches.get(name, {}).items():
+            seen = _view(channels, self._builder.schemas[branch.input_schema or schema])
+            if branch.input_schema is None:
+                seen = {**(update or {}), **seen}
+            chosen = call(branch.path, seen)
+            for end in chosen if isinstance(chosen, list | tuple) else [chosen]:
+                checks.among(f"condition {condition} after {name}", end, branch.ends)
+                goto.append(branch.ends[end])
+        return goto
 
-    def _awaited(self, name: str, ran: set[str], item: Any) -> bool:
+    def _awaited(self, name: str, ran: set[str], item: Value) -> bool:
         now = {part["node"] for part in item if part.get("did")}
         waits = [set(starts) for starts, end in self._builder.waiting_edges if end == name]
         return any(starts <= ran and starts & now for starts in waits)
 
-    def _joined(self, item: Any) -> tuple[dict[str, Any], set[str], set[str]]:
+    def _joined(self, item: Value) -> tuple[dict[str, Any], set[str], set[str]]:
         """Give the channels after a superstep, the nodes that ran until then, and what is next."""
         parts = sorted(item, key=lambda part: str(part["node"]))  # LangGraph's order of writes
         writes = [write for part in parts for write in part["writes"]]
@@ -239,7 +259,7 @@ class _Nodes:
         ran |= {part["node"] for part in parts if part.get("did")}
         return channels, ran, {end for part in parts for end in part["goto"]}
 
-    def _initial(self, item: Any) -> dict[str, Any]:
+    def _initial(self, item: Value) -> dict[str, Any]:
         if not isinstance(item, dict):
             raise InvalidInput.of("graph", "must be given a dict", type(item).__name__)
         keys = self._builder.schemas[self._builder.input_schema]
@@ -249,7 +269,7 @@ class _Nodes:
         """Give the channels of a state; one without a value starts as the graph declares it."""
         channels = {key: self._graph.channels[key] for key in self._builder.channels}
         return {
-            key: channel.from_checkpoint(state[key]) if key in state else channel.copy()
+            key: channel.from_checkpoint(state[key]) if key in state else _fresh(channel)
             for key, channel in channels.items()
         }
 
@@ -262,6 +282,13 @@ class _Nodes:
         for key, channel in after.items():
             channel.update([value for written, value in writes if written == key])
         return after
+
+
+def _fresh(channel: Value) -> Value:
+    """Give a channel as it is declared; reducers may write into what it holds at first."""
+    if not channel.is_available():
+        return channel.copy()
+    return channel.from_checkpoint(deepcopy(channel.checkpoint()))
 
 
 def _view(channels: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

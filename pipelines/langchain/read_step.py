@@ -1,4 +1,4 @@
-"""What an operator that was read off a chain is made of: steps, and where their input comes from."""
+"""What an operator that was read off a chain is made of: steps, and whence their input."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Reading:
 
 def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     """Give the pipeline that a Runnable is; InvalidInput for unknown ids and ids of two steps."""
-    reader = Reader(reading)
+    reader = _Reader(reading)
     end = reader.walk(chain, INPUT, "")
     if not reader.is_whole(end):
         reader.add("output", (RunnablePassthrough(),), end)
@@ -113,18 +113,20 @@ def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
         parents == ((i - 1,) if i else ()) for i, parents in enumerate(pipeline.graph.parents)
     )
     if not is_chain or len(steps) == 1:
-        run = lambda item: unpack(pipeline.run(pack(item), configuration))
-        return RunnableLambda(run, name=pipeline.name)
+        return _named(pipeline.name, lambda item: pipeline.run(item, configuration))
     return RunnableSequence(*steps, name=pipeline.name)
 
 
 def _step_of(operator: Operator, configuration: Configuration) -> Step:
     settings = configuration.of(operator.name)
-    run = lambda item: unpack(operator.run(pack(item), settings))
-    return RunnableLambda(run, name=operator.name)
+    return _named(operator.name, lambda item: operator.run(item, settings))
 
 
-class Reader:
+def _named(name: str, run: Callable[[Payload], Payload]) -> Step:
+    return RunnableLambda(lambda item: unpack(run(pack(item))), name=name)
+
+
+class _Reader:
     """Collects the operators of a chain while walking it."""
 
     def __init__(self, reading: Reading) -> None:
@@ -219,7 +221,7 @@ class Reader:
 
     def _free_name(self, label: str) -> str:
         taken = {operator.name for operator in self.operators}
-        base = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-") or "step"
+        base = re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-_.") or "step"
         base = (base if base[0].isalpha() else f"step-{base}")[:55]
         names = [base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))]
         return next(name for name in names if name not in taken)

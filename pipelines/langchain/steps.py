@@ -22,16 +22,19 @@ from langchain_core.runnables import (
     RunnableLambda,
     RunnablePassthrough,
 )
+from langchain_core.runnables.config import set_config_context
 from langchain_core.runnables.configurable import DynamicRunnable
-from langchain_core.tools import StructuredTool, Tool
-
 from langchain_core.runnables.utils import ConfigurableFieldSpec
+from langchain_core.tools import StructuredTool, Tool
 
 from circinus.pipelines.operators import KnobValue
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
+_GRAPH_PARTS = ("StateGraph", "StateNodeSpec", "PregelNode", "BranchSpec")  # no Runnables
+_HOLDING = ("nodes", "runnable", "bound", "branches", "path")  # their fields that hold steps
 
-Step: TypeAlias = Runnable[Any, Any]  # LangChain's steps hand on whatever they like
+Value: TypeAlias = Any  # LangChain's steps hand on whatever they like
+Step: TypeAlias = Runnable[Value, Value]
 Call: TypeAlias = Callable[[Step, Any], Any]
 """`call(step, item) -> output`: runs a step of an operator, configured."""
 
@@ -40,7 +43,7 @@ def by_hand(chosen: Mapping[str, KnobValue]) -> Call:
     """Give how an operator runs its steps: past LangChain where that is the same."""
     functions: dict[int, Callable[[Any], Any]] = {}
 
-    def call(step: Step, item: Any) -> Any:
+    def call(step: Step, item: Value) -> Value:
         function = functions.get(id(step))
         if function is None:  # steps live as long as their pipeline: an id is one step's
             function = functions[id(step)] = _function_of(step, chosen)
@@ -58,7 +61,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
     """Give a step as LangChain runs it; one with a part that is async alone runs in a loop."""
     needs_loop = any(_is_async_alone(part) for part in _parts(step, set()))
 
-    def call(item: Any) -> Any:
+    def call(item: Value) -> Value:
         if not needs_loop:
             try:
                 return step.invoke(item, config)
@@ -66,7 +69,28 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
                 pass
         return _wait_for(step.ainvoke(item, config))
 
-    return call
+    def in_context(item: Value) -> Value:
+        # As in a sequence or a graph: what a function calls without a configuration finds it.
+        with set_config_context(config) as context:
+            return context.run(call, item)
+
+    return in_context
+
+
+def specs_of(step: Step) -> tuple[ConfigurableFieldSpec, ...]:
+    """Give what of a step is configurable, once for each id; graphs are looked into as well.
+
+    LangGraph does not tell what its nodes, and the functions it wraps, have to configure.
+    """
+    found = {spec.id: spec for spec in step.config_specs}
+    for part in _parts(step, set()):
+        if type(part).__name__ == _GRAPH_FUNCTION:
+            function: Value = getattr(part, "func", None) or getattr(part, "afunc", None)
+            found.update({spec.id: spec for spec in RunnableLambda(function).config_specs})
+        elif builder := getattr(part, "builder", None):
+            held = (node.runnable for node in getattr(builder, "nodes", {}).values())
+            found.update({spec.id: spec for inner in held for spec in specs_of(inner)})
+    return tuple(found.values())
 
 
 def _function_of(step: Step, chosen: Mapping[str, KnobValue]) -> Callable[[Any], Any]:
@@ -80,7 +104,7 @@ def _function_of(step: Step, chosen: Mapping[str, KnobValue]) -> Callable[[Any],
         return invoked(final, config)
     function = plain
 
-    def call(item: Any) -> Any:
+    def call(item: Value) -> Value:
         output = function(item)  # a lambda may give the step to go on with
         return invoked(output, config)(item) if isinstance(output, Runnable) else output
 
@@ -113,8 +137,10 @@ def _is_async_alone(part: object) -> bool:
     if isinstance(part, StructuredTool | Tool):
         return part.func is None
     # LangGraph's own kind of function, which has both or one of them
-    return getattr(part, "afunc", None) is not None and getattr(part, "func", 1) is None and (
-        type(part).__name__ == _GRAPH_FUNCTION
+    return (
+        getattr(part, "afunc", None) is not None
+        and getattr(part, "func", 1) is None
+        and (type(part).__name__ == _GRAPH_FUNCTION)
     )
 
 
@@ -123,23 +149,22 @@ def _parts(value: object, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, Mapping):
+    if type(value).__name__ in _GRAPH_PARTS:
+        inner = [getattr(value, name, None) for name in _HOLDING]
+    elif isinstance(value, Mapping):
         inner = list(value.values())
     elif isinstance(value, list | tuple):
         inner = list(value)
     elif isinstance(value, Runnable):
         yield value
         inner = [getattr(value, "builder", None), *vars(value).values()]
-    elif type(value).__name__ in ("StateGraph", "StateNodeSpec", "PregelNode"):
-        fields = ("nodes", "runnable", "bound")
-        inner = [getattr(value, name, None) for name in fields]
     else:
         return
     for item in inner:
         yield from _parts(item, seen)
 
 
-def _wait_for(work: Coroutine[Any, Any, Any] | Any) -> Any:
+def _wait_for(work: Coroutine[Value, Value, Value]) -> Value:
     return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
 
 
@@ -149,11 +174,3 @@ def _loop(process: int) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="async-steps", daemon=True).start()
     return loop
-
-
-def specs_of(step: Step) -> list[ConfigurableFieldSpec]:
-    """Give what of a step is configurable; a function of LangGraph's is looked into as well."""
-    function = getattr(step, "func", None)
-    if type(step).__name__ == _GRAPH_FUNCTION and function is not None:
-        return RunnableLambda(function).config_specs
-    return step.config_specs

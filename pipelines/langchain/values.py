@@ -8,7 +8,7 @@ wrong but makes nothing except one of these.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core import messages
 from langchain_core.documents import Document
@@ -18,6 +18,8 @@ from pydantic_core import PydanticUndefined
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
+
+Value: TypeAlias = Any  # of LangChain's, or a payload
 
 _CLASSES: tuple[type[BaseModel], ...] = (
     Document,
@@ -40,9 +42,11 @@ _UNLIKE_EACH_TIME = {"id", "response_metadata", "usage_metadata"}
 
 
 def pack(value: object) -> Payload:
-    """Give the payload for what a step gave; what has no form here is left for encoding to refuse."""
+    """Give the payload for what a step gave; what has no form is left for encoding to refuse."""
     if isinstance(value, BaseModel) and _BY_NAME.get(type(value).__name__) is type(value):
-        fields = {key: pack(item) for key, item in value if not _is_default(type(value), key, item)}
+        fields = {
+            key: pack(item) for key, item in value if not _is_default(type(value), key, item)
+        }
         return {_OBJECT: type(value).__name__, _FIELDS: fields}
     if isinstance(value, tuple):
         return {_TUPLE: [pack(item) for item in value]}
@@ -56,7 +60,7 @@ def pack(value: object) -> Payload:
     return value  # type: ignore[return-value]  # encoding refuses what is no payload, by type
 
 
-def unpack(payload: Payload) -> Any:
+def unpack(payload: Payload) -> Value:
     """Give what was packed, made anew; InvalidInput for a class that does not travel."""
     if isinstance(payload, list):
         return [unpack(item) for item in payload]
@@ -70,7 +74,7 @@ def unpack(payload: Payload) -> Any:
 
 
 def comparable(payload: Payload) -> Payload:
-    """Give a payload without what differs between two equal calls: ids and bookkeeping of messages."""
+    """Give a payload without what differs between equal calls: ids, bookkeeping of messages."""
     if isinstance(payload, list):
         return [comparable(item) for item in payload]
     if not isinstance(payload, dict):

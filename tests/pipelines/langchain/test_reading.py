@@ -102,7 +102,11 @@ def test_a_parallel_step_becomes_branches_that_a_later_step_joins() -> None:
     )
     pipeline = _read(chain)
 
-    assert pipeline.graph.operator("join").after == ("a", "b", "Scale")  # what hands on is no operator
+    assert pipeline.graph.operator("join").after == (
+        "a",
+        "b",
+        "Scale",
+    )  # what hands on is no operator
     assert _agree_everywhere(chain, pipeline, 2.0)[-1] == [14.0, 400.0, 4.0]
 
 

@@ -1,0 +1,149 @@
+"""Looking at a pipeline before it is planned, in a process of its own with a time limit.
+
+A pipeline is its author's code: it may hang, print or take its process down, and whoever plans
+must not. What the check refuses is InvalidInput; that it could not be made is told as a remark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+from circinus.deploy.workers.process import end_with
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Example
+from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.registry import load_pipeline
+
+CHECK_S = 30.0
+"""Seconds after which a check is given up."""
+CHECKED_INPUTS = 3
+"""Of the data, the first ones."""
+_POLL_S = 0.1
+
+
+def checked(
+    reference: str,
+    pipeline: Pipeline,
+    examples: Sequence[Example],
+    *,
+    timeout_s: float = CHECK_S,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> tuple[str, ...]:
+    """Give what is to be told of a pipeline before it is planned; nothing if it needs no check.
+
+    The reference names the pipeline, see `load_pipeline`. InvalidInput where it would come out
+    wrong; `cancelled` is asked while waiting, and ends it.
+    """
+    if pipeline.remarks is None:
+        return ()
+    inputs = [example.input for example in examples[:CHECKED_INPUTS]]
+    asked: Payload = {"path": [*sys.path], "reference": reference, "inputs": inputs}
+    return _answered(asked, timeout_s, cancelled)
+
+
+def tried(
+    reference: str, pipeline: Pipeline, examples: Sequence[Example], timeout_s: float = CHECK_S
+) -> tuple[str, ...]:
+    """Give the same, having run the first example as well; InvalidInput if it fails.
+
+    A pipeline that has to be prepared first is not run, which is told.
+    """
+    if pipeline.prepare is not None:
+        return ("no example was run: the pipeline has to be prepared first",)
+    inputs = [example.input for example in examples[:CHECKED_INPUTS]]
+    asked: dict[str, Payload] = {"path": [*sys.path], "reference": reference, "inputs": inputs}
+    return _answered({**asked, "expected": [examples[0].expected]}, timeout_s, lambda: False)
+
+
+def _answered(asked: Payload, timeout_s: float, cancelled: Callable[[], bool]) -> tuple[str, ...]:
+    ours, theirs = Pipe(duplex=False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+    )
+    theirs.close()
+    try:
+        return _read(process, ours, encode(asked), round(timeout_s / _POLL_S), cancelled)
+    except (EOFError, BrokenPipeError):
+        return (f"not checked: its process ended with exit code {process.wait()}",)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the programs that it called, too
+        process.wait()
+        ours.close()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it never took in what was left
+                process.stdin.close()
+
+
+def _read(
+    process: subprocess.Popen[bytes],
+    pipe: Connection,
+    asked: bytes,
+    polls: int,
+    cancelled: Callable[[], bool],
+) -> tuple[str, ...]:
+    stdin = cast("Any", process.stdin)  # asked for as a pipe
+    stdin.write(len(asked).to_bytes(8, "big") + asked)
+    stdin.flush()  # and kept open: its end is ours
+    for _ in range(polls):
+        if pipe.poll(_POLL_S):
+            answer = cast("dict[str, Any]", decode(pipe.recv_bytes()))
+            if faults := answer["faults"]:
+                raise InvalidInput([Fault(*fault) for fault in faults])
+            return tuple(answer["remarks"])
+        if cancelled():
+            return ("not checked: cancelled",)
+    return (f"not checked: it took longer than {polls * _POLL_S:g} s",)
+
+
+def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
+    """Give the answer to what `_answered` asks."""
+    sys.path[:] = asked["path"]
+    remarks: tuple[str, ...] = ()
+    try:
+        pipeline = load_pipeline(asked["reference"], allow_import=True)
+        if pipeline.remarks is not None:
+            remarks = pipeline.remarks(asked["inputs"])
+        for expected in asked.get("expected", ()):
+            _run_one(pipeline, asked["inputs"][0], expected)
+    except InvalidInput as error:
+        return {"faults": [[fault.field, fault.rule, fault.value] for fault in error.faults]}
+    return {"faults": [], "remarks": list(remarks)}
+
+
+def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
+    configuration = ConfigurationSpace(pipeline.graph).configuration(0)
+    try:
+        output = pipeline.run(item, configuration)
+        encode(output)
+        pipeline.score_of(output, expected)
+    except OperatorFailed as error:
+        rule = f"must run through the pipeline ({error})"
+        raise InvalidInput.of("the first example", rule, item) from error
+
+
+def _main(descriptor: int, parent: int) -> None:
+    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
+    asked = decode(sys.stdin.buffer.read(size))
+    end_with(parent)
+    answer = _checked_here(cast("dict[str, Any]", asked))
+    Connection(descriptor, readable=False).send_bytes(encode(answer))
+
+
+if __name__ == "__main__":
+    _main(*map(int, sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""Pipelines that behave in every way a check has to live with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.operators import Operator, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+
+
+def _pipeline(
+    check: Callable[[Sequence[Payload]], tuple[str, ...]] | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> Pipeline:
+    run = Operator(spec=OperatorSpec(name="inverse"), run=lambda x, knobs: 1 / x)  # type: ignore[operator]  # numbers
+    return Pipeline(
+        name="checked",
+        operators=(run,),
+        score=lambda output, expected: 1.0,
+        remarks=check,
+        prepare=prepare,
+    )
+
+
+def _hang(inputs: Sequence[Payload]) -> tuple[str, ...]:
+    time.sleep(60)
+    return ()
+
+
+def _refuse(inputs: Sequence[Payload]) -> tuple[str, ...]:
+    raise InvalidInput.of("operator inverse", "must be right", inputs[0])
+
+
+def _print(inputs: Sequence[Payload]) -> tuple[str, ...]:
+    sys.stdout.write("noise\n")
+    return (f"saw {len(inputs)} inputs",)
+
+
+plain = _pipeline()
+prepared = _pipeline(prepare=lambda: None)
+told = _pipeline(_print)
+refused = _pipeline(_refuse)
+hanging = _pipeline(_hang)
+exiting = _pipeline(lambda inputs: os._exit(7))
+raising = _pipeline(lambda inputs: (str(1 / 0),))
