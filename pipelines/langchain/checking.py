@@ -19,7 +19,7 @@ from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.graph import Slot
 from circinus.pipelines.langchain.read_step import ReadStep
-from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
+from circinus.pipelines.langchain.steps import Call, Step, by_hand, by_langchain, invoked
 from circinus.pipelines.langchain.values import comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, content_hash, encode
@@ -28,6 +28,8 @@ from circinus.pipelines.pipeline import Pipeline, inputs_of
 _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly
 _REPEATS = 4  # calls that agree with each other before two ways of calling are held to differ
+
+_WHOLE = "pipeline "  # no name of an operator has a space
 
 _Make: TypeAlias = Callable[[], Payload]
 
@@ -81,7 +83,13 @@ class _Check:
             return
         if not self.random:
             hand = partial(self._pipeline.run, item, at)
-            self._agreed(f"pipeline {self._pipeline.name}", hand, self._by_chain(item, at), at)
+            try:
+                self._agreed(f"{_WHOLE}{self._pipeline.name}", hand, self._by_chain(item, at), at)
+            except InvalidInput:
+                for name in self._pipeline.by_name:  # the likeliest cause, by name
+                    given = inputs_of(self._pipeline.graph, name, item, outputs)
+                    _refuse_writing(self._steps[name], given, by_hand(at.of(name)))
+                raise
 
     def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
         """Give the knobs that changed no output, each turned alone."""
@@ -158,12 +166,24 @@ class _Check:
         return output
 
 
+def _refuse_writing(step: ReadStep, inputs: Payload, call: Call) -> None:
+    """Raise InvalidInput if a step writes into what it is given: other steps have it as well."""
+    given = step.given(inputs)
+    before = pack(given)
+    step.body(given, call)
+    if encode(pack(given)) != encode(before):
+        rule = "must leave what it is given as it was"
+        raise InvalidInput.of(f"operator {step.operator}", rule, before)
+
+
 def _difference(name: str, at: Configuration, mine: str, theirs: str) -> InvalidInput:
     rule = (
-        f"must give by itself what the chain configured as {at} gives "
-        f"({theirs[:100]}): a step that holds other steps must be given what configures them"
+        f"must give by itself what the chain configured as {str(at) or 'it is'} gives "
+        f"({theirs[:100]}): hand what configures a step on to the steps inside, or keep them "
+        "whole with as_one"
     )
-    return InvalidInput.of(f"operator {name}", rule, mine)
+    where = name if name.startswith(_WHOLE) else f"operator {name}"
+    return InvalidInput.of(where, rule, mine)
 
 
 def _shown(text: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from circinus.pipelines.langchain.steps import Call, Step
+from circinus.pipelines.langchain.steps import Call, Step, Value
 from circinus.pipelines.langchain.values import pack, unpack
 from circinus.pipelines.payload import Payload
 
@@ -34,7 +34,11 @@ class ReadStep:
 
     def output(self, inputs: Payload, call: Call) -> Payload:
         """Give the operator's output for what an operator's function is given."""
+        return pack(self.body(self.given(inputs), call))
+
+    def given(self, inputs: Payload) -> Value:
+        """Give what its steps are given, made anew."""
         after = self.source.after
         alone = len(after) == 1
         outputs = {after[0]: inputs} if alone else inputs if isinstance(inputs, dict) else {}
-        return pack(self.body(unpack(self.source.made(outputs, inputs)), call))
+        return unpack(self.source.made(outputs, inputs))

@@ -32,7 +32,7 @@ from langchain_core.runnables import (
 )
 from langchain_core.runnables.utils import ConfigurableFieldSingleOption
 from langchain_core.tools import tool
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from circinus import as_one
 
@@ -331,9 +331,105 @@ def _chat_node(state: State) -> State:
     }
 
 
+LINE = [("__start__", "one"), ("one", "two"), ("two", "__end__")]
+
+
+def _generator_around() -> Step:
+    step = scale()
+
+    def around(text: str) -> Iterator[str]:
+        yield step.invoke(text)
+
+    return RunnableLambda(around)
+
+
+def _async_around() -> Step:
+    step = scale()
+
+    async def around(text: str) -> str:
+        return str(await step.ainvoke(text))
+
+    return RunnableLambda(around)
+
+
+HIDDEN = [library()]
+
+
+def _calling(text: str) -> AIMessage:
+    call = {"name": "look", "args": {"for": text}, "id": "1"}
+    return AIMessage.model_validate({"content": text, "tool_calls": [call]})
+
+
+def _adding_messages() -> Step:
+    from langgraph.graph import MessagesState, StateGraph
+
+    made = StateGraph(MessagesState)
+    made.add_node("one", lambda s: {"messages": [AIMessage(s["messages"][-1].content * 2)]})
+    made.add_node("two", lambda s: {"messages": AIMessage(str(len(s["messages"])))})
+    for start, end in LINE:
+        made.add_edge(start, end)
+    return made.compile()
+
+
+def _several(state: State) -> list[str]:
+    return ["a", "b"] if len(state["text"]) < 8 else ["a"]
+
+
+class Asked(TypedDict):
+    text: str
+
+
+class Answered(TypedDict):
+    length: list[int]
+
+
+class Everything(Asked, Answered):
+    hidden: int
+
+
+def _with_schemas() -> Step:
+    from langgraph.graph import StateGraph
+
+    made = StateGraph(Everything, input_schema=Asked, output_schema=Answered)
+    made.add_node("one", lambda s: {"hidden": len(s["text"])})
+    made.add_node("two", lambda s: {"length": [s["hidden"]]})
+    for start, end in LINE:
+        made.add_edge(start, end)
+    return made.compile()
+
+
+class Strict(BaseModel):
+    text: str
+
+
+def _pydantic() -> Step:
+    from langgraph.graph import StateGraph
+
+    made = StateGraph(Strict)
+    made.add_node("one", lambda s: {"text": s.text + "!"})
+    made.add_edge("__start__", "one")
+    return made.compile()
+
+
+def _asking() -> Step:
+    from langgraph.runtime import Runtime
+
+    def ask(state: State, runtime: Runtime[None]) -> State:
+        return {"text": state["text"] + "r"}
+
+    ask.__annotations__["runtime"] = Runtime
+    return graph({"one": ask}, LINE[:1])
+
+
+def _streaming(state: State) -> State:
+    from langgraph.config import get_stream_writer
+
+    get_stream_writer()("on its way")
+    return {"text": state["text"]}
+
+
 STATES = [{"text": text, "log": []} for text in WORDS]
 TALKS = [{"messages": [HumanMessage(content=text)]} for text in WORDS]
-LINE = [("__start__", "one"), ("one", "two"), ("two", "__end__")]
 MODEL = {"question": RunnablePassthrough(), "context": library() | texts}
 part = partial(RunnableLambda)
 
@@ -652,4 +748,98 @@ CASES = [
         refused="graph LangGraph must be compiled without a checkpointer",
     ),
     Case("graph kept as one", lambda: as_one(_branching()), STATES, knobs=2),
+    # steps that hold steps where LangChain may not tell
+    Case("generator that calls a step", _generator_around, knobs=1),
+    Case("async function that calls a step", _async_around, knobs=1),
+    Case(
+        "condition that calls a step",
+        lambda: (
+            lambda s: RunnableBranch(
+                (lambda x: len(s.invoke(x)) > 8, part(str.upper)), part(str.lower)
+            )
+        )(scale()),
+        knobs=1,
+    ),
+    Case(
+        "fallback that calls a step",
+        lambda: part(lambda x: 1 / 0).with_fallbacks([called(scale())]),
+        knobs=1,
+    ),
+    Case("retried step that calls a step", lambda: called(scale()).with_retry(), knobs=1),
+    Case(
+        "step in a list, configured elsewhere",
+        lambda: library() | texts | part(lambda x: HIDDEN[0].invoke(x), name="hides"),
+        refused="operator hides must give",
+    ),
+    Case(
+        "step made in a lambda, configured elsewhere",
+        lambda: RunnableParallel(
+            {"a": library() | texts, "b": part(lambda x: library().invoke(x))}
+        ),
+        refused="operator b must give",
+    ),
+    Case(
+        "ids with a prefix",
+        lambda: RunnablePassthrough().configurable_alternatives(
+            ConfigurableField(id="m"), default_key="p", prefix_keys=True, q=scale()
+        ),
+        refused="configurable id of RunnablePassthrough must start",
+    ),
+    Case(
+        "step that writes into its input",
+        lambda: (
+            part(str.split)
+            | {"a": part(lambda d: d.append("x") or d, name="writes"), "b": part(len)}
+        ),
+        refused="operator a must leave what it is given as it was",
+    ),
+    Case(
+        "message with a tool call",
+        lambda: part(_calling) | part(lambda m: str(m.tool_calls) + m.content),
+    ),
+    # graphs that are more than nodes and edges
+    Case("graph with messages that are added", _adding_messages, TALKS),
+    Case(
+        "graph that goes to several",
+        lambda: graph(
+            {"s": _note("s"), "a": _note("a"), "b": _text(scale())},
+            [("__start__", "s")],
+            {"s": (_several, ["a", "b"])},
+        ),
+        STATES,
+        knobs=1,
+    ),
+    Case(
+        "graph that waits for what may not come",
+        lambda: graph(
+            {n: _note(n) for n in "sabc"},
+            [("__start__", "s"), (["a", "b"], "c")],
+            {"s": (_several, ["a", "b"])},
+        ),
+        STATES,
+    ),
+    Case("graph with schemas of input and output", _with_schemas, STATES),
+    Case(
+        "graph with a node that gives nothing",
+        lambda: graph({"one": lambda s: None, "two": _note("two")}, LINE),
+        STATES,
+    ),
+    Case(
+        "graph with a state that is no dict",
+        _pydantic,
+        STATES,
+        remark="its state Strict is no TypedDict",
+    ),
+    Case(
+        "graph with a node that asks for the runtime",
+        _asking,
+        STATES,
+        remark="node one asks for the runtime",
+    ),
+    Case(
+        "graph with a node that streams",
+        lambda: graph({"one": _streaming}, LINE[:1]),
+        STATES,
+        refused="operator one must give",
+    ),
 ]
