@@ -29,7 +29,7 @@ from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import FORMS, ExecutorKind, Settings, executor_choice
 from circinus.deploy.methods import method_of
-from circinus.deploy.profiling.checking import checked, tried
+from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput, Unavailable
@@ -125,6 +125,8 @@ def plan(
     kept = planning.Kept(history=() if memory is None else memory.earlier())
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
+    if pipeline.remarks is not None:
+        screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
     for remark in checked(request.pipeline, pipeline, dataset.examples):
         screen.note(remark)
     running = opened_executor(choice, request.pipeline, pipeline, tiers, settings.worker_logs)

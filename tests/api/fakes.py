@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,6 +49,14 @@ PIPELINE = Pipeline(
         name="numbers", examples=[Example(input=i, expected=i + 1) for i in range(count)]
     ),
 )
+
+
+def _refuse(inputs: Sequence[Payload]) -> tuple[str, ...]:
+    raise InvalidInput.of("operator add", "must be right", inputs[0])
+
+
+TOLD = replace(PIPELINE, remarks=lambda inputs: (f"saw {len(inputs)} inputs",))
+REFUSED = replace(PIPELINE, remarks=_refuse)
 WITHOUT_DATA = Pipeline(name="bare", operators=PIPELINE.operators, score=PIPELINE.score)
 INFRASTRUCTURE = Infrastructure(
     name="one", tiers=(Tier(name="cloud", machines=1, price_usd_per_hour=1.0),)
@@ -65,6 +73,7 @@ class FakeCatalogue:
     pipelines: dict[str, Pipeline | CircinusError] = field(
         default_factory=lambda: {"add": PIPELINE, "bare": WITHOUT_DATA}
     )
+    references: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +86,7 @@ class FakeCatalogue:
         return found
 
     def reference(self, name: str) -> str:
-        return name
+        return self.references.get(name, name)
 
 
 @dataclass

@@ -23,7 +23,9 @@ from circinus.planner.search.result import PlanningResult
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,
+    REFUSED,
     SPEC,
+    TOLD,
     FakeCatalogue,
     planning_parts,
 )
@@ -56,6 +58,24 @@ def test_a_pipeline_that_breaks_fails_its_query_with_the_cause(parts: ServicePar
     record = parts.store.query("q-1")
     assert record.phase is QueryPhase.FAILED
     assert record.message == "planning broke off: RuntimeError: no disk"
+
+
+def test_a_pipeline_that_its_check_refuses_fails_its_query(parts: ServiceParts) -> None:
+    submit(parts)
+    refused = FakeCatalogue({"add": REFUSED}, {"add": "tests.api.fakes:REFUSED"})
+    assert plan_next(replace(parts, catalogue=refused), "w")
+    record = parts.store.query("q-1")
+    assert record.phase is QueryPhase.FAILED
+    assert record.message == "operator add must be right, got 0."
+
+
+def test_remarks_on_a_pipeline_are_shown_with_its_query(parts: ServiceParts) -> None:
+    submit(parts, limits={"configurations": 2})
+    told = FakeCatalogue({"add": TOLD}, {"add": "tests.api.fakes:TOLD"})
+    assert plan_next(replace(parts, catalogue=told), "w")
+    record = parts.store.query("q-1")
+    assert record.phase is QueryPhase.WAITING
+    assert record.message.startswith("saw 3 inputs. ")
 
 
 def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: ServiceParts) -> None:
