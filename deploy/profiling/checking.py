@@ -117,6 +117,12 @@ def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
     remarks: tuple[str, ...] = ()
     try:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
+    except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
+        return {
+            "faults": [],
+            "remarks": [f"not checked: a fresh process cannot load it ({error})"],
+        }
+    try:
         if pipeline.remarks is not None:
             remarks = pipeline.remarks(asked["inputs"])
         for expected in asked.get("expected", ()):

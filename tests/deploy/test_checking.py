@@ -35,6 +35,13 @@ def test_a_check_that_takes_its_process_down_is_told(name: str, code: int) -> No
     assert _checked(name) == (f"not checked: its process ended with exit code {code}",)
 
 
+def test_a_pipeline_that_a_fresh_process_cannot_load_is_told_not_refused() -> None:
+    (told,) = checked("no.such:module", checked_pipelines.refused, EXAMPLES)
+    assert told.startswith(
+        "not checked: a fresh process cannot load it (pipeline must be importable"
+    )
+
+
 def test_cancelling_ends_a_check() -> None:
     reference = _reference("hanging")
     found = checked(reference, checked_pipelines.hanging, EXAMPLES, cancelled=lambda: True)
