@@ -41,7 +41,7 @@ FORMS = "in-process, pool, worker:TIER, ray or ray:ADDRESS"
 class ExecutorChoice:
     """What runs operators, and how."""
 
-    kind: ExecutorKind = ExecutorKind.IN_PROCESS
+    kind: ExecutorKind = ExecutorKind.POOL
     detail: str = ""  # the tier or the address; empty: none
     workers: int = 1  # so many inputs are measured at once, `>= 1`; 1 in-process
     timeout_s: float = 60.0  # most of one call, `> 0`; not in the process that plans
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
     machine_cpu: str = "1"  # that a machine of every tier stands for
     machine_memory: str = "2Gi"
     discovery: bool = False  # whether machines of shared tiers are counted from the nodes
-    executor: str = "in-process"
+    executor: str = "pool"  # of a service not in-process: what hangs there would hold it for good
     executor_workers: int = Field(default=1, ge=1)  # inputs measured at once
     call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1)  # beyond the loaded pipeline

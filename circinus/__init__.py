@@ -18,6 +18,7 @@ from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
+    from circinus.api.bootstrap.library import plan
     from circinus.pipelines.langchain import (
         Reading,
         as_one,
@@ -57,6 +58,7 @@ __all__ = [
     "as_one",
     "configured",
     "pipeline_from_runnable",
+    "plan",
     "runnable_of",
 ]
 
@@ -64,7 +66,11 @@ _OF_LANGCHAIN = {"Reading", "as_one", "configured", "pipeline_from_runnable", "r
 
 
 def __getattr__(name: str) -> object:
-    """Import what reads LangChain when it is asked for: every process loads this module."""
+    """Import what plans or reads LangChain when it is asked for: every process loads this."""
+    if name == "plan":
+        from circinus.api.bootstrap import library
+
+        return library.plan
     if name in _OF_LANGCHAIN:
         from circinus.pipelines import langchain
 

@@ -3,6 +3,7 @@
     CircinusError
     ├── InvalidInput(faults)         the caller: something handed over breaks a rule
     ├── OperatorFailed(operator)     the pipeline's author: an operator raised or gave nonsense
+    ├── Stopped                      nobody: it was asked for
     └── Unavailable(retry_after_s)   nobody: try again later
 
 An infeasible query is not an error: it is an answer, and has a type of its own.
@@ -61,6 +62,10 @@ class OperatorFailed(CircinusError):
         self.operator = operator
         self.cause = cause
         super().__init__(f"operator {operator} failed: {cause}")
+
+
+class Stopped(CircinusError):
+    """What ran was ended on the way, because whoever asked for it has given up."""
 
 
 class Unavailable(CircinusError):

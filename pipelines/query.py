@@ -71,7 +71,8 @@ class PlanningLimits:
 
     profiling_s: float = 30.0  # operator seconds on the reference machine, `> 0`
     profiling_usd: float | None = None  # dollars, at the reference tier's price, `>= 0`; None: any
-    response_s: float | None = None  # wall-clock seconds from start to answer, `> 0`; None: any
+    # Wall-clock seconds from when operators can run to the answer, `> 0`; None: any
+    response_s: float | None = 120.0
     configurations: int | None = None  # most configurations to measure, `>= 1`; None: any
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.profiling.calibration import CalibrationSettings, Workload, all_calibrated
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
-from circinus.deploy.profiling.processes import ProcessPool
+from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.deploy.runtime.instances import AttachedLauncher, emulated_speed
 from circinus.deploy.workers.transport import files_in
@@ -43,8 +43,9 @@ def opened_executor(
 ) -> Iterator[Executor]:
     """Give what runs operators while planning; its workers end with the context.
 
-    The reference names the pipeline, see `load_pipeline`; `logs` is a folder, for those of
-    deployed workers. InvalidInput if there is no such tier, or Ray is not installed.
+    The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
+    and the pool's are copies of this one. `logs` is a folder, for those of deployed workers.
+    InvalidInput if there is no such tier, or Ray is not installed.
     """
     clock = SystemClock()
     how = ProfilingPoolSettings(
@@ -53,7 +54,10 @@ def opened_executor(
     if choice.kind is ExecutorKind.IN_PROCESS:
         yield InProcess(clock)
     elif choice.kind is ExecutorKind.POOL:
-        with ProcessPool(reference, clock, how) as pool:
+        pool = (
+            ProcessPool(reference, clock, how) if reference else ForkedPool(pipeline, clock, how)
+        )
+        with pool:
             yield pool
     elif choice.kind is ExecutorKind.RAY:
         require("executor", "ray", [package("ray", extra="ray")])

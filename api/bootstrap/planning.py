@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
-from circinus.pipelines.clock import SystemClock
+from circinus.deploy.profiling.pool import WorkerPool
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import content_hash
@@ -57,7 +60,8 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     """Give the plans of a query, searched for in this process; the pipeline is prepared first.
 
     The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
-    An executor runs operators; None: this process does.
+    An executor runs operators; None: this process does, which what hangs there holds for good.
+    A pool's are ended, and the search with them, when it is cancelled or the time is over.
     """
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
@@ -70,6 +74,8 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     kept = kept or Kept()
     clock = SystemClock()
     planner = planner_of(query.planning)
+    if isinstance(executor, WorkerPool):
+        executor.stop_when(_over(observer, query.limits.response_s, clock))
     drawing = drawn(planner, pipeline, dataset, query.seed)
     evaluator = Profiler(
         pipeline=pipeline,
@@ -89,6 +95,12 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         clock=clock,
         history=kept.history,
     )
+
+
+def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:
+    start = clock.now()
+    late = inf if response_s is None else start + response_s
+    return lambda: clock.now() > late or (observer is not None and observer.cancelled())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

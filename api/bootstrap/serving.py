@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
-from circinus.api.settings import Settings
+from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.history import SqlLatencies
 from circinus.api.store.store import Store
@@ -18,6 +18,7 @@ from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
+from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
@@ -33,6 +34,11 @@ if TYPE_CHECKING:  # the Kubernetes client: only when asked to
 
 def make_parts(settings: Settings) -> ServiceParts:
     """Give the parts of a service, its database brought up to date; InvalidInput if unfit."""
+    alone = settings.executor_choice.kind is ExecutorKind.IN_PROCESS
+    rule = (
+        "must be pool, worker:TIER, ray or ray:ADDRESS in a service: what hangs must not hold it"
+    )
+    checks.require(not alone, "executor", rule, settings.executor)
     engine = connect(settings.database_url)
     migrate(engine)
     return _parts(settings, Store(engine))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -27,7 +27,7 @@ from circinus.api.schemas.planning import PlanningRequest, PlanningView, plannin
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.api.settings import FORMS, ExecutorKind, Settings, executor_choice
+from circinus.api.settings import FORMS, Settings, executor_choice
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -103,11 +103,9 @@ def plan(
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
     estimate: Annotated[bool, "Only say what planning will cost, from a few probes."] = False,
     executor: Annotated[
-        str, Option(envvar="CIRCINUS_EXECUTOR", help=f"What runs operators: {FORMS}.")
-    ] = ExecutorKind.IN_PROCESS.value,
-    executor_workers: Annotated[
-        int, Option(envvar="CIRCINUS_EXECUTOR_WORKERS", help=_WORKERS_HELP, min=1)
-    ] = 1,
+        str | None, Option(help=f"What runs operators: {FORMS}; default: CIRCINUS_EXECUTOR, pool.")
+    ] = None,
+    executor_workers: Annotated[int | None, Option(help=_WORKERS_HELP, min=1)] = None,
     cold: options.Cold = False,
     method: options.MethodName = None,
 ) -> None:
@@ -118,7 +116,11 @@ def plan(
     settings = options.settings_with()
     asked = _asked(file, read_infrastructure(infrastructure), settings, method)
     request, tiers, pipeline, query, dataset = asked
-    choice = executor_choice(executor, workers=executor_workers)
+    choice = settings.executor_choice
+    if executor is not None or executor_workers is not None:
+        workers = executor_workers or (1 if executor else choice.workers)
+        named = executor_choice(executor or settings.executor, workers=workers)
+        choice = replace(choice, kind=named.kind, detail=named.detail, workers=named.workers)
     for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import multiprocessing
 import secrets
@@ -33,8 +34,9 @@ def spawn_with(settings: Settings) -> Spawn:
     told = settings.model_copy(update={"token": None})
 
     def spawn(worker: str) -> BaseProcess:
+        # Not a daemon: those may have no processes of their own, and operators run in some.
         process = multiprocessing.get_context("spawn").Process(
-            target=run_worker, args=(told, worker), name=worker, daemon=True
+            target=run_worker, args=(told, worker), name=worker, daemon=False
         )
         process.start()
         return process
@@ -67,9 +69,11 @@ class PlanningSupervisor:
         self._seats = [_Seat() for _ in range(self.parts.settings.planning_workers)]
         self._thread = Thread(target=self._keep_on, name="supervisor", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)  # before the interpreter waits for them
 
     def stop(self) -> None:
-        """End the workers and return what they planned to the queue."""
+        """End the workers and return what they planned to the queue; once is enough."""
+        atexit.unregister(self.stop)
         self._over.set()
         if self._thread is not None:
             self._thread.join()

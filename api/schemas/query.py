@@ -123,8 +123,9 @@ class LimitsRequest(Input):
     """Operator seconds on the reference machine."""
     profiling_usd: Annotated[float, Field(ge=0)] | None = None
     """US dollars at the reference tier's price; left out: any."""
-    response_s: PositiveSeconds | None = None
-    """Wall-clock seconds from start to answer; left out: any."""
+    response_s: PositiveSeconds | None = PlanningLimits().response_s
+    """Wall-clock seconds from when operators can run to the answer; null: any. What else planning
+    does than run operators may take as long as `profiling_s`, too."""
     configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] | None = None
     """Most configurations to measure; left out: any."""
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import queue
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Event, Thread
 from typing import Protocol, Self
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload
 from circinus.profiler.execution import Completed, FailedRun, freeze
@@ -23,6 +25,7 @@ _STARTS = 2  # a worker that ended by itself so often while loading will not com
 _KILLED_STARTS = 20  # the same, of workers that were killed from outside
 _RUNS = 3  # a run whose worker died gets another worker: what so many die of is the run
 _RETRY_AFTER_S = 60.0
+_LOOK_S = 0.1  # between two looks at whether to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ class _Place:
     """Where a worker is, or will be, and the operators and settings that it ran already."""
 
     worker: ProfilingWorker | None = None
+    running: str = ""  # the operator; empty: none
     warm: set[tuple[str, tuple[tuple[str, KnobValue], ...]]] = field(default_factory=set)
 
     def empty(self) -> None:
@@ -101,9 +105,13 @@ class WorkerPool(ABC):
         self._reference = reference
         self._clock = clock
         self._settings = settings or ProfilingPoolSettings()
+        self._every = [_Place() for _ in range(self._settings.workers)]
         self._places: queue.Queue[_Place] = queue.Queue()
-        for _ in range(self._settings.workers):
-            self._places.put(_Place())
+        for place in self._every:
+            self._places.put(place)
+        self._closed = Event()
+        self._over: Callable[[], bool] = lambda: False
+        self._stopped = False  # whether it was over
         self.deaths: list[str] = []
         """Causes of the workers that died or were killed, oldest first."""
 
@@ -117,6 +125,23 @@ class WorkerPool(ABC):
     def start(self) -> ProfilingWorker:
         """Give a worker that has loaded the pipeline, or raise Died."""
 
+    def stop_when(self, over: Callable[[], bool]) -> None:
+        """End what runs, which raises Stopped, soon after `over` says so; asked by a thread."""
+        self._over = over
+        Thread(target=self._watch, name="pool-watch", daemon=True).start()
+
+    def is_over(self) -> bool:
+        """Say whether nothing is to be run any more."""
+        self._stopped = self._stopped or self._over()
+        return self._stopped
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            if self.is_over():
+                for place in self._every:
+                    if place.running and place.worker is not None:
+                        place.worker.end()
+
     @property
     def width(self) -> int:
         """Number of workers."""
@@ -125,17 +150,23 @@ class WorkerPool(ABC):
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        """Give what it makes of the inputs, see `Executor`; Unavailable if no worker comes up."""
+        """Give what it makes of the inputs, see `Executor`; Unavailable if no worker comes up.
+
+        Raises Stopped if it is over, see `stop_when`.
+        """
         place = self._places.get()
         try:
+            place.running = operator.name
             return self._run(place, operator, inputs, configuration)
         except InvalidInput as error:
             return FailedRun(cause=str(error), spent_s=0.0)
         finally:
+            place.running = ""
             self._places.put(place)
 
     def close(self) -> None:
         """End all workers; runs that are under way end first."""
+        self._closed.set()
         for place in [self._places.get() for _ in range(self.width)]:
             place.empty()
             self._places.put(place)
@@ -146,6 +177,8 @@ class WorkerPool(ABC):
         key = (operator.name, tuple(configuration.of(operator.name).items()))
         spent_s, cause = 0.0, ""
         for _ in range(_RUNS):
+            if self.is_over():
+                raise Stopped(f"{operator.name} was not run any more")
             worker = place.worker = place.worker or self._started()
             run = WorkerRun(
                 operator=operator,
@@ -159,6 +192,10 @@ class WorkerPool(ABC):
             except Died as death:
                 spent_s += self._clock.now() - start_s
                 cause = death.cause
+                if self._stopped:
+                    place.empty()
+                    told = f"{operator.name} was ended after {spent_s:.1f} s"
+                    raise Stopped(told) from death
                 self.deaths.append(f"{operator.name}: {cause}")
                 place.empty()
                 if not death.in_time:

@@ -15,22 +15,27 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from circinus.deploy.profiling.pool import Died, WorkerPool, WorkerRun
+from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
+from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
-from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
 from circinus.profiler.execution import Completed, FailedRun, InProcess
 
 _END_S = 5.0
+_LOOK_S = 0.1  # between two looks at whether to stop
 _READY = b"ready"
 _OUT_OF_MEMORY = 12  # exit code of a process whose limit has no room for a request
 
@@ -38,37 +43,92 @@ _OUT_OF_MEMORY = 12  # exit code of a process whose limit has no room for a requ
 class ProcessPool(WorkerPool):
     """Runs operators of one pipeline in worker processes, see `WorkerPool`.
 
-    The reference may be `module:attribute`, so it must not come over a network.
+    The reference may be `module:attribute`, so it must not come over a network. Workers end with
+    this process, also when it is killed.
     """
 
-    def start(self) -> _Process:
+    def __init__(
+        self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
+    ) -> None:
+        super().__init__(reference, clock, settings)
+        self._reaper = Reaper()
+
+    def close(self) -> None:
         """See `WorkerPool`."""
-        # Spawned, not forked: threads and locks of this process are no business of its workers.
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        arguments = (theirs, self._reference, self._settings.memory_bytes)
-        process = context.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
+        super().close()
+        self._reaper.close()
+
+    def start(self) -> _Process:
+        """See `WorkerPool`; Stopped if it is over before the pipeline is loaded."""
+        ours, theirs = multiprocessing.Pipe()
+        process = self._process(theirs, ours)
+        with _interrupts_blocked():  # until it leads a group of its own
+            process.start()
         theirs.close()
-        worker = _Process(process, ours)
+        worker = _Process(process, ours, self._reaper)
+        self._reaper.watch(worker.pid)
         try:
-            worker.receive(self._settings.start_timeout_s)  # its greeting
+            worker.greeted(self._settings.start_timeout_s, self.is_over)
         except (EOFError, OSError) as error:
             death = worker.death()
             worker.end()
             raise Died(f"{self._reference}: {death.cause}", killed=death.killed) from error
-        except Died:
+        except (Died, Stopped):
             worker.end()
             raise
         return worker
+
+    def _process(self, theirs: Connection, _ours: Connection) -> BaseProcess:
+        # Spawned, not forked: threads and locks of this process are no business of its workers.
+        arguments = (theirs, self._reference, self._settings.memory_bytes)
+        return multiprocessing.get_context("spawn").Process(
+            target=_serve, args=arguments, daemon=True
+        )
+
+
+class ForkedPool(ProcessPool):
+    """The same for a pipeline that fresh processes cannot import: workers are copies of this one.
+
+    It is for pipelines made in a notebook or a shell. What this process has loaded is there at
+    once; threads and locks that it holds are not copied whole, so that a worker may hang in them,
+    which its time-out ends.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, clock: Clock, settings: ProfilingPoolSettings | None = None
+    ) -> None:
+        super().__init__(pipeline.name, clock, settings)
+        self._pipeline = pipeline
+
+    def _process(self, theirs: Connection, ours: Connection) -> BaseProcess:
+        def serve() -> None:
+            ours.close()
+            self._reaper.forget()
+            _answer_all(theirs, lambda: Answering(self._pipeline, self._settings.memory_bytes))
+
+        return multiprocessing.get_context("fork").Process(target=serve, daemon=True)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)
 class _Process:
     """A `ProfilingWorker` at the other end of a pipe."""
 
-    process: SpawnProcess
+    process: BaseProcess
     pipe: Connection
+    reaper: Reaper
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
@@ -77,6 +137,17 @@ class _Process:
             return read_answer(self.receive(timeout_s))
         except (EOFError, OSError) as error:
             raise self.death() from error
+
+    def greeted(self, timeout_s: float, over: Callable[[], bool]) -> None:
+        """Return when it has loaded; Died if it does not in time, Stopped if it is over before."""
+        left_s = timeout_s
+        while not self.pipe.poll(min(_LOOK_S, left_s)):
+            left_s -= _LOOK_S
+            if over():
+                raise Stopped("the pipeline was not loaded yet")
+            if left_s <= 0:
+                break
+        self.receive(0)
 
     def receive(self, timeout_s: float) -> bytes:
         """Give the next message; Died if there is none in time."""
@@ -93,12 +164,10 @@ class _Process:
         return Died(f"the worker process died ({how})", killed=killed)
 
     def end(self) -> None:
-        self.pipe.close()
-        if (pid := self.process.pid) is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # the programs that it called, too
-        self.process.kill()
+        kill_group(self.pid)  # the programs that it called, too
         self.process.join()
+        self.reaper.release(self.pid)
+        self.pipe.close()
 
 
 def request(run: WorkerRun) -> bytes:
@@ -120,8 +189,10 @@ class Answering:
     The process may have `memory_bytes` beyond what it has once the pipeline is loaded; None: any.
     """
 
-    def __init__(self, reference: str, memory_bytes: int | None) -> None:
-        self._pipeline = load_pipeline(reference, allow_import=True)
+    def __init__(self, pipeline: str | Pipeline, memory_bytes: int | None) -> None:
+        if isinstance(pipeline, str):
+            pipeline = load_pipeline(pipeline, allow_import=True)
+        self._pipeline = pipeline
         if self._pipeline.prepare is not None:
             self._pipeline.prepare()
         threadpool_limits(1)
@@ -146,8 +217,13 @@ class Answering:
 
 
 def _serve(pipe: Connection, reference: str, memory_bytes: int | None) -> None:
+    _answer_all(pipe, lambda: Answering(reference, memory_bytes))
+
+
+def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
     os.setpgid(0, 0)  # programs that operators call end with this process: see `_Process.end`
-    answering = Answering(reference, memory_bytes)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    answering = load()
     with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
         pipe.send_bytes(_READY)
         try:

@@ -14,6 +14,7 @@ failed on all of its first `_TRIES` inputs has nothing to take them from, and ha
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -94,7 +95,8 @@ class Counting:
         """What failed, the most frequent first."""
         kinds: dict[tuple[str, str], list[Failure]] = defaultdict(list)
         for failure in (f for profile in self._profiles.values() for f in profile.failures):
-            kinds[failure.operator, failure.cause.partition(":")[0]].append(failure)
+            kind = re.sub(r"[\d.]+", "", failure.cause.partition(":")[0])  # times and codes differ
+            kinds[failure.operator, kind].append(failure)
         counts = [
             FailureCount(
                 operator=operator,

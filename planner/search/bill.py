@@ -160,6 +160,8 @@ class Budget:
             return f"limit {name} reached"
         if elapsed_s >= (self.limits.response_s or inf):
             return "limit response_s reached"
+        if elapsed_s - spent_s >= self.profiling_s:
+            return "as much time as limit profiling_s allows went into other work than operators"
         if configurations >= (self.limits.configurations or inf):
             return "limit configurations reached"
         return None

@@ -18,6 +18,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.errors import Stopped
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import OnFailure, Query
@@ -154,6 +155,7 @@ class _Search:
         self._forecast = asked if isinstance(asked, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
+        self._ended = ""  # what was running when the executor was told to stop
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
@@ -186,7 +188,10 @@ class _Search:
             # A stream of its own: probes change nothing about the search but what is known.
             seed = [setting.context.query.seed, _PROBE_STREAM]
             rng = np.random.Generator(np.random.PCG64(seed))
-            profiles = probed(probes, setting.space, self._evaluator, rng, self._is_over)
+            try:
+                profiles = probed(probes, setting.space, self._evaluator, rng, self._is_over)
+            except Stopped as stopped:
+                self._ended, profiles = str(stopped), []
             for profile in profiles:
                 self._tally.pay(profile)
             self._forecast = from_probes(
@@ -201,7 +206,11 @@ class _Search:
         self._met = self._told = sum(known)
         findings.newest = ()  # reports while it is measured tell of no plan twice
         met_by = findings.inputs_of
-        every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
+        try:
+            every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
+        except Stopped as stopped:
+            self._ended = str(stopped)
+            return
         for one in every:
             self._tally.pay(one.profile)
         if self._evaluator.left_out != self._left_out:
@@ -215,7 +224,7 @@ class _Search:
     ) -> tuple[Measured | FailedMeasurement, ...]:
         """Tell all that was measured again, as it counts now that inputs left or came back.
 
-        Models add up what they are told: new ones are told the whole, in the order it was measured.
+        Models add up what they are told: new ones are told the whole, in order.
         """
         told = self._findings
         self._begin()
@@ -245,6 +254,10 @@ class _Search:
         if self._is_cancelled():
             return _Stop(PlanningOutcome.CANCELLED, "cancelled")
         findings, because = self._findings, self._reached(within=True)
+        if self._ended:
+            because = f"{because or 'it was told to stop'}; {self._ended}"
+            started = bool(findings.measured)
+            return _Stop(PlanningOutcome.EXHAUSTED if started else PlanningOutcome.FAILED, because)
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
             because = f"no cheaper plan in {findings.fruitless} more configurations"
         failures = len(findings.failed)

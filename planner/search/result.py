@@ -76,7 +76,8 @@ class Observer(Protocol):
     """Is told how planning goes, and may end it.
 
     Called in the thread that plans, which waits: after every configuration, and every few inputs
-    within one. `progress` must not raise. `cancelled` is asked after every input.
+    within one. `progress` must not raise. `cancelled` is asked after every input, and from a
+    thread of the executor while operators run.
     """
 
     def progress(self, progress: PlanningProgress) -> None:

@@ -133,7 +133,7 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
         for level in study.levels:
             for seed, slo in itertools.product(seeds, before.slos(level)):
                 # As the product does it, until the search ends by itself.
-                limits = PlanningLimits(profiling_s=study.before_s)
+                limits = PlanningLimits(profiling_s=study.before_s, response_s=None)
                 query = Query(pipeline=trace.graph.name, slo=slo, seed=seed, limits=limits)
                 drawing, evaluator = replayed(_OURS, before.trace, seed)
                 result = _OURS.search(query, before.infrastructure, evaluator, drawing)
@@ -239,7 +239,7 @@ def _replanned(truth: Truth, past: _Past, study: DriftStudy) -> tuple[Recorder, 
 
 
 def _within(query: Query, profiling_s: float) -> Query:
-    return replace(query, limits=PlanningLimits(profiling_s=profiling_s))
+    return replace(query, limits=PlanningLimits(profiling_s=profiling_s, response_s=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,7 +186,9 @@ def _row(
 ) -> PlanningRow:
     clock, times = ManualClock(), list[float]()
     recorder = Recorder(truth=truth, slo=goal.slo, first_only=study.first_only)
-    limits = PlanningLimits(profiling_s=study.budget_s, configurations=study.configurations)
+    limits = PlanningLimits(
+        profiling_s=study.budget_s, response_s=None, configurations=study.configurations
+    )
     name = truth.trace.graph.name
     query = Query(pipeline=name, slo=goal.slo, seed=seed, limits=limits)
     planner = _timed(who.planner, times, for_good=study.first_only)
@@ -294,7 +296,7 @@ def earlier_queries(
     records = []
     for i in range(count):
         slo = slos[int(rng.integers(len(slos)))]
-        limits, own = PlanningLimits(profiling_s=_BUDGET_S), int(rng.integers(2**31))
+        limits, own = PlanningLimits(profiling_s=_BUDGET_S, response_s=None), int(rng.integers(2**31))
         query = Query(pipeline=trace.graph.name, slo=slo, seed=own, limits=limits)
         planner = planner_of(query.planning)
         drawing, evaluator = replayed(planner, trace, query.seed)

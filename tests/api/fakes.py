@@ -217,7 +217,9 @@ def parts_of(
     **others: object,
 ) -> ServiceParts:
     """Give the parts of a service with that store, on one machine of one tier."""
-    told = {"database_url": f"sqlite:///{folder / 'store.sqlite3'}", **(settings or {})}
+    url = f"sqlite:///{folder / 'store.sqlite3'}"
+    # The pipelines of tests are made in them: no fresh process could load them.
+    told = {"database_url": url, "executor": "in-process", **(settings or {})}
     made = ServiceParts(
         settings=Settings(**told),  # type: ignore[arg-type]  # each checked by pydantic
         infrastructure=INFRASTRUCTURE,

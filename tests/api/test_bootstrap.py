@@ -11,6 +11,7 @@ from circinus.api.bootstrap.serving import make_parts
 from circinus.api.settings import Settings
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec
 from circinus.pipelines.operators import Settings as KnobSettings
 from circinus.pipelines.payload import Payload
@@ -74,3 +75,9 @@ def test_a_service_schedules_by_the_policy_of_its_method_unless_one_is_set(
     made = make_parts(Settings(database_url=url, **settings))  # type: ignore[arg-type]  # texts
     assert isinstance(made.upkeep.policy, policy)
     made.store.close()
+
+
+def test_a_service_runs_no_operators_in_the_process_that_plans(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'service.sqlite3'}"
+    with pytest.raises(InvalidInput, match=r"executor must be pool, .* got 'in-process'"):
+        make_parts(Settings(database_url=url, executor="in-process"))

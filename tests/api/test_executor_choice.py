@@ -40,7 +40,7 @@ def test_several_workers_in_the_process_that_plans_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"executor.workers must be 1 in-process, got 2."):
         executor_choice("in-process", workers=2)
     with pytest.raises(ValidationError, match="must be 1 in-process"):
-        Settings(executor_workers=2)
+        Settings(executor="in-process", executor_workers=2)
     assert Settings(executor="pool", executor_workers=2).executor_choice.workers == 2
 
 

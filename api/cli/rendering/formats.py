@@ -140,7 +140,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
         (planning, "planning.method", "as CIRCINUS_METHOD says"),
         (request.limits, "limits.profiling_s", f"{request.limits.profiling_s:g}"),
         (request.limits, "limits.profiling_usd", "any"),
-        (request.limits, "limits.response_s", "any"),
+        (request.limits, "limits.response_s", f"{request.limits.response_s:g}"),
         (request.limits, "limits.configurations", "any"),
     ]
     if request.data.examples is not None:

@@ -1,0 +1,39 @@
+"""`circinus.plan`: planning from a program of one's own, as the command line does it."""
+
+from __future__ import annotations
+
+from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.settings import ExecutorChoice, Settings
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+from circinus.planner.search.result import Observer, PlanningResult
+
+
+def plan(  # noqa: PLR0913 - a query's four parts, and three that have a default
+    query: Query,
+    infrastructure: Infrastructure,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    *,
+    observer: Observer | None = None,
+    reference: str = "",
+    executor: ExecutorChoice | None = None,
+) -> PlanningResult:
+    """Give the plans of a query on a pipeline, or why there are none.
+
+    Operators run in a process of their own, which is ended when they hang or eat memory: a fresh
+    one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
+    where there is none, so that a pipeline made in a notebook or a shell can be planned. The
+    executor is as `Settings` say when it is left out. The observer hears of progress and may
+    cancel. InvalidInput if the parts do not fit together.
+    """
+    settings = Settings()
+    choice = executor or settings.executor_choice
+    logs = settings.worker_logs
+    with opened_executor(choice, reference, pipeline, infrastructure, logs) as runs:
+        return plan_query(
+            query, infrastructure, pipeline, dataset, observer, kept=Kept(), executor=runs
+        )
