@@ -296,7 +296,10 @@ def earlier_queries(
     records = []
     for i in range(count):
         slo = slos[int(rng.integers(len(slos)))]
-        limits, own = PlanningLimits(profiling_s=_BUDGET_S, response_s=None), int(rng.integers(2**31))
+        limits, own = (
+            PlanningLimits(profiling_s=_BUDGET_S, response_s=None),
+            int(rng.integers(2**31)),
+        )
         query = Query(pipeline=trace.graph.name, slo=slo, seed=own, limits=limits)
         planner = planner_of(query.planning)
         drawing, evaluator = replayed(planner, trace, query.seed)
