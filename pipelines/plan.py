@@ -12,7 +12,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.slo import Estimate, Slo, SloState
+from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
 
 _ROUNDING = 1e-9
 """Copies are counted in whole ones: a rate that they meet exactly is met up to rounding."""
@@ -77,6 +77,14 @@ def cost_usd_per_hour(demand: tuple[DemandItem, ...], infrastructure: Infrastruc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is expected of a plan on future inputs of the source that its examples are from."""
+
+    accuracy: Estimate
+    latency_s: Estimate  # in the statistic that the query's SLO bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A configuration with its deployment and what is expected of it."""
 
@@ -88,6 +96,7 @@ class Plan:
     latency_s: Estimate  # estimated latency, in the statistic that the query's SLO bounds
     cost_usd_per_hour: float  # price of the demand
     tier_service_s: Mapping[str, float]  # tier -> mean seconds that a request keeps its slice busy
+    future: Outlook | None = None  # accuracy and latency ahead; None: not worked out
 
     @property
     def id(self) -> str:
@@ -122,10 +131,15 @@ class Plan:
         return copies / busy if busy > 0 else inf
 
     def states(self, slo: Slo) -> dict[str, SloState]:
-        """Give what is known of each SLO: `accuracy`, `latency`, those of the others bounded."""
+        """Give what is known of each SLO: `accuracy`, `latency`, those of the others bounded.
+
+        Accuracy and latency are those that `slo.holds_for` names.
+        """
+        ahead = self.future if slo.holds_for is HoldsFor.FUTURE else None
+        told = ahead or self
         states = {
-            "accuracy": self.accuracy.at_least(slo.accuracy),
-            "latency": self.latency_s.at_most(slo.latency_s),
+            "accuracy": told.accuracy.at_least(slo.accuracy),
+            "latency": told.latency_s.at_most(slo.latency_s),
         }
         if slo.cost_usd_per_hour is not None:
             within = self.cost_usd_per_hour <= slo.cost_usd_per_hour

@@ -73,12 +73,15 @@ class PlanningLimits:
     profiling_usd: float | None = None  # dollars, at the reference tier's price, `>= 0`; None: any
     # Wall-clock seconds from when operators can run to the answer, `> 0`; None: any
     response_s: float | None = 120.0
+    # Of these, seconds in which no operator runs, `> 0`; None: any
+    own_s: float | None = None
     configurations: int | None = None  # most configurations to measure, `>= 1`; None: any
 
     def __post_init__(self) -> None:
         checks.positive("limits.profiling_s", self.profiling_s)
         checks.non_negative("limits.profiling_usd", self.profiling_usd)
         checks.positive("limits.response_s", self.response_s)
+        checks.positive("limits.own_s", self.own_s)
         checks.at_least("limits.configurations", self.configurations, 1)
 
 

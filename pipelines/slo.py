@@ -44,6 +44,13 @@ class LatencyStatistic(StrEnum):
         return np.asarray(np.quantile(latencies_s, self.quantile, axis=-1, method="inverted_cdf"))
 
 
+class HoldsFor(StrEnum):
+    """Which inputs objectives must hold for."""
+
+    EXAMPLES = "examples"  # those of the query's data
+    FUTURE = "future"  # any of the same source, with 95 % confidence
+
+
 class SloState(StrEnum):
     """What the measurements say about one SLO of one plan."""
 
@@ -66,6 +73,7 @@ class Slo:
     # None: any. For batch work (Circinus 6.1, throughput-critical): requests queue, so
     # `latency_s` bounds a request from its start, without waits
     throughput_per_s: float | None = None
+    holds_for: HoldsFor = HoldsFor.EXAMPLES  # which accuracy and latency bind
 
     def __post_init__(self) -> None:
         checks.probability("slo.accuracy", self.accuracy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
@@ -33,6 +33,8 @@ from circinus.profiler.prefix_cache import EntryStore, PrefixCache
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
+_LEAST_OWN_S = 5.0
+"""Of what planning may take beside running operators: starting them takes about two."""
 _PACKAGES = ("circinus", "numpy", "scipy")
 """Whose versions decide what a search does with equal measurements."""
 
@@ -71,7 +73,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
 
     if pipeline.prepare is not None:
         pipeline.prepare()
-    kept = kept or Kept()
+    limits, kept = query.limits, kept or Kept()
+    if limits.own_s is None:  # nobody waits longer for planning than for what it measures
+        own_s = max(limits.profiling_s, _LEAST_OWN_S)
+        query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
     planner = planner_of(query.planning)
     if isinstance(executor, WorkerPool):

@@ -38,6 +38,8 @@ from circinus.pipelines.payload import content_hash
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query, fitted
 from circinus.pipelines.restrictions import words
+from circinus.pipelines.slo import HoldsFor
+from circinus.planner.models.ahead import accuracy_needed, too_few
 from circinus.planner.search import result as search
 
 _DEFAULT_INFRASTRUCTURE = "local"
@@ -74,7 +76,7 @@ def validate(
     asked = _asked(file, tiers, options.settings_with())
     request, pipeline = asked.request, asked.pipeline
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
-    held = words(asked.query.restrictions)
+    held, doubts = words(asked.query.restrictions), _doubts(asked)
     remarks = tried(request.pipeline, pipeline, asked.dataset.examples)
     screen.show(
         f"{file}: valid",
@@ -82,6 +84,7 @@ def validate(
         f"  {formats.objectives(request)}",
         f"  {asked.planned_by}",
         *(f"  restriction: {line}" for line in held),
+        *(f"  {line}" for line in doubts),
         *(f"  {line}" for line in formats.defaults(request)),
         *(f"  remark: {remark}" for remark in remarks),
         document={
@@ -89,6 +92,7 @@ def validate(
             "query": request,
             "defaults": formats.defaults(request),
             "restrictions": held,
+            "doubts": doubts,
             "planning": asked.planning,
             "configurations": size,
             "inputs": len(asked.dataset),
@@ -188,6 +192,18 @@ def _asked(
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
     dataset = load_data(request.data, pipeline, base=file.parent)
     return _Asked(request, tiers, pipeline, query, dataset)
+
+
+def _doubts(asked: _Asked) -> list[str]:
+    """Give what the examples cannot show of future inputs, before anything is measured."""
+    slo, examples = asked.query.slo, len(asked.dataset)
+    needed = accuracy_needed(slo.accuracy, examples)
+    if needed is None:
+        return [too_few(slo.accuracy, examples)]
+    if slo.holds_for is HoldsFor.FUTURE:
+        told = f"must score {needed:.4g} to show {slo.accuracy:g} for future inputs"
+        return [f"where scores are 0 and 1, the {examples} examples {told}"]
+    return []
 
 
 def _memory(screen: Screen, pipeline: Pipeline, settings: Settings) -> planning.Remembered | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from pydantic import Field
 
 from circinus.api.schemas.base import Finite, View
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import Slo, SloState
+from circinus.pipelines.plan import Outlook, Plan
+from circinus.pipelines.slo import HoldsFor, Slo, SloState
+from circinus.planner.models.ahead import examples_needed
 
 
 class EstimateView(View):
@@ -26,6 +30,19 @@ class DemandView(View):
 
     tier: str = Field(description="Name of the tier.")
     share: float = Field(description="Of one machine, in (0, 1].")
+
+
+class OutlookView(View):
+    """What is expected on future inputs of the source that the examples are from."""
+
+    accuracy: EstimateView = Field(description="Mean score.")
+    latency_s: EstimateView
+    """Seconds per request, in the statistic that the SLO bounds."""
+    states: dict[str, SloState] = Field(default_factory=dict)
+    """What is known of each SLO there."""
+    examples_needed: int | None = None
+    """Examples that would show the accuracy asked for, were it what it is estimated to be; none:
+    these do, or none would."""
 
 
 class PlanView(View):
@@ -48,6 +65,8 @@ class PlanView(View):
     """What is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
     tier_service_s: dict[str, float] = Field(default_factory=dict)
     """Tier -> mean seconds that one request keeps the slice there busy."""
+    future: OutlookView | None = None
+    """The same for future inputs; none: not worked out."""
     emulated: list[str] = Field(default_factory=list)
     """Tiers of the plan whose speed is put on by waiting."""
 
@@ -58,9 +77,16 @@ class PlanList(View):
     items: list[PlanView] = Field(description="Cheapest first.")
 
 
+def _outlook(ahead: Outlook, states: Mapping[str, SloState], slo: Slo) -> OutlookView:
+    shown = states["accuracy"] is SloState.MET
+    needed = None if shown else examples_needed(slo.accuracy, ahead.accuracy.value)
+    return OutlookView.of(ahead, states=states, examples_needed=needed)
+
+
 def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
     """Give a plan as the owner of a query with that SLO sees it."""
-    deployment = plan.deployment
+    deployment, ahead = plan.deployment, plan.future
+    there = plan.states(replace(slo, holds_for=HoldsFor.FUTURE))
     return PlanView.of(
         plan,
         configuration=plan.configuration.as_dict(),
@@ -68,5 +94,6 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         allocation=deployment.allocation,
         replicas=deployment.replicas,
         states=plan.states(slo),
+        future=None if ahead is None else _outlook(ahead, there, slo),
         emulated=[tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
     )

@@ -28,7 +28,7 @@ from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
 from circinus.pipelines.restrictions import Stays
-from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic
+from circinus.pipelines.slo import ANY_LATENCY_S, HoldsFor, LatencyStatistic
 
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""
@@ -107,6 +107,10 @@ class SloRequest(Input):
     throughput_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
     """Least requests per second that the plan finishes when it always has some to do; left out:
     any. For batch work: requests queue, and `latency_s` counts from when one is started."""
+
+    holds_for: HoldsFor = Field(default=HoldsFor.EXAMPLES, strict=False)
+    """Whether accuracy and latency must hold on the examples, or, with 95 % confidence, for future
+    inputs of the same source; the others are told too."""
 
     @model_validator(mode="after")
     def _some_speed(self) -> SloRequest:

@@ -14,10 +14,13 @@ _LEAST_NS = 1
 
 
 def limit_memory(beyond_bytes: int) -> None:
-    """Let this process take at most so much more address space than it has now."""
+    """Let this process take at most so much more memory of its own than it has now.
+
+    Not address space: libraries map gigabytes of it that they never touch.
+    """
     with open("/proc/self/statm", encoding="ascii") as facts:
-        held = int(facts.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (held + beyond_bytes, held + beyond_bytes))
+        held = int(facts.read().split()[5]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_DATA, (held + beyond_bytes, held + beyond_bytes))
 
 
 def sharpen_timers() -> None:

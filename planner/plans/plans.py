@@ -14,14 +14,15 @@ import numpy as np
 from scipy.special import ndtri
 
 from circinus.pipelines.latency import TierArray, Work, compose
-from circinus.pipelines.plan import Deployment, Plan, cost_usd_per_hour
+from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.slo import Estimate, HoldsFor
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
 from circinus.planner.deployment.shares import tightened
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.strategy.protocol import Measured, SearchSetting
@@ -58,28 +59,58 @@ def announced(
         replace(
             plan,
             accuracy=accuracy or plan.accuracy,
-            latency_s=_interval(setting, plan, measured, tail),
+            latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
+            future=_outlook(setting, plan, measured, tail, accuracy or plan.accuracy),
         )
         for plan in feasible_plans(setting.with_slo(stricter), measured, most)
     )
 
 
+def _outlook(
+    setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, accuracy: Estimate
+) -> Outlook:
+    """Give what is expected on future inputs: of those the examples are as many as were drawn."""
+    wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.population).value
+    drawn = _seconds(setting, plan, measured, MOST_EXAMPLES)
+    latency = replace(
+        drawn, value=drawn.value + wait_s, low=drawn.low + wait_s, high=drawn.high + wait_s
+    )
+    return Outlook(
+        accuracy=accuracy_ahead(measured.scores, accuracy, examples=setting.population),
+        latency_s=_interval(
+            setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
+        ),
+    )
+
+
+def _seconds(setting: SearchSetting, plan: Plan, measured: Measured, population: int) -> Estimate:
+    """Give the latency of a plan on its inputs, as those of so many."""
+    context, where = setting.context, plan.deployment
+    names = [operator.name for operator in context.graph.operators]
+    on = [[context.infrastructure.position(where.placement[name]) for name in names]]
+    shares = [[where.allocation[name] for name in names]]
+    seconds = compose(
+        context.graph, context.infrastructure, measured.work, np.array(on), np.array(shares)
+    )[0]
+    return latency_estimate(seconds, statistic=context.statistic, population=population)
+
+
 def _interval(
-    setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail
+    setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, *, inputs: int
 ) -> Estimate:
-    """Give the latency with the interval that its own inputs and those of all others allow.
+    """Give the latency over so many inputs, as its own ones and those of all others tell it.
 
     Of few inputs the own spread says little, and the luckiest of many configurations is
     announced. Where runs that were not seen may be slow, the interval is one of less confidence.
     Percentiles keep their order statistics.
     """
-    own, context, population = plan.latency_s, setting.context, setting.population
+    own, context = plan.latency_s, setting.context
     if context.statistic.quantile is not None:
         return own
     placement = plan.deployment.placement
     on = [context.infrastructure.position(placement[o.name]) for o in context.graph.operators]
-    low, high = tail.interval(context, np.array(on), measured.work, population, CONFIDENCE)
-    slow = tail.slow_chance(measured.work, population)
+    low, high = tail.interval(context, np.array(on), measured.work, inputs, CONFIDENCE)
+    slow = tail.slow_chance(measured.work, setting.population)
     sure = slow <= (1 - CONFIDENCE) / 2
     return replace(
         own,
@@ -94,7 +125,8 @@ def upper_ratio(
 ) -> float:
     """Give the upper end of the least latency's interval over the latency, `>= 1`.
 
-    The interval has that confidence, in (0, 1); None: the latency itself counts, so it is 1.
+    The interval has that confidence, in (0, 1); None: the latency itself counts, so it is 1. It is
+    over the inputs that the objectives must hold for.
     """
     if confidence is None:
         return 1.0
@@ -102,13 +134,15 @@ def upper_ratio(
     best = fastest(context, setting.placements, measured.work)
     shares = shares_of(best, best.full_steps)
     seconds = compose(context.graph, context.infrastructure, measured.work, best.tiers, shares)[0]
+    ahead = setting.slo.holds_for is HoldsFor.FUTURE
+    inputs = MOST_EXAMPLES if ahead else setting.population
     estimate = latency_estimate(
-        seconds, statistic=context.statistic, population=setting.population, confidence=confidence
+        seconds, statistic=context.statistic, population=inputs, confidence=confidence
     )
     if estimate.value <= 0:
         return 1.0
     z = float(ndtri((1 + confidence) / 2))
-    pooled = tail.upper_ratio(context, best.tiers[0], measured.work, setting.population, z)
+    pooled = tail.upper_ratio(context, best.tiers[0], measured.work, inputs, z)
     return max(estimate.high / estimate.value, pooled, 1.0)
 
 

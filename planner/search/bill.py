@@ -160,8 +160,8 @@ class Budget:
             return f"limit {name} reached"
         if elapsed_s >= (self.limits.response_s or inf):
             return "limit response_s reached"
-        if elapsed_s - spent_s >= self.profiling_s:
-            return "as much time as limit profiling_s allows went into other work than operators"
+        if elapsed_s - spent_s >= (self.limits.own_s or inf):
+            return f"{self.limits.own_s:g} s went into other work than operators"
         if configurations >= (self.limits.configurations or inf):
             return "limit configurations reached"
         return None

@@ -10,7 +10,7 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
@@ -22,7 +22,9 @@ from circinus.pipelines.errors import Stopped
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import OnFailure, Query
+from circinus.pipelines.slo import HoldsFor, Slo
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
+from circinus.planner.models.ahead import accuracy_needed, too_few
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 from circinus.planner.plans.failing import Tolerant
 from circinus.planner.plans.measuring import (
@@ -109,6 +111,10 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     query's, no tier has a machine, there are too many placements, or the restrictions do not fit
     pipeline and tiers or leave nothing.
     """
+    asked = query.slo
+    if asked.holds_for is HoldsFor.FUTURE:  # what the examples must show, all of them if need be
+        needed = accuracy_needed(asked.accuracy, evaluator.population)
+        query = replace(query, slo=replace(asked, accuracy=1.0 if needed is None else needed))
     named, words = evaluator.graph.name, "must be the evaluator's"
     checks.require(query.pipeline == named, "query.pipeline", f"{words}, {named}", query.pipeline)
     settings = settings or SearchSettings()
@@ -121,7 +127,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         history=history,
     )
     bench = Bench(setting=setting, rule=rule, looks=settings.looks)
-    return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
+    return _Search(bench, evaluator, settings, observer, clock or SystemClock(), asked).run()
 
 
 class _Stop(NamedTuple):
@@ -141,18 +147,19 @@ class _Search:
         settings: SearchSettings,
         observer: Observer | None,
         clock: Clock,
+        asked: Slo,  # the bench's may be stricter
     ) -> None:
         self._bench, self._settings, self._observer = bench, settings, observer
         self._clock, self._start, self._cancelled = clock, clock.now(), False
-        setting = bench.setting
+        setting, self._asked_slo = bench.setting, asked
         query = setting.context.query
         self._evaluator = Tolerant(evaluator, query.on_failure)
         self._budget = Budget.of(query.limits, setting.context.infrastructure)
         self._begin()
         price = self._budget.price_usd_per_hour
         self._tally = Tally(setting.context.graph, setting.population, price)
-        asked = settings.forecast
-        self._forecast = asked if isinstance(asked, Forecast) else None
+        expected = settings.forecast
+        self._forecast = expected if isinstance(expected, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
         self._ended = ""  # what was running when the executor was told to stop
@@ -162,13 +169,15 @@ class _Search:
         # The seed is part of the query, so that every process plans it alike.
         rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
         self._strategy = settings.strategy(setting, rng)
-        self._findings = Findings(setting, settings.most_plans, settings.margin_confidence)
+        most, confidence = settings.most_plans, settings.margin_confidence
+        self._findings = Findings(setting, self._asked_slo, most, confidence)
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
-        findings = self._findings
-        self._probe()
-        stop = self._limit()
+        findings, stop = self._findings, self._too_few()
+        if stop is None:
+            self._probe()
+            stop = self._limit()
         while stop is None:
             most = self._budget.limits.configurations or inf
             width, new = self._evaluator.width, most - findings.count
@@ -180,6 +189,14 @@ class _Search:
                 stop = self._limit()
         self._report(PlanningPhase.FINISHED)
         return self._result(stop)
+
+    def _too_few(self) -> _Stop | None:
+        """Say how many examples would do when these cannot show what is asked."""
+        asked, examples = self._asked_slo, self._evaluator.population
+        ahead = asked.holds_for is HoldsFor.FUTURE
+        if not ahead or accuracy_needed(asked.accuracy, examples) is not None:
+            return None
+        return _Stop(PlanningOutcome.INFEASIBLE, too_few(asked.accuracy, examples))
 
     def _probe(self) -> None:
         """Say what the search is expected to cost, within the limits."""

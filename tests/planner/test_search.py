@@ -14,7 +14,7 @@ from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.slo import HoldsFor, Slo
 from circinus.pipelines.trace import load_trace
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import (
@@ -358,3 +358,35 @@ def test_what_was_measured_is_told_for_later_queries() -> None:
     result = _search(_query(), _evaluator())
     assert len(result.configurations) == result.measured - result.failed >= 1
     assert sum(record.inputs for record in result.configurations) == result.inputs
+
+
+def _asked_ahead(accuracy: float, examples: int) -> PlanningResult:
+    """Search for an accuracy on future inputs; configurations score 0.5, 0.75 and 1."""
+    evaluator = SyntheticEvaluator(
+        chain(3), lambda k: 0.5 + 0.25 * k[0], lambda k: 0.01 + 0.01 * k[0], examples
+    )
+    evaluator.noise = 0.0
+    query = _query(accuracy)
+    ahead = replace(query, slo=replace(query.slo, holds_for=HoldsFor.FUTURE))
+    return _search(ahead, evaluator)
+
+
+def test_a_plan_for_future_inputs_has_an_interval_that_meets_the_objectives() -> None:
+    result = _asked_ahead(0.9, 60)
+
+    assert result.outcome is PlanningOutcome.FEASIBLE
+    for plan in result.plans:
+        assert plan.future is not None
+        assert plan.future.accuracy.low >= 0.9
+        assert plan.future.accuracy.high >= plan.accuracy.high
+
+
+def test_examples_that_are_too_few_are_told_before_anything_is_measured() -> None:
+    result = _asked_ahead(0.9, 30)
+
+    assert (result.outcome, result.measured) == (PlanningOutcome.INFEASIBLE, 0)
+    # 0.9^n = 0.0125 at n = 41.6
+    assert result.stopped_because == (
+        "30 examples are too few to show accuracy 0.9 for future inputs: "
+        "42 would do, were all of them right"
+    )

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, PlanView
+from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.query import QueryRequest
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
@@ -87,7 +87,7 @@ def configuration(plan: PlanView) -> str:
     )
 
 
-def states(plan: PlanView) -> str:
+def states(plan: PlanView | OutlookView) -> str:
     """Give what is known of each SLO, once when all are alike."""
     values = set(map(str, plan.states.values()))
     if len(values) == 1:

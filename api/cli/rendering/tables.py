@@ -59,16 +59,7 @@ def plans_table(
         return f"{title}: none"
     names = {plan.id: f"{plan.id} *" if plan.id == chosen else plan.id for plan in plans}
     shown = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
-    rows = (
-        (
-            names[plan.id],
-            formats.accuracy(plan.accuracy),
-            formats.latency(plan.latency_s),
-            formats.dollars(plan.cost_usd_per_hour),
-            formats.states(plan),
-        )
-        for plan in shown
-    )
+    rows = (row for plan in shown for row in _plan_rows(plan, names[plan.id]))
     made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)
     told = plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
     details = Table.grid(padding=(0, 2), expand=False)
@@ -79,6 +70,7 @@ def plans_table(
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
     confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
     notes = [f"  In brackets: {confidence}, over {span} inputs."]
+    notes += _ahead_notes(plans[0])
     if hidden := len(plans) - len(shown):
         notes.append(f"  {hidden} more plans are not shown.")
     if emulated := sorted({tier for plan in plans for tier in plan.emulated}):
@@ -86,6 +78,24 @@ def plans_table(
     if chosen in names:
         notes.append("  * the plan that the schedule chose.")
     return Group(made, *notes, details)
+
+
+def _plan_rows(plan: PlanView, name: str) -> Iterator[Sequence[str]]:
+    figures = formats.accuracy(plan.accuracy), formats.latency(plan.latency_s)
+    yield name, *figures, formats.dollars(plan.cost_usd_per_hour), formats.states(plan)
+    if (ahead := plan.future) is not None:
+        figures = formats.accuracy(ahead.accuracy), formats.latency(ahead.latency_s)
+        yield "  future inputs", *figures, "", formats.states(ahead)
+
+
+def _ahead_notes(plan: PlanView) -> Iterator[str]:
+    """Give what the two lines of a plan mean, and how many examples would show its accuracy."""
+    if plan.future is None:
+        return
+    yield "  First line: on the examples. Second: on future inputs of the same source, corrected"
+    yield "  for picking among configurations."
+    if (needed := plan.future.examples_needed) is not None:
+        yield f"  About {needed} examples would show its accuracy for future inputs."
 
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:

@@ -1,0 +1,103 @@
+"""What measurements on N examples say of future inputs of the same source.
+
+Examples are a sample of what will come, so that a figure which is exact on them is not on the
+next ones. Inputs, and what operators do at random, are what the intervals are over.
+
+| symbol | meaning |
+| --- | --- |
+| n, N | inputs measured, examples there are |
+| m | mean of the n scores |
+| alpha | 1 - confidence, shared by `_COMPARED` configurations |
+
+A plan is picked because its scores are good, among configurations that met the same inputs and are
+lucky together: few of them are independent. The interval of own scores is one that `_COMPARED`
+picked from may have at once, by Bonferroni. Scores of 0 and 1 have the exact binomial interval
+(Clopper and Pearson, 1934); other scores in [0, 1] a t-interval whose lower end counts one more
+input that scored 0, and whose upper end one that scored 1: without it, scores that do not vary
+would claim certainty. An interval that a search has drawn towards alike configurations, widened by
+what N examples of the source may differ, is part of it: the two disagree about a lucky winner.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from scipy.special import betaincinv, ndtri, stdtrit
+
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import SURE, Estimate
+
+_COMPARED = 2.0
+"""By simulation, of the first of 50 configurations whose 80 scores reach a bound: with 1, 2 and 4
+the intervals hold the mean of 20,000 inputs in 97.3, 99.0 and 99.3 % of 400 draws where scores are
+0 and 1 (97.7, 99.2, 99.7 % of others), and of those shown as met 98.8, 98.7 and 99.2 % are."""
+MOST_EXAMPLES = 1_000_000  # that are looked for, and stand for the source itself
+
+
+def accuracy_ahead(scores: FloatArray, known: Estimate, *, examples: int) -> Estimate:
+    """Give the accuracy on future inputs, from n scores and what is known on N."""
+    low, high = _own(scores)
+    z = float(ndtri((1 + SURE) / 2))
+    own = z * float(scores.std()) / sqrt(examples)
+    low = min(low, known.value - sqrt((known.value - known.low) ** 2 + own**2))
+    high = max(high, known.value + sqrt((known.high - known.value) ** 2 + own**2))
+    return Estimate(
+        value=known.value,
+        low=min(max(low, 0.0), known.value),
+        high=max(min(high, 1.0), known.value),
+        confidence=SURE,
+        inputs=len(scores),
+    )
+
+
+def accuracy_needed(bound: float, examples: int) -> float | None:
+    """Give the least fraction of N examples that shows `bound` ahead; None: none does."""
+    if bound <= 0:
+        return 0.0
+    right = np.arange(examples + 1.0)
+    good = np.flatnonzero(_binomial_low(right, examples) >= bound)
+    return float(right[good[0]]) / examples if len(good) else None
+
+
+def examples_needed(bound: float, expected: float) -> int | None:
+    """Give how many examples would show `bound`, were `expected` of them right; None: too many."""
+    fewest, most = 1, MOST_EXAMPLES
+    if not expected > bound or _binomial_low(expected * most, most) < bound:
+        return None
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if _binomial_low(expected * middle, middle) >= bound:
+            most = middle
+        else:
+            fewest = middle + 1
+    return most
+
+
+def too_few(bound: float, examples: int) -> str:
+    """Give in words that so many examples cannot show a bound, and how many could."""
+    needed = examples_needed(bound, 1.0)
+    more = "none would" if needed is None else f"{needed} would do, were all of them right"
+    return f"{examples} examples are too few to show accuracy {bound:g} for future inputs: {more}"
+
+
+def _own(scores: FloatArray) -> tuple[float, float]:
+    n = len(scores)
+    if np.isin(scores, (0.0, 1.0)).all():
+        right = float(scores.sum())
+        return float(_binomial_low(right, n)), 1 - float(_binomial_low(n - right, n))
+    ends = []
+    for extreme in (0.0, 1.0):
+        told = np.append(scores, extreme)
+        half = float(stdtrit(n, 1 - _TAIL)) * float(told.std(ddof=1)) / sqrt(n + 1)
+        ends.append(float(told.mean()) + (half if extreme else -half))
+    return ends[0], ends[1]
+
+
+_TAIL = (1 - SURE) / 2 / _COMPARED
+
+
+def _binomial_low(right: FloatArray | float, n: int) -> FloatArray:
+    """Give the lower end for `right` of n; 0 when none is."""
+    some = np.maximum(right, 1e-12)
+    return np.where(np.asarray(right) > 0, betaincinv(some, n - some + 1, _TAIL), 0.0)
