@@ -18,7 +18,7 @@ from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import Payload, content_hash
 from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0
@@ -93,11 +93,15 @@ class RequestWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRequest:
-    """What a client gets: by which plan, and its score in [0, 1]; None without an example."""
+    """What a client gets: by which plan, and its score in [0, 1]; None without an example.
+
+    `planned_on` says whether an example is one of the query's own data, by its content.
+    """
 
     result: RequestResult
     plan_id: str
     score: float | None
+    planned_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,10 @@ class Requests:
     parts: ServiceParts
     deployer: Deployer
     windows: RequestWindows = field(default_factory=RequestWindows)
+    # of the inputs that a query was planned on: pipeline, examples, seed -> their hashes
+    _hashes: dict[tuple[str, int, int], frozenset[str]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     async def send(
         self, query_id: str, given: Payload, chosen: ExampleReference | None, *, timeout_s: float
@@ -134,12 +142,13 @@ class Requests:
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         input = given if example is None else example.input
         result = await self.deployer.request(query_id, input, timeout_s=timeout_s)
-        score = None
+        score, known = None, False
         if example is not None:
+            known = await asyncio.to_thread(self._is_planned_on, record, example)
             pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
         self.windows.note(query_id, plan_id, result, chosen, score)
-        return AnsweredRequest(result=result, plan_id=plan_id, score=score)
+        return AnsweredRequest(result=result, plan_id=plan_id, score=score, planned_on=known)
 
     async def _example(self, pipeline: str, chosen: ExampleReference) -> Example:
         make = self.parts.examples
@@ -147,6 +156,15 @@ class Requests:
         rule = f"must be in [0, {len(dataset)}): there are no more examples"
         checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
         return dataset.examples[chosen.index]
+
+    def _is_planned_on(self, record: StoredQuery, example: Example) -> bool:
+        data = record.request.data
+        which = (record.query.pipeline, data.examples or 0, data.seed)
+        if which not in self._hashes:
+            own = self.parts.examples(*which).examples if data.examples else ()
+            self._hashes.clear()  # of the query that is being verified: one at a time
+            self._hashes[which] = frozenset(content_hash(one.input) for one in own)
+        return content_hash(example.input) in self._hashes[which]
 
     def _require_serving(self, record: StoredQuery) -> None:
         if record.phase is QueryPhase.SERVING:

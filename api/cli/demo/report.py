@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
-from scipy import stats
 
 from circinus.api.cli.rendering import formats, tables
 from circinus.api.client import Client
@@ -20,11 +20,14 @@ from circinus.api.schemas.service import ExampleReference, RequestBody
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.slo import ANY_LATENCY_S, Estimate, LatencyStatistic, SloState
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
+from circinus.planner.models.estimates import latency_at_least, latency_estimate
 
 LEAST_REQUESTS = 200
 CONFIDENCE = 0.95
 
 _MOST_FAILURES_TOLD = 3
+_OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
     SloState.MET: "green",
     SloState.LIKELY: "green",
@@ -43,16 +46,38 @@ class ObservedTraffic:
     score: Sequence[float]  # likewise
     failures: Sequence[str]  # of the others, in words
     emulated: bool  # whether a tier or link on the way is
+    planned_on: int = 0  # how many of the inputs planning had measured
 
     @property
     def accuracy(self) -> Estimate | None:
-        """Mean score, with its interval; None: of fewer than two answers."""
-        return _mean(self.score)
+        """Mean score, with its interval within [0, 1]; None: there is none."""
+        return accuracy_observed(np.array(self.score)) if self.score else None
 
-    @property
-    def mean_s(self) -> Estimate | None:
-        """Mean latency, with its interval; None: of fewer than two answers."""
-        return _mean(self.latency_s)
+    def latency(self, statistic: LatencyStatistic) -> Estimate | None:
+        """Give that figure of the latencies, with its interval; None: of fewer than two answers.
+
+        The mean has Student's interval, a percentile lies between two order statistics.
+        """
+        if len(self.latency_s) < 2:
+            return None
+        seconds = np.array(self.latency_s)
+        return latency_estimate(seconds, statistic=statistic, population=MOST_EXAMPLES)
+
+    def latency_state(self, statistic: LatencyStatistic, bound_s: float) -> SloState | None:
+        """Give what is known of a latency objective; None: nothing.
+
+        Few requests cannot bound a percentile from above, but may well show that it is broken.
+        """
+        estimate = self.latency(statistic)
+        if estimate is None:
+            return None
+        least = latency_at_least(
+            np.array(self.latency_s),
+            statistic=statistic,
+            population=MOST_EXAMPLES,
+            confidence=CONFIDENCE,
+        )
+        return SloState.VIOLATED if least > bound_s else estimate.at_most(bound_s)
 
     def failures_told(self) -> Sequence[str]:
         """Give the first few unlike failures."""
@@ -67,6 +92,11 @@ class ServedQuery:
     query: QueryView  # at the end
     plan: PlanView  # that ran
     observed: ObservedTraffic
+
+    @property
+    def statistic(self) -> LatencyStatistic:
+        """Which figure of the latencies is bounded."""
+        return self.query.request.slo.latency_statistic
 
     @property
     def bound_s(self) -> float:
@@ -88,8 +118,11 @@ class ServedQuery:
                 "requests": len(observed.latency_s),
                 "failed": len(observed.failures),
                 "accuracy": observed.accuracy,
-                "mean_s": observed.mean_s,
+                "mean_s": observed.latency(LatencyStatistic.MEAN),
+                "latency_s": observed.latency(self.statistic),
+                "planned_on": observed.planned_on,
             },
+            "off": list(_off(self)),
             "emulated": observed.emulated or bool(plan.emulated),
         }
 
@@ -136,6 +169,7 @@ def send(
         score=[reply.score for reply in replies if reply.score is not None],
         failures=failures,
         emulated=any(reply.emulated for reply in replies),
+        planned_on=sum(reply.planned_on for reply in replies),
     )
 
 
@@ -145,8 +179,8 @@ def verified(
     """Send requests, at least 2, to a query, and give what they say of its plan.
 
     A problem is a request that failed, an answer without a score, and an objective that the whole
-    confidence interval of what was observed breaks; an interval that covers it is none. Of
-    latencies the mean is judged, where that is the objective. InvalidInput if the query does not
+    confidence interval of what was observed breaks; an interval that covers it is none.
+    InvalidInput if the query does not
     serve, or was planned on the inputs of this seed; Refused and Unavailable as of the client.
     """
     start = clock.now()
@@ -169,13 +203,30 @@ def _broken(served: ServedQuery) -> Iterator[str]:
         yield f"{len(observed.failures)} requests failed, such as: {failure}"
     if len(observed.score) != len(observed.latency_s):
         yield "answers were not scored"
-    accuracy, mean_s = observed.accuracy, observed.mean_s
+    accuracy = observed.accuracy
     if accuracy is not None and accuracy.at_least(slo.accuracy) is SloState.VIOLATED:
         yield f"accuracy {accuracy.value:.4g} is below the objective, {slo.accuracy:g}"
-    if slo.latency_statistic is not LatencyStatistic.MEAN:
-        return  # tails have no such interval
-    if mean_s is not None and mean_s.at_most(served.bound_s) is SloState.VIOLATED:
-        yield f"mean latency {mean_s.value:.4g} s is above the objective, {served.bound_s:g} s"
+    if observed.latency_state(served.statistic, served.bound_s) is SloState.VIOLATED:
+        value = served.statistic.of(np.array(observed.latency_s))
+        told = f"{served.statistic.value} latency {value:.4g} s"
+        yield f"{told} is above the objective, {served.bound_s:g} s"
+
+
+def _off(served: ServedQuery) -> Iterator[str]:
+    """Give the predictions that are off, and why that may be."""
+    predicted, observed = served.plan.latency_s, served.observed.latency(served.statistic)
+    if observed is None or not predicted.value or not observed.value:
+        return
+    apart = (predicted.low or 0.0) > observed.high or (predicted.high or inf) < observed.low
+    factor = predicted.value / observed.value
+    if apart and not 1 / _OFF < factor < _OFF:
+        why = "planned while the machine was busy, or tiers that are faster than stated"
+        if factor < 1:
+            why = "served while the machine is busy, or tiers that are slower than stated"
+        yield (
+            f"{served.statistic.value} latency was predicted as {formats.latency(predicted)}, "
+            f"{factor:.2g} times what was observed: {why}"
+        )
 
 
 def problems_of(served: Sequence[ServedQuery]) -> Iterator[str]:
@@ -192,11 +243,15 @@ def problems_of(served: Sequence[ServedQuery]) -> Iterator[str]:
 
 def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
     """Give predicted beside observed, for every query that was served."""
-    title = "Predicted and observed (on inputs that were not planned on)"
+    known = sum(item.observed.planned_on for item in served)
+    on = f"{known} of them were planned on" if known else "none of them was planned on"
+    title = f"Predicted and observed, on inputs of which {on}"
     rows = (row for item in served for row in _compared(item))
     yield tables.table(title, "query", "objective", "predicted", "observed", "SLO", rows=rows)
     yield f"  In brackets: {CONFIDENCE:.0%} confidence intervals. An SLO is met or violated"
     yield "  when the whole interval says so, else likely or unproven."
+    for item in served:
+        yield from (f"  {line}" for line in _off(item))
     emulated = sorted({tier for item in served for tier in item.plan.emulated})
     parts = [f"the speed of {', '.join(emulated)}"] if emulated else []
     if any(item.observed.emulated for item in served):
@@ -207,7 +262,7 @@ def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
 
 def _compared(item: ServedQuery) -> Iterator[Sequence[RenderableType]]:
     slo, plan, bound_s = item.query.request.slo, item.plan, item.bound_s
-    accuracy, mean_s = item.observed.accuracy, item.observed.mean_s
+    accuracy, statistic = item.observed.accuracy, item.statistic
     yield (
         item.name,
         f"accuracy >= {slo.accuracy:g}",
@@ -217,23 +272,12 @@ def _compared(item: ServedQuery) -> Iterator[Sequence[RenderableType]]:
     )
     yield (
         "",
-        f"mean latency <= {formats.seconds(bound_s)}",
+        f"{statistic.value} latency <= {formats.seconds(bound_s)}",
         formats.latency(plan.latency_s),
-        formats.latency(mean_s),
-        _state(None if mean_s is None else mean_s.at_most(bound_s)),
+        formats.latency(item.observed.latency(statistic)),
+        _state(item.observed.latency_state(statistic, bound_s)),
     )
 
 
 def _state(state: SloState | None) -> Text:
     return Text(formats.UNKNOWN) if state is None else Text(state.value, style=_STYLES[state])
-
-
-def _mean(values: Sequence[float]) -> Estimate | None:
-    """Give the mean with its Student interval; None of fewer than two values."""
-    n = len(values)
-    if n < 2:
-        return None
-    mean = float(np.mean(values))
-    spread = float(np.std(values, ddof=1)) / n**0.5
-    half = spread * float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1))
-    return Estimate(value=mean, low=mean - half, high=mean + half, confidence=CONFIDENCE, inputs=n)

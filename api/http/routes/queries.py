@@ -149,6 +149,7 @@ async def send(
         output=payload_to_json(result.output),
         plan_id=answered.plan_id,
         score=answered.score,
+        planned_on=answered.planned_on,
         emulated=emulated or any(link.emulated for link in infrastructure.links),
     )
 
