@@ -66,7 +66,7 @@ def submit(
     query = client.submit(request, idempotency_key=key or uuid.uuid4().hex)
     if watch:
         screen.note(f"query {query.id}")
-        _show_and_leave(screen, _followed(client, query.id, screen))
+        _show_and_leave(screen, client, _followed(client, query.id, screen))
     else:
         screen.show(query.id, document=query)
 
@@ -85,7 +85,7 @@ def status(
     """
     if query_id is not None:
         query = _followed(client, query_id, screen) if watch else client.query(query_id)
-        _show_and_leave(screen, query)
+        _show_and_leave(screen, client, query)
         return
     if watch:
         raise InvalidInput.of("--watch", "must come with the id of a query", None)
@@ -107,8 +107,10 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     query = client.query(query_id)
     found = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
-    shown = tables.plans_table(found.items, title=heading, chosen=query.plan_id)
-    screen.show(shown, document=found)
+    shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    if not found.items and query.shortfall is not None:
+        shown.append(tables.shortfall_text(query.shortfall))
+    screen.show(*shown, document=found)
 
 
 def export(
@@ -214,8 +216,15 @@ def _progress_key(query: QueryView) -> str:
     return f"{query.phase.value} {progress.phase} {best}"
 
 
-def _show_and_leave(screen: Screen, query: QueryView) -> None:
-    screen.show(tables.query_text(query), document=query)
+def _show_and_leave(screen: Screen, client: Client, query: QueryView) -> None:
+    parts: list[RenderableType] = [tables.query_text(query)]
+    if query.phase is QueryPhase.QUEUED:
+        queued = client.all_queries(phase=QueryPhase.QUEUED)
+        ahead = sum(other.submitted_at < query.submitted_at for other in queued)
+        parts.append(f"{ahead} queries are planned before it")
+    if query.plan_id is not None:
+        parts.append(tables.plans_table([client.plan(query.plan_id)], title="Plan"))
+    screen.show(*parts, document=query)
     operators_failed = query.outcome == "failed"  # else planning itself broke off
     leave(ExitCode.FAILED if operators_failed else _ENDINGS.get(query.phase, ExitCode.OK))
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from shutil import get_terminal_size
+from threading import Event, Lock, Thread
 from typing import TextIO
 
 import typer
@@ -19,14 +21,16 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 
 PIPED_WIDTH = 100
+SILENCE_S = 2.0  # the longest without a word while something is followed
 
 
 def _console(stream: TextIO) -> Console:
-    """Give a console that is as wide as its terminal, or `PIPED_WIDTH` when piped."""
-    width = None if stream.isatty() else PIPED_WIDTH
+    """Give a console as wide as its terminal; when piped, as COLUMNS says, or `PIPED_WIDTH`."""
+    width = None if stream.isatty() else get_terminal_size((PIPED_WIDTH, 0)).columns
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
@@ -86,8 +90,9 @@ class Follow(ExitStack):
     """A line per subject, kept up to date.
 
     On a terminal every update redraws the lines in place. Elsewhere a line is printed when its
-    key changed (its phase, say), so that a log tells the story without a line per poll. At its
-    exit the last state is left on the screen.
+    key changed (its phase, say), so that a log tells the story without a line per poll. What was
+    told last is told again, with how long it goes on, when nothing was for `SILENCE_S`. At its exit
+    the last state is left on the screen.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
@@ -96,16 +101,41 @@ class Follow(ExitStack):
         live = Live(console=console, auto_refresh=False)
         self._live = self.enter_context(live) if console.is_terminal else None
         self._told: dict[str, str] = {}
+        self._lines: Mapping[str, tuple[str, str]] = {"planning": ("", "starting")}
+        self._clock, self._lock, self._over = SystemClock(), Lock(), Event()
+        self._since_s = self._shown_s = (
+            self._clock.now()
+        )  # of the last update, and of the last line
+        if not quiet:
+            Thread(target=self._beat, name="progress", daemon=True).start()
+            self.callback(self._over.set)
 
     def update(self, lines: Mapping[str, tuple[str, str]]) -> None:
         """Show the lines: subject -> (key, text)."""
         if self._quiet:
             return
+        with self._lock:
+            self._lines, self._since_s = dict(lines), self._clock.now()
+            if self._live is not None:
+                self._print(lines)
+                return
+            changed = {s: line for s, line in lines.items() if self._told.get(s) != line[0]}
+            self._told |= {subject: key for subject, (key, _) in changed.items()}
+            self._print(changed)
+
+    def _print(self, lines: Mapping[str, tuple[str, str]], more: str = "") -> None:
+        shown = [f"  {subject}  {text}{more}" for subject, (_, text) in lines.items()]
+        if shown:
+            self._shown_s = self._clock.now()
         if self._live is not None:
-            shown = [f"  {subject}  {text}" for subject, (_, text) in lines.items()]
             self._live.update(Group(*shown), refresh=True)
             return
-        for subject, (key, text) in lines.items():
-            if self._told.get(subject) != key:
-                self._told[subject] = key
-                self._console.print(f"  {subject}  {text}", soft_wrap=True)
+        for line in shown:
+            self._console.print(line, soft_wrap=True)
+
+    def _beat(self) -> None:
+        while not self._over.wait(SILENCE_S / 4):
+            with self._lock:
+                now = self._clock.now()
+                if now - self._shown_s >= SILENCE_S * 3 / 4:
+                    self._print(self._lines, f", for {now - self._since_s:.0f} s")

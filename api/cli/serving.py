@@ -79,6 +79,8 @@ def request(
     timeout: Annotated[float, "Seconds to wait for the answer."] = 30.0,
 ) -> None:
     """Send one request to the deployed plan of a query."""
+    if (input_text is None) == (example is None):
+        raise InvalidInput.of("--input", "must be given, or --example instead of it", input_text)
     body: dict[str, Any] = {"timeout_s": timeout}
     if input_text is not None:
         body["input"] = _input(input_text)

@@ -61,8 +61,12 @@ def test_a_malformed_address_ends_in_2(url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "field", "rule"),
     [
-        ([], "the whole", "must have exactly one of input, example"),
-        (["--example", "0", "--input", "1"], "the whole", "must have exactly one of"),
+        ([], "--input", "must be given, or --example instead of it"),
+        (
+            ["--example", "0", "--input", "1"],
+            "--input",
+            "must be given, or --example instead of it",
+        ),
         (["--example", "-1"], "example.index", "must be >= 0"),
         (["--example", "500"], "example.index", "must be less than count"),
         (["--input", "{torn"], "--input", "must be JSON or @FILE"),
