@@ -24,7 +24,11 @@ class RegisteredPipelines:
         """Give the catalogue with more pipelines; InvalidInput if names clash or loading fails."""
         catalogue = cls()
         for reference in references:
-            pipeline = load_pipeline(reference, allow_import=True)
+            try:
+                pipeline = load_pipeline(reference, allow_import=True)
+            except InvalidInput as error:
+                fault = error.faults[0]
+                raise InvalidInput.of("extra_pipelines", fault.rule, reference) from error
             if pipeline.name in catalogue.names:
                 raise InvalidInput.of("extra_pipelines", "must have new names", pipeline.name)
             catalogue.extra[pipeline.name] = reference

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 from typer import Argument, Option
 
+from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import faults_of
@@ -52,14 +53,29 @@ def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Sett
         raise InvalidInput(faults_of(error, model=Settings)) from error
 
 
+def reference_here(name: str) -> str:
+    """Give where a pipeline is that CIRCINUS_EXTRA_PIPELINES registers; else the name itself."""
+    extra = settings_with().extra_pipelines
+    if not extra or ":" in name:
+        return name
+    _import_from_here()
+    return RegisteredPipelines.of(extra).extra.get(name, name)
+
+
+def _import_from_here() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def pipeline_here(reference: str) -> Pipeline:
     """Give the pipeline of a registered name, or of `module:attribute`, here or installed.
 
     Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
     """
-    here = str(Path.cwd())
-    if ":" in reference and here not in sys.path:
-        sys.path.insert(0, here)
+    reference = reference_here(reference)
+    if ":" in reference:
+        _import_from_here()
     pipeline = load_pipeline(reference, allow_import=True)
     pipeline.require_available()
     return pipeline

@@ -77,7 +77,7 @@ def validate(
     request, pipeline = asked.request, asked.pipeline
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
     held, doubts = words(asked.query.restrictions), _doubts(asked)
-    remarks = tried(request.pipeline, pipeline, asked.dataset.examples)
+    remarks = tried(asked.reference, pipeline, asked.dataset.examples)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
@@ -119,7 +119,7 @@ def plan(
     """
     settings = options.settings_with()
     asked = _asked(file, read_infrastructure(infrastructure), settings, method)
-    request, tiers, pipeline, query, dataset = asked
+    request, tiers, pipeline, query, dataset, _ = asked
     choice = settings.executor_choice
     if executor is not None or executor_workers is not None:
         workers = executor_workers or (1 if executor else choice.workers)
@@ -133,9 +133,9 @@ def plan(
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
-    for remark in checked(request.pipeline, pipeline, dataset.examples):
+    for remark in checked(asked.reference, pipeline, dataset.examples):
         screen.note(remark)
-    running = opened_executor(choice, request.pipeline, pipeline, tiers, settings.worker_logs)
+    running = opened_executor(choice, asked.reference, pipeline, tiers, settings.worker_logs)
     with running as runs, screen.follow() as lines:
         watching = _Watching(lines, asked, only_estimate=estimate)
         with on_signal(signal.SIGINT, watching.interrupt):
@@ -164,6 +164,7 @@ class _Asked(NamedTuple):
     pipeline: Pipeline
     query: Query
     dataset: Dataset
+    reference: str  # of the pipeline, for other processes
 
     @property
     def planning(self) -> PlanningView:
@@ -191,7 +192,8 @@ def _asked(
     pipeline = options.pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
     dataset = load_data(request.data, pipeline, base=file.parent)
-    return _Asked(request, tiers, pipeline, query, dataset)
+    reference = options.reference_here(request.pipeline)
+    return _Asked(request, tiers, pipeline, query, dataset, reference)
 
 
 def _doubts(asked: _Asked) -> list[str]:

@@ -91,8 +91,8 @@ class Follow(ExitStack):
 
     On a terminal every update redraws the lines in place. Elsewhere a line is printed when its
     key changed (its phase, say), so that a log tells the story without a line per poll. What was
-    told last is told again, with how long it goes on, when nothing was for `SILENCE_S`. At its exit
-    the last state is left on the screen.
+    told last is told again, with how long it goes on, when nothing was for `SILENCE_S`. At its
+    exit the last state is left on the screen.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
@@ -103,9 +103,8 @@ class Follow(ExitStack):
         self._told: dict[str, str] = {}
         self._lines: Mapping[str, tuple[str, str]] = {"planning": ("", "starting")}
         self._clock, self._lock, self._over = SystemClock(), Lock(), Event()
-        self._since_s = self._shown_s = (
-            self._clock.now()
-        )  # of the last update, and of the last line
+        # Of the last update, and of the last line.
+        self._since_s = self._shown_s = self._clock.now()
         if not quiet:
             Thread(target=self._beat, name="progress", daemon=True).start()
             self.callback(self._over.set)
@@ -138,4 +137,7 @@ class Follow(ExitStack):
             with self._lock:
                 now = self._clock.now()
                 if now - self._shown_s >= SILENCE_S * 3 / 4:
-                    self._print(self._lines, f", for {now - self._since_s:.0f} s")
+                    shown = list(self._lines.items())
+                    if self._live is None:  # of several lines the last one goes on
+                        shown = shown[-1:]
+                    self._print(dict(shown), f", for {now - self._since_s:.0f} s")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
+from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MethodName, settings_with
 from circinus.api.cli.rendering import formats
@@ -55,6 +56,7 @@ def serve(
         planning_workers=planning_workers,
         method=method,
     )
+    RegisteredPipelines.of(settings.extra_pipelines)  # what is wrong there is told before all else
     chosen = method_view(settings.chosen_method)
     tiers = read_infrastructure(settings.infrastructure)
     address = f"http://{settings.host}:{settings.port}"

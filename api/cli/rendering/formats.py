@@ -8,7 +8,7 @@ from itertools import groupby
 
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
-from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
@@ -140,7 +140,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
         (planning, "planning.method", "as CIRCINUS_METHOD says"),
         (request.limits, "limits.profiling_s", f"{request.limits.profiling_s:g}"),
         (request.limits, "limits.profiling_usd", "any"),
-        (request.limits, "limits.response_s", f"{request.limits.response_s:g}"),
+        (request.limits, "limits.response_s", f"{LimitsRequest().response_s:g}"),
         (request.limits, "limits.configurations", "any"),
     ]
     if request.data.examples is not None:
