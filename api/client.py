@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -11,17 +12,20 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from circinus.api.schemas import service
 from circinus.api.schemas.base import HealthView, ProblemDetails
+from circinus.api.schemas.datasets import DatasetList, DatasetView
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanList, PlanView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView
+from circinus.pipelines.dataset_files import dataset_id, packed
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
 TIMEOUT_S = 30.0
 PAGE_SIZE = 100
 _RETRY_AFTER_S = 1.0
+_NOT_FOUND = 404
 _BROKEN_RULES = frozenset({400, 413, 415, 422})
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -78,6 +82,33 @@ class Client(AbstractContextManager["Client"]):
         """Give the accepted query; the same key gives the same query again."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return self._ask(QueryView, "/v1/queries", "POST", request, headers=headers)
+
+    def hand_over(self, path: Path) -> tuple[DatasetView, bool]:
+        """Give the data set of a file of JSON lines or a folder, and whether it was sent.
+
+        Content that the service has is not sent again. InvalidInput names every example at fault.
+        """
+        kind, content = packed(path)
+        try:
+            return self.dataset(dataset_id(kind, content)), False
+        except Refused as refusal:
+            if refusal.problem.status != _NOT_FOUND:
+                raise
+        headers = {"Content-Type": {"jsonl": "application/jsonl", "zip": "application/zip"}[kind]}
+        sent = self._sent("/v1/datasets", "POST", content=content, headers=headers)
+        return self._read(DatasetView, sent), True
+
+    def dataset(self, dataset: str) -> DatasetView:
+        """Give one data set."""
+        return self._ask(DatasetView, f"/v1/datasets/{_part(dataset)}")
+
+    def datasets(self) -> DatasetList:
+        """Give all data sets, the newest first."""
+        return self._ask(DatasetList, "/v1/datasets")
+
+    def forget(self, dataset: str) -> None:
+        """Forget a data set that no query uses."""
+        self._sent(f"/v1/datasets/{_part(dataset)}", "DELETE")
 
     def query(self, query_id: str) -> QueryView:
         """Give one query."""
@@ -177,8 +208,23 @@ class Client(AbstractContextManager["Client"]):
     ) -> Answer:
         # What the caller left out takes the defaults of the service.
         json = None if body is None else body.model_dump(mode="json", exclude_unset=True)
+        sent = self._sent(path, method, json=json, params=params, headers=headers)
+        return self._read(answer, sent)
+
+    def _sent(
+        self,
+        path: str,
+        method: str,
+        *,
+        json: object = None,
+        content: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
         try:
-            response = self._http.request(method, path, json=json, params=params, headers=headers)
+            response = self._http.request(
+                method, path, json=json, content=content, params=params, headers=headers
+            )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise InvalidInput.of("url", f"must be a URL ({error})", self.base_url) from error
         except httpx.HTTPError as error:
@@ -187,6 +233,9 @@ class Client(AbstractContextManager["Client"]):
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
         if not response.is_success:
             raise _error(response)
+        return response
+
+    def _read(self, answer: type[Answer], response: httpx.Response) -> Answer:
         try:
             return answer.model_validate_json(response.content)
         except ValidationError as error:

@@ -54,6 +54,9 @@ def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
 
     Raises InvalidInput if the pipeline brings no examples, or a file is missing or malformed.
     """
+    if source.dataset is not None:
+        rule = "must be left out: data sets are the service's, which plans on them"
+        raise InvalidInput.of("data.dataset", rule, source.dataset)
     if source.folder is not None:
         return load_folder(base / source.folder)
     if source.jsonl is not None:

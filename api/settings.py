@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
+from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 
@@ -89,6 +90,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
     body_limit_bytes: int = Field(default=2**20, ge=1)
+    dataset_limit_bytes: int = Field(default=64 * 2**20, ge=1)  # of a data set that is handed over
+    dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)
+    datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked
     examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
     queue_limit: int = Field(default=1000, ge=1)  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query

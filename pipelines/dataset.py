@@ -23,7 +23,7 @@ from circinus.pipelines.payload import Payload, content_hash
 
 LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
-_INDEX = "expected.jsonl"
+INDEX_FILE = "expected.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def load_folder(folder: Path) -> Dataset:
     """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
-    examples = _examples(folder / _INDEX, "file", partial(_read, folder))
+    examples = _examples(folder / INDEX_FILE, "file", partial(_read, folder))
     return Dataset(name=folder.name, examples=examples)
 
 

@@ -11,7 +11,16 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from circinus.api.cli import deploying, doctor, machine, planning, queries, service, serving
+from circinus.api.cli import (
+    datasets,
+    deploying,
+    doctor,
+    machine,
+    planning,
+    queries,
+    service,
+    serving,
+)
 from circinus.api.cli.command import EPILOG, command, wrapped
 
 app = typer.Typer(
@@ -86,6 +95,8 @@ _pipelines = typer.Typer()
 _pipelines.callback(invoke_without_command=True, epilog=EPILOG)(wrapped(machine.pipelines))
 command(_pipelines, machine.show)
 app.add_typer(_pipelines, name="pipelines")
+_DATASETS = "Data of one's own in the service; submit hands it over by itself."
+_group("datasets", _DATASETS, datasets.list_, datasets.add, datasets.delete)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)

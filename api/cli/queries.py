@@ -20,6 +20,7 @@ from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.query_file import query_of, read_document
 from circinus.api.schemas.explanation import ReplanBody, ReplanData, WhatIfBody
 from circinus.api.schemas.progress import QueryView
+from circinus.api.schemas.query import DataSource
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 
@@ -61,6 +62,12 @@ def submit(
     told = {"priority": priority, "tenant": tenant, "cold": cold or None}
     given = {name: value for name, value in told.items() if value is not None}
     request = query_of({**read_document(file), **given})
+    data = request.data
+    if (named := data.folder or data.jsonl) is not None:
+        kept, sent = client.hand_over(file.parent / named)
+        screen.note(f"{named}: {kept.inputs} inputs, {'sent' if sent else 'known'} as {kept.id}")
+        data = DataSource(dataset=kept.id, on_failure=data.on_failure)
+        request = request.model_copy(update={"data": data})
     for line in formats.defaults(request):
         screen.note(line)
     query = client.submit(request, idempotency_key=key or uuid.uuid4().hex)

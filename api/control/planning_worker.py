@@ -44,11 +44,11 @@ from circinus.api.store.journal import (
 )
 from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents
 from circinus.api.store.store import Store
-from circinus.api.use_cases.parts import ServiceParts, made
+from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.pipelines.errors import CircinusError
 from circinus.planner.search.result import PlanningOutcome, PlanningProgress, PlanningResult
 
 IDLE_S = 0.1
@@ -148,11 +148,9 @@ def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[Pl
     """
     settings, data = parts.settings, record.request.data
     pipeline = parts.pipeline(record.query.pipeline)
-    if data.examples is None:
-        raise InvalidInput.of("data.examples", "must be given", None)
     if pipeline.prepare is not None:
         pipeline.prepare()
-    dataset = made(pipeline, data.examples, data.seed)
+    dataset = parts.data(data, record.query.pipeline)
     history = SqlHistory(connect(settings.database_url))
     memory = Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))

@@ -13,7 +13,7 @@ from circinus.api.control.service import Service, running
 from circinus.api.event_log import start_event_log
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate
-from circinus.api.http.routes import queries, service
+from circinus.api.http.routes import datasets, queries, service
 from circinus.api.http.routes.service import provide
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.settings import Settings
@@ -53,10 +53,15 @@ def _application(settings: Settings, *, lifespan: object) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         responses={"default": {"model": ProblemDetails, "description": "A problem document"}},
     )
-    for routes in (queries, service):
+    for routes in (queries, datasets, service):
         app.include_router(routes.router)
     handle_errors(app)
-    app.add_middleware(Gate, token=settings.token_text, body_limit_bytes=settings.body_limit_bytes)
+    app.add_middleware(
+        Gate,
+        token=settings.token_text,
+        body_limit_bytes=settings.body_limit_bytes,
+        dataset_limit_bytes=settings.dataset_limit_bytes,
+    )
     return app
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Collection
 from email.message import Message
 
 from starlette.datastructures import Headers
@@ -32,6 +33,9 @@ GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
 _DEEPEST = 100
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_JSON = "application/json"
+UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
+"""Media types of data sets, with the kind that each is."""
 
 
 class Gate:
@@ -40,10 +44,12 @@ class Gate:
     A token of None need not be shown, but only loopback names are served then.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, body_limit_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None, body_limit_bytes: int, dataset_limit_bytes: int
+    ) -> None:
         self._app = app
         self._token = token
-        self._limit = body_limit_bytes
+        self._limit, self._dataset_limit = body_limit_bytes, dataset_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
@@ -53,7 +59,11 @@ class Gate:
         try:
             headers = Headers(scope=scope)
             self._check(scope["path"], headers)
-            body = await self._checked_body(scope["method"], headers, receive)
+            uploads = scope["path"] == "/v1/datasets"
+            limit = self._dataset_limit if uploads else self._limit
+            body = await _read(headers, receive, limit)
+            if scope["method"] in _WITH_BODY and (body or uploads):
+                _check_body(body, headers, UPLOADS if uploads else {_JSON: ""})
         except CircinusError as error:
             await problem_of(error, scope["path"])(scope, receive, send)
             return
@@ -73,26 +83,29 @@ class Gate:
             if scheme.lower() != _SCHEME or not same:
                 raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
 
-    async def _checked_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
-        said = headers.get("content-length", "")
-        too_large = said.isdecimal() and int(said[:20]) > self._limit
-        read, more = bytearray(), True
-        while more and not too_large:
-            message = await receive()
-            read += message.get("body", b"")
-            more = message.get("more_body", False)
-            too_large = len(read) > self._limit
-        if too_large:
-            raise BodyTooLarge(f"body must have at most {self._limit} bytes, got more.")
-        body = bytes(read)
-        if method in _WITH_BODY and body:
-            header, content_type = Message(), headers.get("content-type", "")
-            header["content-type"] = content_type
-            if not content_type or header.get_content_type() != "application/json":
-                rule = "Content-Type must be application/json"
-                raise WrongMediaType(f"{rule}, got {content_type[:80]!r}.")
-            parse_json(body)
-        return body
+
+async def _read(headers: Headers, receive: Receive, limit: int) -> bytes:
+    said = headers.get("content-length", "")
+    too_large = said.isdecimal() and int(said[:20]) > limit
+    read, more = bytearray(), True
+    while more and not too_large:
+        message = await receive()
+        read += message.get("body", b"")
+        more = message.get("more_body", False)
+        too_large = len(read) > limit
+    if too_large:
+        raise BodyTooLarge(f"body must have at most {limit} bytes, got more.")
+    return bytes(read)
+
+
+def _check_body(body: bytes, headers: Headers, kinds: Collection[str]) -> None:
+    header, content_type = Message(), headers.get("content-type", "")
+    header["content-type"] = content_type
+    if not content_type or header.get_content_type() not in kinds:
+        rule = f"Content-Type must be {' or '.join(kinds)}"
+        raise WrongMediaType(f"{rule}, got {content_type[:80]!r}.")
+    if _JSON in kinds:
+        parse_json(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -49,7 +49,7 @@ def _tenant(value: str) -> str:
 
 
 Tenant = Annotated[str, AfterValidator(_tenant)]
-_SOURCES = ("examples", "folder", "jsonl")
+_SOURCES = ("examples", "folder", "jsonl", "dataset")
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
@@ -57,8 +57,8 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 class DataSource(Input):
     """Which inputs to profile on: examples of the pipeline, or data of one's own.
 
-    The service takes generated examples only; a folder or a JSON-lines file is read by the
-    command line, which plans in its own process.
+    A folder or a JSON-lines file is read by the command line, which plans on it in its own process
+    or hands it over to the service as a data set.
     """
 
     model_config = ConfigDict(
@@ -73,6 +73,8 @@ class DataSource(Input):
     """Folder with the inputs and their expected outputs."""
     jsonl: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
     """File of JSON lines, each with `input` and `expected`."""
+    dataset: Annotated[str, Field(pattern=r"^d-[0-9a-f]{32}$")] | None = None
+    """Id of a data set that was handed over to the service."""
     on_failure: OnFailure = Field(default=OnFailure.DROP, strict=False)
     """What an input on which an operator fails means: it scores zero, and leaves the data once it
     failed in all of three or more configurations (`drop`); it scores zero (`score_zero`); or
@@ -83,7 +85,7 @@ class DataSource(Input):
         given = self.model_dump(include=set(_SOURCES), exclude_none=True)
         rule = f"must have exactly one of {', '.join(_SOURCES)}"
         checks.require(len(given) == 1, "", rule, given)
-        seeded = "seed" in self.model_fields_set and self.examples is None
+        seeded = self.seed != 0 and self.examples is None
         checks.require(not seeded, "seed", "must be left out without examples", self.seed)
         return self
 

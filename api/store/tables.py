@@ -8,7 +8,18 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Annotated, Self
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, Text, delete
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Text,
+    delete,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from circinus.api.phases import LIVE, QueryPhase
@@ -136,6 +147,19 @@ class QueryRow(Base):
             self.enter(QueryPhase.FAILED, at, crashed)
         else:
             self.enter(QueryPhase.QUEUED, at, cause)
+
+
+class DatasetRow(Base):
+    """A data set that somebody handed over; its content is read when it is asked for."""
+
+    __tablename__ = "datasets"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    kind: Mapped[str] = mapped_column(Text)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    inputs: Mapped[int] = mapped_column()
+    created_at: Mapped[float] = mapped_column(Double)
+    content: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
 
 
 class PlanRow(Base):

@@ -12,7 +12,7 @@ from circinus.api.store.engine import connect
 from circinus.api.store.journal import SqlJournal, edition_of
 from circinus.api.store.records import StoredPlan, StoredQuery
 from circinus.api.use_cases.changes import changed_infrastructure, changed_query
-from circinus.api.use_cases.parts import ServiceParts, made
+from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
@@ -48,9 +48,9 @@ class Knowledge:
     @classmethod
     def of(cls, parts: ServiceParts, record: StoredQuery) -> Knowledge:
         """Give what was measured so far; InvalidInput if the pipeline is not offered any more."""
-        query, data = record.query, record.request.data
+        query = record.query
         pipeline = parts.pipeline(query.pipeline)
-        dataset = made(pipeline, data.examples or 0, data.seed)
+        dataset = parts.data(record.request.data, query.pipeline)
         planner = planner_of(query.planning)
         drawing = drawn(planner, pipeline, dataset, query.seed)
         journal = SqlJournal(connect(parts.settings.database_url), record.id, edition_of(pipeline))

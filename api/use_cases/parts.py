@@ -8,9 +8,13 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Protocol
 
+from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
+from circinus.api.store.datasets import SqlDatasets
+from circinus.api.store.engine import connect
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
+from circinus.api.use_cases.datasets import open_kept
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -62,18 +66,31 @@ class ServiceParts:
         folder = self.settings.outputs
         return None if folder is None else PrefixFiles(folder, self.settings.outputs_limit_bytes)
 
-    def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline that a client names, with examples of its own.
+    @cached_property
+    def datasets(self) -> SqlDatasets:
+        """That users handed over."""
+        return SqlDatasets(connect(self.settings.database_url))
 
-        InvalidInput if none has that name, it brings none, or this machine lacks what it needs.
+    def data(self, source: DataSource, pipeline: str) -> Dataset:
+        """Give the inputs that a query is planned on.
+
+        NotFound if it names a data set that is gone, InvalidInput for a pipeline that is not
+        offered, or brings no examples where the query asks for some.
+        """
+        if source.dataset is not None:
+            return open_kept(self.datasets, source.dataset, self.settings.datasets)
+        return made(self.pipeline(pipeline), source.examples or 0, source.seed)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Give a pipeline that a client names.
+
+        InvalidInput if none has that name, or this machine lacks what it needs.
         """
         names = self.catalogue.names
         if name not in names:  # never a `module:attribute`: that would run a client's code
             known = ", ".join(names) or "none is"
             raise InvalidInput.of("pipeline", f"must be registered ({known})", name)
         pipeline = self.catalogue.pipeline(name)
-        rule = "must bring examples to be planned by a service"
-        checks.require(pipeline.examples is not None, "pipeline", rule, name)
         pipeline.require_available()
         return pipeline
 
@@ -96,5 +113,6 @@ class ServiceParts:
 def made(pipeline: Pipeline, count: int, seed: int) -> Dataset:
     """Give examples of a pipeline; InvalidInput if it brings none."""
     if pipeline.examples is None:
-        raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
+        rule = "must bring examples: hand over data of your own, and name its data set"
+        raise InvalidInput.of("pipeline", rule, pipeline.name)
     return pipeline.examples(count, seed)

@@ -12,7 +12,7 @@ from circinus.api.phases import CANCELLABLE, QueryPhase
 from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document
-from circinus.api.store.records import Conflict, NewQuery, StoredQuery
+from circinus.api.store.records import Conflict, NewQuery, NotFound, StoredQuery
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
@@ -49,7 +49,7 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
     settings = parts.settings
     query = to_query(request, method=settings.chosen_method)
     _check(request, key)
-    parts.require_few(request.data.examples or 0, "data.examples")
+    _check_data(parts, request)
     fitted(query, parts.pipeline(query.pipeline).graph, parts.infrastructure)
     if len(parts.store.ids(frozenset({QueryPhase.QUEUED}))) >= settings.queue_limit:
         reason = f"{settings.queue_limit} queries wait for planning already"
@@ -74,8 +74,23 @@ def _check(request: QueryRequest, key: str | None) -> None:
     checks.require(good, "Idempotency-Key", rule, key)
     paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
     if paths:
-        rule = "must be left out: a service reads no files, name a number of examples"
+        rule = "must be left out: a service reads no files; hand them over as a data set"
         raise InvalidInput([Fault.of(f"data.{name}", rule, path) for name, path in paths.items()])
+
+
+def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
+    """Raise InvalidInput unless there are the inputs that a query names."""
+    data, pipeline = request.data, parts.pipeline(request.pipeline)
+    if data.dataset is None:
+        parts.require_few(data.examples or 0, "data.examples")
+        rule = "must bring examples: hand over data of your own, and name its data set"
+        checks.require(pipeline.examples is not None, "pipeline", rule, pipeline.name)
+        return
+    try:
+        parts.datasets.get(data.dataset)
+    except NotFound as error:
+        rule = "must have been handed over: POST /v1/datasets"
+        raise InvalidInput.of("data.dataset", rule, data.dataset) from error
 
 
 def page_of(store: Store, asked: PageRequest) -> tuple[tuple[StoredQuery, ...], str | None]:

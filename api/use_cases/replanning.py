@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeGuard
 
 from circinus.api.schemas.explanation import ReplanBody, ReplanData
 from circinus.api.store.documents import to_document
@@ -113,5 +114,12 @@ def _spec(spec: Mapping[str, object], query: Query, data: ReplanData | None) -> 
         asked["latency_s"] = query.slo.latency_s
     if query.slo.cost_usd_per_hour is not None:
         asked["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
-    told = {} if data is None else {"data": data.model_dump()}
-    return {**spec, "slo": asked, **told}
+    if data is None:
+        return {**spec, "slo": asked}
+    before = spec.get("data")
+    kept = {"on_failure": before["on_failure"]} if _says(before, "on_failure") else {}
+    return {**spec, "slo": asked, "data": {**kept, **data.model_dump()}}
+
+
+def _says(document: object, name: str) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(document, Mapping) and name in document

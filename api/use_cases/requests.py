@@ -111,8 +111,8 @@ class Requests:
     parts: ServiceParts
     deployer: Deployer
     windows: RequestWindows = field(default_factory=RequestWindows)
-    # of the inputs that a query was planned on: pipeline, examples, seed -> their hashes
-    _hashes: dict[tuple[str, int, int], frozenset[str]] = field(
+    # of the inputs that a query was planned on: pipeline, data, seed -> their hashes
+    _hashes: dict[tuple[str, str | int | None, int], frozenset[str]] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -158,10 +158,10 @@ class Requests:
         return dataset.examples[chosen.index]
 
     def _is_planned_on(self, record: StoredQuery, example: Example) -> bool:
-        data = record.request.data
-        which = (record.query.pipeline, data.examples or 0, data.seed)
+        data, pipeline = record.request.data, record.query.pipeline
+        which = (pipeline, data.dataset or data.examples, data.seed)
         if which not in self._hashes:
-            own = self.parts.examples(*which).examples if data.examples else ()
+            own = self.parts.data(data, pipeline).examples
             self._hashes.clear()  # of the query that is being verified: one at a time
             self._hashes[which] = frozenset(content_hash(one.input) for one in own)
         return content_hash(example.input) in self._hashes[which]

@@ -53,7 +53,7 @@ def test_every_field_of_a_query_but_files_can_be_set() -> None:
     asked: Any = query_schema()["properties"]
     offered = schema()["properties"]["spec"]["properties"]
     assert offered.keys() == asked.keys()
-    assert set(offered["data"]["properties"]) == {"examples", "seed", "on_failure"}
+    assert set(offered["data"]["properties"]) == {"examples", "seed", "dataset", "on_failure"}
 
 
 def test_a_spec_names_the_ways_to_plan_and_a_status_has_as_many_parts() -> None:

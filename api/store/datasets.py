@@ -1,0 +1,71 @@
+"""Data sets that users handed over, in the database: every process of a service reaches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.exc import IntegrityError
+
+from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.records import NotFound
+from circinus.api.store.tables import DatasetRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDataset:
+    """What is known of a data set besides its content."""
+
+    id: str  # of its content: the same content has the same id
+    kind: str  # `jsonl`, or `zip` of a folder
+    size_bytes: int  # of the content as it was handed over
+    inputs: int
+    created_at: float  # seconds since the epoch
+
+
+class SqlDatasets:
+    """Keeps data sets on an engine whose tables exist. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, dataset: StoredDataset, content: bytes) -> tuple[StoredDataset, bool]:
+        """Keep a data set; give it, as it was first kept, and whether it is new."""
+        told = {name: getattr(dataset, name) for name in StoredDataset.__slots__}
+        try:
+            with writing(self._engine) as session:
+                session.add(DatasetRow(**told, content=content))
+        except IntegrityError:  # it is there already
+            return self.get(dataset.id), False
+        return dataset, True
+
+    def get(self, dataset_id: str) -> StoredDataset:
+        """Give what is known of one; NotFound if there is none of that id."""
+        found = [one for one in self.all() if one.id == dataset_id]
+        if not found:
+            raise NotFound("dataset", dataset_id)
+        return found[0]
+
+    def content(self, dataset_id: str) -> bytes:
+        """Give the content as it was handed over; NotFound if there is none of that id."""
+        with reading(self._engine) as session:
+            wanted = select(DatasetRow.content).where(DatasetRow.id == dataset_id)
+            content = session.scalar(wanted)
+        if content is None:
+            raise NotFound("dataset", dataset_id)
+        return bytes(content)
+
+    def all(self) -> tuple[StoredDataset, ...]:
+        """Give all of them, the newest first."""
+        newest = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id)
+        return tuple(
+            StoredDataset(**{name: getattr(row, name) for name in StoredDataset.__slots__})
+            for row in rows(self._engine, newest)
+        )
+
+    def delete(self, dataset_id: str) -> None:
+        """Forget one; NotFound if there is none of that id."""
+        with writing(self._engine) as session:
+            gone = session.execute(delete(DatasetRow).where(DatasetRow.id == dataset_id))
+            if not gone.rowcount:  # type: ignore[attr-defined]  # of a DELETE it is there
+                raise NotFound("dataset", dataset_id)

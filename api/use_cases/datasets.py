@@ -1,0 +1,74 @@
+"""Data sets of users: taken in, told of, forgotten, and opened by whoever plans on them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from circinus.api.phases import REPLANNABLE, UNFINISHED
+from circinus.api.schemas.datasets import DatasetView
+from circinus.api.store.datasets import SqlDatasets, StoredDataset
+from circinus.api.store.records import Conflict
+from circinus.api.store.store import Store
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.dataset_files import dataset_id, opened, unpacked
+
+_MOST_QUERIES = 10_000  # that are looked at for users of a data set
+
+
+def take_in(
+    datasets: SqlDatasets, kind: str, content: bytes, *, most_inputs: int, clock: Clock
+) -> tuple[StoredDataset, bool]:
+    """Keep a content, and say whether it is new; InvalidInput with every example at fault."""
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = len(unpacked(kind, content, Path(folder)))
+    rule = f"must have at most {most_inputs} inputs"
+    checks.require(inputs <= most_inputs, "dataset", rule, inputs)
+    return datasets.add(
+        StoredDataset(
+            id=dataset_id(kind, content),
+            kind=kind,
+            size_bytes=len(content),
+            inputs=inputs,
+            created_at=clock.timestamp(),
+        ),
+        content,
+    )
+
+
+def told(dataset: StoredDataset, store: Store) -> DatasetView:
+    """Give a data set with the queries that use it."""
+    return DatasetView.of(dataset, queries=_users(store, dataset.id))
+
+
+def forget(datasets: SqlDatasets, store: Store, dataset: str) -> None:
+    """Forget a data set; Conflict while a query uses it, NotFound if there is none of that id."""
+    datasets.get(dataset)
+    if users := _users(store, dataset):
+        raise Conflict("dataset", f"must not be used by {', '.join(users)}", dataset)
+    datasets.delete(dataset)
+
+
+def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
+    """Give a data set's examples, kept unpacked below a folder; NotFound if there is none."""
+    kind = datasets.get(dataset).kind
+    home = folder / dataset
+    if not home.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            fresh = Path(made) / "fresh"
+            fresh.mkdir()
+            unpacked(kind, datasets.content(dataset), fresh)
+            try:
+                os.rename(fresh, home)
+            except OSError:  # another process was first
+                checks.require(home.is_dir(), "datasets", "must be a writable folder", str(folder))
+    return opened(kind, home)
+
+
+def _users(store: Store, dataset: str) -> list[str]:
+    using = store.queries(limit=_MOST_QUERIES, phases=UNFINISHED | REPLANNABLE)
+    return [query.id for query in using if query.request.data.dataset == dataset]
