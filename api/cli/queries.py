@@ -115,6 +115,8 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     found = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
     shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    if query.progress is not None:
+        shown += tables.failure_lines(query.progress)
     if not found.items and query.shortfall is not None:
         shown.append(tables.shortfall_text(query.shortfall))
     screen.show(*shown, document=found)
@@ -228,7 +230,7 @@ def _show_and_leave(screen: Screen, client: Client, query: QueryView) -> None:
     if query.phase is QueryPhase.QUEUED:
         queued = client.all_queries(phase=QueryPhase.QUEUED)
         ahead = sum(other.submitted_at < query.submitted_at for other in queued)
-        parts.append(f"{ahead} queries are planned before it")
+        parts.append(f"planned after {ahead} others")
     if query.plan_id is not None:
         parts.append(tables.plans_table([client.plan(query.plan_id)], title="Plan"))
     screen.show(*parts, document=query)

@@ -80,7 +80,7 @@ def request(
 ) -> None:
     """Send one request to the deployed plan of a query."""
     if (input_text is None) == (example is None):
-        raise InvalidInput.of("--input", "must be given, or --example instead of it", input_text)
+        raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
     body: dict[str, Any] = {"timeout_s": timeout}
     if input_text is not None:
         body["input"] = _input(input_text)

@@ -158,6 +158,14 @@ class Tolerant(Counting):
         return few and all_failed and self._on_failure is not OnFailure.STOP
 
 
+def standing(profile: Profile) -> BoolArray:
+    """Say which inputs of a counted profile its figures stand on, shape (n,): not those left out.
+
+    One that failed scores zero, unless it was left out for the mean of the others.
+    """
+    return ~(_failed_columns(profile) & (profile.score > 0))
+
+
 def _failed_columns(profile: Profile) -> BoolArray:
     return np.isin(profile.inputs, [failure.input for failure in profile.failures])
 

@@ -25,6 +25,7 @@ from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
+from circinus.planner.plans.failing import standing
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 MARGIN_CONFIDENCE = 0.99
@@ -49,6 +50,8 @@ def announced(
 ) -> tuple[Plan, ...]:
     """Give the Pareto set of a configuration's plans, tightened as far as its interval allows."""
     ratio, slo = upper_ratio(setting, measured, tail, confidence), setting.slo
+    known = accuracy or measured.accuracy
+    known = replace(known, inputs=int(standing(measured.profile).sum()))
     throughput = slo.throughput_per_s
     stricter = replace(  # what seconds `ratio` times as long would still meet
         slo,
@@ -58,9 +61,9 @@ def announced(
     return tuple(
         replace(
             plan,
-            accuracy=accuracy or plan.accuracy,
+            accuracy=known,
             latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
-            future=_outlook(setting, plan, measured, tail, accuracy or plan.accuracy),
+            future=_outlook(setting, plan, measured, tail, known),
         )
         for plan in feasible_plans(setting.with_slo(stricter), measured, most)
     )
@@ -75,8 +78,10 @@ def _outlook(
     latency = replace(
         drawn, value=drawn.value + wait_s, low=drawn.low + wait_s, high=drawn.high + wait_s
     )
+    kept = standing(measured.profile)
+    examples = setting.population - int((~kept).sum())
     return Outlook(
-        accuracy=accuracy_ahead(measured.scores, accuracy, examples=setting.population),
+        accuracy=accuracy_ahead(measured.scores[kept], accuracy, examples=examples),
         latency_s=_interval(
             setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
         ),

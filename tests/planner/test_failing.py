@@ -146,6 +146,9 @@ def test_a_tenth_of_failing_inputs_ends_no_search_and_is_told() -> None:
     (found,) = result.failures
     assert found.operator == "reader"
     assert found.cause.startswith("ValueError: cannot read ")
+    for plan in result.plans:
+        assert plan.future is not None
+        assert plan.accuracy.inputs == plan.future.accuracy.inputs <= INPUTS - len(result.left_out)
     # Of the 36 inputs that are left, level 3 is right on those with i * 7 % 10 < 9: all but i % 10
     # == 7, 32 of them.
     levels = {plan.configuration.of("reader")["level"] for plan in result.plans}

@@ -61,11 +61,11 @@ def test_a_malformed_address_ends_in_2(url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "field", "rule"),
     [
-        ([], "--input", "must be given, or --example instead of it"),
+        ([], "--input", "must be given, or --example, but not both"),
         (
             ["--example", "0", "--input", "1"],
             "--input",
-            "must be given, or --example instead of it",
+            "must be given, or --example, but not both",
         ),
         (["--example", "-1"], "example.index", "must be >= 0"),
         (["--example", "500"], "example.index", "must be less than count"),
