@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from threadpoolctl import threadpool_limits
 from typer import Argument, Option
 
 from circinus.api.cli.command import command
@@ -19,9 +20,11 @@ from circinus.api.schemas.query import DataSource
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.query import PlanningLimits
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.pipelines.trace import load_trace, save_trace
 from circinus.studies.planning import drift as drift_study
+from circinus.studies.planning import fresh as fresh_study
 from circinus.studies.planning import report
 from circinus.studies.planning import study as planning_study
 from circinus.studies.planning.contestants import ADAPTERS, names
@@ -44,7 +47,7 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    for study in (trace, stall, ilp, dispatch, live, profiling, planning, drift):
+    for study in (trace, stall, ilp, dispatch, live, profiling, planning, drift, fresh):
         command(made, study)
     return made
 
@@ -242,6 +245,50 @@ def drift(
     cells = drift_study.summary(drift_study.run(asked, out))
     shown = markdown(cells, drift_study.DriftCell)
     screen.show(shown, document={"folder": out, "cells": cells})
+
+
+def fresh(
+    screen: Screen,
+    pipeline: Annotated[list[str], Option("--pipeline", help="Registered name; repeatable.")],
+    accuracy: Annotated[str, "SLOs, separated by commas; searches take them in turn."],
+    out: Annotated[Path, Option(help="Folder of fresh.csv and fresh.md.", file_okay=False)],
+    latency: Annotated[float, "SLO in seconds."] = 1.0,
+    plans: Annotated[int, Option(help="Searches of each pipeline.", min=1)] = 100,
+    sample: Annotated[int, Option(help="Examples of each search.", min=1)] = 80,
+    inputs: Annotated[int, Option(help="Fresh ones that plans are judged on.", min=1)] = 5000,
+    infrastructure: Annotated[str, "Preset or file."] = "three-tier",
+    profiling: Annotated[float, "Profiling seconds of a search."] = 30.0,
+) -> None:
+    """Judge what plans announce for future inputs on thousands that no search has seen.
+
+    Operators run in this process. Every search is in fresh.csv, the shares are in fresh.md.
+    """
+    asked = fresh_study.FreshStudy(
+        pipelines=[pipeline_here(name) for name in pipeline],
+        infrastructure=read_infrastructure(infrastructure),
+        accuracies=[_number(text) for text in accuracy.split(",")],
+        latency_s=latency,
+        plans=plans,
+        sample=sample,
+        fresh=inputs,
+        limits=PlanningLimits(profiling_s=profiling),
+    )
+    with screen.follow() as lines, threadpool_limits(1):
+
+        def show(row: fresh_study.FreshRow) -> None:
+            lines.update({row.pipeline: (str(row.seed), f"{row.seed} of {plans} searches")})
+
+        cells = fresh_study.summary(fresh_study.run(asked, out, show))
+    shown = markdown(cells, fresh_study.FreshCell)
+    (out / "fresh.md").write_text(shown + "\n", encoding="utf-8")
+    screen.show(shown, document={"folder": out, "cells": cells})
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput.of("accuracy", "must be numbers, by commas", text) from error
 
 
 def _comparison(found: profiling_study.Comparison, out: Path) -> str:
