@@ -16,6 +16,7 @@ from math import inf
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
+from circinus.deploy.profiling.load import OtherLoad
 from circinus.deploy.profiling.pool import WorkerPool
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Dataset
@@ -90,7 +91,8 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
     )
-    return planner.search(
+    load = OtherLoad(clock)
+    result = planner.search(
         query,
         infrastructure,
         evaluator,
@@ -100,6 +102,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         clock=clock,
         history=kept.history,
     )
+    return replace(result, remarks=load.remarks(evaluator.width))
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:

@@ -257,7 +257,7 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         "outcome": result.outcome,
         "planning": asked.planning,
         "plans": plans,
-        **{name: getattr(result, name) for name in (*figures, "failures", "left_out")},
+        **{name: getattr(result, name) for name in (*figures, "failures", "left_out", "remarks")},
         "shortfall": shortfall,
         "defaults": formats.defaults(asked.request),
     }

@@ -56,6 +56,8 @@ class ProgressView(View):
     """What was expected, paid and saved; none: not known."""
     failures: list[FailureCount] = Field(default_factory=list)
     """Which operators failed on how many inputs, the most frequent first."""
+    remarks: list[str] = Field(default_factory=list)
+    """What to know of the figures, such as that the machine was busy while they were measured."""
     left_out: list[int] = Field(default_factory=list)
     """Inputs, by their index, that no figure stands on: they failed in every configuration."""
 

@@ -105,5 +105,6 @@ class PlanningResult:
     bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
     failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
     left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
+    remarks: tuple[str, ...] = ()  # what to know of the figures, in words
     # What was measured, for later queries on the pipeline to learn from.
     configurations: tuple[ConfigurationRecord, ...] = ()

@@ -110,7 +110,8 @@ _MOST_NAMED = 10  # inputs that are named one by one
 
 
 def failure_lines(progress: ProgressView) -> Iterator[str]:
-    """Give what failed and which inputs were left out, a line each."""
+    """Give what is to be known, what failed and which inputs were left out, a line each."""
+    yield from progress.remarks
     for found in progress.failures:
         inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"
         yield f"{found.operator} failed {inputs}: {found.cause}"
