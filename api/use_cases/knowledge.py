@@ -14,6 +14,7 @@ from circinus.api.store.records import StoredPlan, StoredQuery
 from circinus.api.use_cases.changes import changed_infrastructure, changed_query
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.planning import Planner, planner_of
+from circinus.pipelines import units
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
@@ -103,7 +104,9 @@ def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     if new is None:
         return "no measured plan would do" if old else "no measured plan does, nor would one"
     if old is None:
-        return f"a plan for {new.cost_usd_per_hour:.4g} USD per hour would do; none does now"
+        return (
+            f"a plan for {units.dollars_per_hour(new.cost_usd_per_hour)} would do; none does now"
+        )
     moved = [
         f"{operator} from {tier} to {new.deployment.placement[operator]}"
         for operator, tier in old.deployment.placement.items()
@@ -112,7 +115,8 @@ def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     alike = old.cost_usd_per_hour == new.cost_usd_per_hour and not moved
     if alike and old.configuration == new.configuration:
         return "the cheapest plan would stay as it is"
-    cost = f"{old.cost_usd_per_hour:.4g} to {new.cost_usd_per_hour:.4g} USD per hour"
+    told = (old.cost_usd_per_hour, new.cost_usd_per_hour)
+    cost = " to ".join(map(units.dollars_per_hour, told))
     parts = [f"the cheapest plan would go from {cost}"]
     if moved:
         parts.append(f"move {', '.join(moved)}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from sys import float_info
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, units
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
@@ -91,8 +91,9 @@ def drifted(
         )
         if now.at_most(slo.latency_s) is SloState.VIOLATED:
             late = (
-                f"latency is {now.value:.4g} s, planned were {plan.latency_s.value:.4g} s, "
-                f"allowed are {slo.latency_s:.4g} s"
+                f"latency is {units.seconds(now.value)}, "
+                f"planned were {units.seconds(plan.latency_s.value)}, "
+                f"allowed are {units.seconds(slo.latency_s)}"
             )
     if len(seen.scores) >= settings.least:
         now = accuracy_estimate(seen.scores, population=_ENDLESS, confidence=settings.confidence)

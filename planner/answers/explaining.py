@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from circinus.pipelines import units
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.latency import TierArray, busy_seconds, deployment_arrays
@@ -169,15 +170,16 @@ def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> s
     if not full.fits[0]:
         return "ruled out by machines: they do not hold the copies that the rate needs"
     if (least := full.latency_s[0]) > bound:
-        return f"ruled out by latency: {least:.4g} s on whole machines, {bound:.4g} s allowed"
+        found, allowed = units.seconds(least), units.seconds(bound)
+        return f"ruled out by latency: {found} on whole machines, {allowed} allowed"
     return "ruled out by cost: no allocation in time is cheap enough"
 
 
 def _compared(plan: Plan, other: Plan) -> str:
     more = other.cost_usd_per_hour - plan.cost_usd_per_hour
     later = other.latency_s.value - plan.latency_s.value
-    cost = f"costs {abs(more):.4g} USD per hour {'more' if more >= 0 else 'less'}"
-    return f"{cost}, takes {abs(later):.4g} s {'more' if later >= 0 else 'less'}"
+    cost = f"costs {units.dollars_per_hour(abs(more))} {'more' if more >= 0 else 'less'}"
+    return f"{cost}, takes {units.seconds(abs(later))} {'more' if later >= 0 else 'less'}"
 
 
 def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
@@ -189,7 +191,7 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
     told = {
         "accuracy": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}"),
         "undecided": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g} so far"),
-        "latency": lambda m: (-m.latency_s, f"{m.latency_s:.4g} s on whole machines"),
+        "latency": lambda m: (-m.latency_s, f"{units.seconds(m.latency_s)} on whole machines"),
         "cost": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}, but beaten"),
     }
     result = [

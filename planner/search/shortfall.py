@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from circinus.pipelines import units
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import ANY_LATENCY_S, Slo
@@ -150,25 +151,31 @@ def _sentence(
 ) -> str:
     asked = {
         "accuracy": f"accuracy >= {slo.accuracy:.4g}",
-        "latency": f"{slo.latency_statistic} latency <= {slo.latency_s:.4g} s",
-        "cost": f"cost <= {slo.cost_usd_per_hour} USD per hour",
+        "latency": f"{slo.latency_statistic} latency <= {units.seconds(slo.latency_s)}",
+        "cost": f"cost <= {units.dollars_per_hour(_cost_bound(slo))}",
         "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
     }
     words = " with ".join(asked[name] for name in binding)
     parts = [
         f"No measured plan is confirmed to reach {words} ({evidence}).",
         f"The closest one has accuracy {closest.accuracy.value:.4g}, "
-        f"{slo.latency_statistic} latency {closest.latency_s.value:.4g} s "
-        f"and costs {closest.cost_usd_per_hour:.4g} USD per hour "
+        f"{slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
+        f"and costs {units.dollars_per_hour(closest.cost_usd_per_hour)} "
         f"({closest.accuracy.inputs} inputs measured).",
     ]
     if relaxed:
         enough = " or ".join(
-            f"{name} {one.value:.4g} ({one.sure:.4g} with {CONFIDENCE:.0%} confidence)"
+            f"{name} {_figure(name, one.value)} "
+            f"({_figure(name, one.sure)} with {CONFIDENCE:.0%} confidence)"
             for name, one in relaxed.items()
         )
         parts.append(f"Enough would have been: {enough}.")
     return " ".join(parts)
+
+
+def _figure(name: str, value: float) -> str:
+    with_units = {"latency": units.seconds, "cost": units.dollars_per_hour}
+    return with_units[name](value) if name in with_units else f"{value:.4g}"
 
 
 def _relaxations(

@@ -87,7 +87,7 @@ def test_dearer_machines_make_the_plan_dearer(client: TestClient) -> None:
     found = client.post("/v1/queries/q-1:whatif", json={"price": {"cloud": "2x"}}).json()
     before, after = (found[when][0]["cost_usd_per_hour"] for when in ("before", "after"))
     assert after == pytest.approx(2 * before)
-    assert "USD per hour" in found["words"]
+    assert "/h to $" in found["words"]
 
 
 def test_a_latency_that_nothing_keeps_has_a_shortfall(client: TestClient) -> None:

@@ -187,7 +187,7 @@ def test_a_late_plan_is_replaced_by_what_measurements_say_of_the_slower_world(
     # At its share a request takes 1.5 s, 1 s is allowed: more of the machine will do.
     assert len(record.replans) == 1
     assert record.phase is QueryPhase.WAITING
-    assert record.message.startswith("replanned: latency is 1.5 s")
+    assert record.message.startswith("replanned: latency is 1.50 s")
     assert _share(world) > before
 
 

@@ -102,13 +102,13 @@ def test_wrong_answers_break_the_accuracy(verified: Verified) -> None:
 
 def test_slow_answers_break_the_latency(verified: Verified) -> None:
     report = verified.report(slo=TIGHT)
-    assert report.problems == ("mean latency 0.25 s is above the objective, 0.2 s",)
+    assert report.problems == ("mean latency 250 ms is above the objective, 200 ms",)
 
 
 def test_a_tail_that_is_surely_late_is_a_problem_of_few_requests_too(verified: Verified) -> None:
     # The second slowest of 20 is below the 99th percentile with 98.3 %.
     report = verified.report(slo={**TIGHT, "latency_statistic": "p99"})
-    assert report.problems == ("p99 latency 0.25 s is above the objective, 0.2 s",)
+    assert report.problems == ("p99 latency 250 ms is above the objective, 200 ms",)
 
 
 def test_a_plan_whose_mean_is_fine_and_whose_tail_is_not_is_violated() -> None:

@@ -100,7 +100,7 @@ def test_a_drift_is_told_with_its_figures() -> None:
     drift = drifted(_plan(), SLO, _seen(0.8))
     assert drift is not None
     assert (drift.latency, drift.accuracy) == (True, False)
-    assert drift.words == "latency is 0.8 s, planned were 0.4 s, allowed are 0.5 s"
+    assert drift.words == "latency is 800 ms, planned were 400 ms, allowed are 500 ms"
 
 
 def test_accuracy_drifts_when_known_outputs_say_so() -> None:

@@ -208,8 +208,8 @@ def _broken(served: ServedQuery) -> Iterator[str]:
         yield f"accuracy {accuracy.value:.4g} is below the objective, {slo.accuracy:g}"
     if observed.latency_state(served.statistic, served.bound_s) is SloState.VIOLATED:
         value = served.statistic.of(np.array(observed.latency_s))
-        told = f"{served.statistic.value} latency {value:.4g} s"
-        yield f"{told} is above the objective, {served.bound_s:g} s"
+        told = f"{served.statistic.value} latency {formats.seconds(float(value))}"
+        yield f"{told} is above the objective, {formats.seconds(served.bound_s)}"
 
 
 def _off(served: ServedQuery) -> Iterator[str]:

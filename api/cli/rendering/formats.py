@@ -9,6 +9,7 @@ from itertools import groupby
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
+from circinus.pipelines import units
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
@@ -17,9 +18,7 @@ UNKNOWN = "-"
 
 def seconds(value: float | None) -> str:
     """Give seconds with three figures, as ms below one second."""
-    if value is None:
-        return UNKNOWN
-    return f"{_figures(value * 1000)} ms" if abs(value) < 1 else f"{_figures(value)} s"
+    return UNKNOWN if value is None else units.seconds(value)
 
 
 def moment(value: datetime) -> str:
@@ -29,7 +28,7 @@ def moment(value: datetime) -> str:
 
 def dollars(value: float | None) -> str:
     """Give dollars per hour."""
-    return UNKNOWN if value is None else f"${value:.4f}/h"
+    return UNKNOWN if value is None else units.dollars_per_hour(value)
 
 
 def amount(value: float) -> str:
@@ -55,15 +54,10 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
         return UNKNOWN
     unit, per_second = ("ms", 1000.0) if estimate.value < 1 else ("s", 1.0)
     middle, low, high = (
-        UNKNOWN if x is None else _figures(x * per_second)
+        UNKNOWN if x is None else units.figures(x * per_second)
         for x in (estimate.value, estimate.low, estimate.high)
     )
     return f"{middle} ({low}-{high}) {unit}"
-
-
-def _figures(value: float) -> str:
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:.{decimals}f}"
 
 
 def where(plan: PlanView) -> str:
