@@ -1,0 +1,30 @@
+"""A pipeline whose operator is slow on one input in eight, but on none that it is planned on."""
+
+from __future__ import annotations
+
+import time
+
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+
+
+def _read(inputs: Payload, knobs: Settings) -> Payload:
+    assert isinstance(inputs, int)
+    time.sleep(0.15 if inputs % 8 == 7 else 0.01)
+    return inputs
+
+
+def _examples(count: int, seed: int) -> Dataset:
+    step = 8 if seed == 0 else 1  # multiples of eight are planned on
+    inputs = [step * i for i in range(count)]
+    return Dataset(name="numbers", examples=[Example(input=i, expected=i) for i in inputs])
+
+
+pipeline = Pipeline(
+    name="late-tail",
+    operators=(Operator(spec=OperatorSpec(name="reader"), run=_read),),
+    score=lambda output, expected: float(output == expected),
+    examples=_examples,
+)
