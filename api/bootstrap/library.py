@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.settings import ExecutorChoice, Settings
+from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.pipeline import Pipeline
@@ -28,12 +31,15 @@ def plan(  # noqa: PLR0913 - a query's four parts, and three that have a default
     one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
     where there is none, so that a pipeline made in a notebook or a shell can be planned. The
     executor is as `Settings` say when it is left out. The observer hears of progress and may
-    cancel. InvalidInput if the parts do not fit together.
+    cancel. InvalidInput if the parts do not fit together, or a pipeline that was read off a chain
+    does not give what the chain gives.
     """
     settings = Settings()
+    told = checked(reference, pipeline, dataset.examples)
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
     with opened_executor(choice, reference, pipeline, infrastructure, logs) as runs:
-        return plan_query(
+        result = plan_query(
             query, infrastructure, pipeline, dataset, observer, kept=Kept(), executor=runs
         )
+    return replace(result, remarks=(*told, *result.remarks))

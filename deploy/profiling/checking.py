@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from multiprocessing import Pipe
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
+from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import end_with
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Example
@@ -41,12 +41,15 @@ def checked(
 ) -> tuple[str, ...]:
     """Give what is to be told of a pipeline before it is planned; nothing if it needs no check.
 
-    The reference names the pipeline, see `load_pipeline`. InvalidInput where it would come out
-    wrong; `cancelled` is asked while waiting, and ends it.
+    The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
+    and a copy of this one checks it. InvalidInput where it would come out wrong; `cancelled` is
+    asked while waiting, and ends it.
     """
     if pipeline.remarks is None:
         return ()
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
+    if not reference:
+        return _answered_by_a_copy(pipeline, inputs, timeout_s, cancelled)
     asked: Payload = {"path": [*sys.path], "reference": reference, "inputs": inputs}
     return _answered(asked, timeout_s, cancelled)
 
@@ -81,13 +84,35 @@ def _answered(asked: Payload, timeout_s: float, cancelled: Callable[[], bool]) -
     except (EOFError, BrokenPipeError):
         return (f"not checked: its process ended with exit code {process.wait()}",)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the programs that it called, too
+        kill_group(process.pid)  # the programs that it called, too
         process.wait()
         ours.close()
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # it never took in what was left
                 process.stdin.close()
+
+
+def _answered_by_a_copy(
+    pipeline: Pipeline, inputs: list[Payload], timeout_s: float, cancelled: Callable[[], bool]
+) -> tuple[str, ...]:
+    ours, theirs = Pipe(duplex=False)
+
+    def serve() -> None:
+        os.setpgid(0, 0)
+        theirs.send_bytes(encode(_answer(pipeline, {"inputs": inputs})))
+
+    process = get_context("fork").Process(target=serve, daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        return _awaited(ours, round(timeout_s / _POLL_S), cancelled)
+    except EOFError:
+        process.join()
+        return (f"not checked: its process ended with exit code {process.exitcode}",)
+    finally:
+        kill_group(process.pid or 0)
+        process.join()
+        ours.close()
 
 
 def _read(
@@ -100,6 +125,10 @@ def _read(
     stdin = cast("Any", process.stdin)  # asked for as a pipe
     stdin.write(len(asked).to_bytes(8, "big") + asked)
     stdin.flush()  # and kept open: its end is ours
+    return _awaited(pipe, polls, cancelled)
+
+
+def _awaited(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tuple[str, ...]:
     for _ in range(polls):
         if pipe.poll(_POLL_S):
             answer = cast("dict[str, Any]", decode(pipe.recv_bytes()))
@@ -114,7 +143,6 @@ def _read(
 def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
     """Give the answer to what `_answered` asks."""
     sys.path[:] = asked["path"]
-    remarks: tuple[str, ...] = ()
     try:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
@@ -122,6 +150,11 @@ def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
             "faults": [],
             "remarks": [f"not checked: a fresh process cannot load it ({error})"],
         }
+    return _answer(pipeline, asked)
+
+
+def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
+    remarks: tuple[str, ...] = ()
     try:
         if pipeline.remarks is not None:
             remarks = pipeline.remarks(asked["inputs"])
