@@ -25,7 +25,8 @@ from circinus.pipelines.errors import InvalidInput
 
 KINDS = ("jsonl", "zip")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_MOST_GROWTH = 20  # times its size that an archive may unpack to; arrays of zeros do, bombs more
+_MOST_GROWTH = 100  # times its size that an archive may unpack to: text does, bombs do more
+_LARGEST_UNPACKED = 2**31
 
 
 def packed(path: Path) -> tuple[str, bytes]:
@@ -83,7 +84,7 @@ def _zipped(folder: Path) -> bytes:
 
 
 def _unzip(content: bytes, folder: Path) -> None:
-    most = max(_MOST_GROWTH * len(content), 2**20)
+    most = min(max(_MOST_GROWTH * len(content), 2**20), _LARGEST_UNPACKED)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from shutil import rmtree
 
 from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.schemas.datasets import DatasetView
@@ -44,12 +45,13 @@ def told(dataset: StoredDataset, store: Store) -> DatasetView:
     return DatasetView.of(dataset, queries=_users(store, dataset.id))
 
 
-def forget(datasets: SqlDatasets, store: Store, dataset: str) -> None:
+def forget(datasets: SqlDatasets, store: Store, dataset: str, folder: Path) -> None:
     """Forget a data set; Conflict while a query uses it, NotFound if there is none of that id."""
     datasets.get(dataset)
     if users := _users(store, dataset):
         raise Conflict("dataset", f"must not be used by {', '.join(users)}", dataset)
     datasets.delete(dataset)
+    rmtree(folder / dataset, ignore_errors=True)  # other computers keep what they unpacked
 
 
 def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:

@@ -110,3 +110,6 @@ def test_planning_opens_a_data_set_once_and_finds_it_again(
 
     assert [(e.input, e.expected) for e in twice[1].examples] == [(i, i + 1) for i in range(30)]
     assert [path.name for path in service.parts.settings.datasets.iterdir()] == [dataset]
+    service.parts.store.request_cancel(query, at=1.0)
+    assert client.delete(f"/v1/datasets/{dataset}").status_code == 204
+    assert list(service.parts.settings.datasets.iterdir()) == []

@@ -60,4 +60,5 @@ def one(dataset_id: str, service: ServiceOf) -> DatasetView:
 @router.delete("/{dataset_id}", status_code=204)
 def delete(dataset_id: str, service: ServiceOf) -> None:
     """Forget a data set; 409 while a query uses it."""
-    forget(service.parts.datasets, service.parts.store, dataset_id)
+    parts = service.parts
+    forget(parts.datasets, parts.store, dataset_id, parts.settings.datasets)
