@@ -108,9 +108,4 @@ def test_plans_that_drift_are_replaced_while_they_serve(service: ServiceProcess)
     assert [ask(service, query_id, DARK)["score"] for _ in range(5)] == [1.0] * 5
     found = service.query(query_id)
     assert any("accuracy is " in each["why"] for each in found["replanned"])
-    assert found["request"]["data"] == {
-        "examples": 30,
-        "seed": DARK,
-        "folder": None,
-        "jsonl": None,
-    }
+    assert (found["request"]["data"]["examples"], found["request"]["data"]["seed"]) == (30, DARK)
