@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import circinus
 from circinus.api.cli.command import command
 from circinus.api.cli.screen import Screen
 from circinus.pipelines.errors import Unavailable
@@ -97,3 +99,26 @@ def test_commands_do_not_wait_for_the_libraries_of_studies_and_models() -> None:
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "circinus", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def test_the_package_is_the_command_line() -> None:
+    assert _run("--version").stdout.split()[-1] == circinus.__version__
+
+
+def test_a_piped_table_is_as_wide_as_columns_says() -> None:
+    widths = [
+        max(map(len, _run("pipelines", COLUMNS=columns).stdout.splitlines()))
+        for columns in ("60", "140")
+    ]
+    assert widths[0] <= 60 < widths[1] <= 140
