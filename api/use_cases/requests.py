@@ -22,6 +22,7 @@ from circinus.pipelines.payload import Payload, content_hash
 from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0
+_KEPT_HASHES = 8  # data sets whose inputs are told from others
 WINDOW = 200
 """Latest requests that are judged by, and examples among them."""
 
@@ -160,11 +161,14 @@ class Requests:
     def _is_planned_on(self, record: StoredQuery, example: Example) -> bool:
         data, pipeline = record.request.data, record.query.pipeline
         which = (pipeline, data.dataset or data.examples, data.seed)
-        if which not in self._hashes:
+        known = self._hashes.get(which)
+        if known is None:
             own = self.parts.data(data, pipeline).examples
-            self._hashes.clear()  # of the query that is being verified: one at a time
-            self._hashes[which] = frozenset(content_hash(one.input) for one in own)
-        return content_hash(example.input) in self._hashes[which]
+            known = frozenset(content_hash(one.input) for one in own)
+            if len(self._hashes) >= _KEPT_HASHES:  # two threads may clear: nothing is lost by it
+                self._hashes.clear()
+            self._hashes[which] = known
+        return content_hash(example.input) in known
 
     def _require_serving(self, record: StoredQuery) -> None:
         if record.phase is QueryPhase.SERVING:

@@ -12,6 +12,7 @@ import psutil
 
 from circinus.pipelines.clock import Clock
 
+_SLOWER = 1.2  # times, from which it is told: intervals hold less
 _SHORTEST_S = 1.0  # of profiling that says anything: processors' times are counted in hundredths
 
 
@@ -27,9 +28,9 @@ class OtherLoad:
         took_s = self._clock.now() - self._start_s
         cores = psutil.cpu_count() or 1
         busy = (_others_s() - self._others_s) / max(took_s, _SHORTEST_S)
-        if took_s < _SHORTEST_S or cores - busy >= width:
-            return ()
         slower = min(width / max(cores - busy, 0.1), width + busy)
+        if took_s < _SHORTEST_S or slower < _SLOWER:
+            return ()
         return (
             f"other programs kept {busy:.1f} of {cores} cores busy while operators were profiled: "
             f"latencies may be up to {slower:.1f} times too long; plan again on a quiet machine",

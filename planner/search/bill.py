@@ -152,6 +152,11 @@ class Budget:
         response = self.limits.response_s
         return None if response is None else max(response - elapsed_s, 0.0)
 
+    def own_left_s(self, *, spent_s: float, elapsed_s: float) -> float:
+        """Give wall-clock seconds left for other work than operators, `>= 0`; inf: not limited."""
+        own = (self.limits.own_s or inf) - (elapsed_s - spent_s)
+        return max(min(own, (self.limits.response_s or inf) - elapsed_s), 0.0)
+
     def reached(self, *, spent_s: float, elapsed_s: float, configurations: int) -> str | None:
         """Give which limit is reached, in words; None: none."""
         if spent_s >= self.profiling_s:

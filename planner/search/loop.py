@@ -58,6 +58,7 @@ from circinus.planner.strategy.protocol import (
 
 _PROBE_STREAM = 1
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
+_LEAST_REPORT_S = 1.0  # that saying why there is no plan may take after a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +368,8 @@ class _Search:
             if self._failures_bind():
                 outcome, because = PlanningOutcome.FAILED, f"{because}; {failures[0]}"
             confidence = self._settings.margin_confidence
-            why = shortfall(self._bench.setting, every, findings.tail, confidence, because)
+            setting, late = self._bench.setting, self._too_late()
+            why = shortfall(setting, every, findings.tail, confidence, because, late)
         bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
@@ -386,6 +388,13 @@ class _Search:
                 ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
             ),
         )
+
+    def _too_late(self) -> Callable[[], bool]:
+        """Give what says whether the answer has to be given."""
+        elapsed_s = self._elapsed_s
+        left_s = self._budget.own_left_s(spent_s=self._evaluator.spent_s, elapsed_s=elapsed_s)
+        end_s = elapsed_s + max(left_s, _LEAST_REPORT_S)
+        return lambda: self._elapsed_s > end_s
 
     def _failures_bind(self) -> bool:
         """Say whether there is a failure without which a configuration might have been enough."""

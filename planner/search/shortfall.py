@@ -9,10 +9,11 @@ not taken.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from circinus.planner.plans.plans import feasible_plans, plan_of, upper_ratio
 from circinus.planner.search.result import Shortfall
 from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
 
+_Item = TypeVar("_Item")
+
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
 
@@ -38,7 +41,6 @@ class _Option:
 
     measured: Measured
     plan: Plan  # its cheapest plan that meets the latency SLO, or its fastest one
-    latency_s: float  # what it takes there; above the SLO when machines do not hold it
     accurate: bool  # whether it counts as accurate enough
     in_time: bool
     in_cost: bool
@@ -57,11 +59,14 @@ def shortfall(
     tail: LatencyTail,  # of operators' seconds, over all configurations
     confidence: float | None,  # of the interval that plans are tightened by; None: they are not
     evidence: str,  # what this rests on, in words
+    late: Callable[[], bool] = lambda: False,  # whether time is over; once it is, it stays so
 ) -> Shortfall:
     """Give why none of the measured configurations meets the SLOs.
 
     Every configuration stands with its cheapest deployment that meets the latency SLO, or with
-    its fastest one when none does. Relaxations are as cautious as plans are tightened.
+    its fastest one when none does, or when its costs decide nothing. Relaxations are as cautious
+    as plans are tightened. The most promising ones are looked at first; those that it is too late
+    for stand with their fastest deployment: what is told would do, something nearer may, too.
     """
     if not measured:
         return Shortfall(
@@ -72,10 +77,12 @@ def shortfall(
             evidence=evidence,
         )
     slo = setting.slo
-    options = [_option(setting, each) for each in measured]
+    options = _options(setting, measured, late)
     plan = min(options, key=lambda option: _distance(slo, option)).plan
     binding = _binding(slo, options)
-    relaxed = _relaxations(setting, options, tail, confidence)
+    relaxed = _relaxations(setting, options, tail, confidence, late)
+    if late():
+        evidence = f"{evidence}; there was no time to compare all of them"
     return Shortfall(
         binding=binding,
         closest=plan,
@@ -86,10 +93,29 @@ def shortfall(
     )
 
 
-def _option(setting: SearchSetting, measured: Measured) -> _Option:
+def _options(
+    setting: SearchSetting, measured: Sequence[Measured], late: Callable[[], bool]
+) -> list[_Option]:
+    """Give what was measured, the most promising first.
+
+    Finding the cheapest deployment goes over all placements. Where no cost is bound, costs decide
+    among those alone that miss the SLOs by least.
+    """
+    slo, options = setting.slo, list[_Option]()
+    ordered = sorted(measured, key=partial(_missed, slo))
+    least = _missed(slo, ordered[0])
+    for one in ordered:
+        decides = slo.cost_usd_per_hour is not None or _missed(slo, one) <= least
+        in_full = decides and not (options and late())
+        options.append(_option(setting, one, in_full=in_full))
+    return options
+
+
+def _option(setting: SearchSetting, measured: Measured, *, in_full: bool) -> _Option:
     slo, ending, score = setting.slo, measured.ending, measured.accuracy.value
     plans: tuple[Plan, ...] = ()
-    if measured.latency_s <= slo.latency_s:
+    in_time = measured.latency_s <= slo.latency_s
+    if in_time and in_full:
         at_any_cost = setting.with_slo(replace(slo, cost_usd_per_hour=None))
         plans = feasible_plans(at_any_cost, measured, most=1)
     if plans:
@@ -97,14 +123,12 @@ def _option(setting: SearchSetting, measured: Measured) -> _Option:
     else:
         best = fastest(setting.context, setting.placements, measured.work)
         plan = plan_of(setting, best, best.full_steps, measured)
-    latency_s = plan.latency_s.value if plans else measured.latency_s
     undecided = ending in (Ending.SLOW, Ending.PARTIAL) and score >= slo.accuracy
     return _Option(
         measured=measured,
         plan=plan,
-        latency_s=latency_s,
         accurate=ending is Ending.ACCURATE or undecided,
-        in_time=latency_s <= slo.latency_s,
+        in_time=in_time,
         in_cost=plan.cost_usd_per_hour <= _cost_bound(slo),
     )
 
@@ -116,12 +140,14 @@ def _cost_bound(slo: Slo) -> float:
 def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
     """Give the sum of relative misses, then the cost."""
     cost, bound = option.plan.cost_usd_per_hour, _cost_bound(slo)
-    missed = (
-        max(slo.accuracy - option.measured.accuracy.value, 0.0) / max(slo.accuracy, _SMALL)
-        + max(option.latency_s / slo.latency_s - 1, 0.0)
-        + max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
-    )
-    return missed, cost
+    dearer = max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
+    return _missed(slo, option.measured) + dearer, cost
+
+
+def _missed(slo: Slo, measured: Measured) -> float:
+    """Give the sum of the relative misses of accuracy and latency."""
+    inaccurate = max(slo.accuracy - measured.accuracy.value, 0.0) / max(slo.accuracy, _SMALL)
+    return inaccurate + max(measured.latency_s / slo.latency_s - 1, 0.0)
 
 
 def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
@@ -179,13 +205,18 @@ def _figure(name: str, value: float) -> str:
 
 
 def _relaxations(
-    setting: SearchSetting, options: Sequence[_Option], tail: LatencyTail, confidence: float | None
+    setting: SearchSetting,
+    options: Sequence[_Option],
+    tail: LatencyTail,
+    confidence: float | None,
+    late: Callable[[], bool],
 ) -> dict[str, Relaxation]:
     """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
     slo = setting.slo
     # With how much slower they may be, as plans are judged: what is told as sure is announced.
     enough = [
-        (o, upper_ratio(setting, o.measured, tail, confidence)) for o in options if o.accurate
+        (o, upper_ratio(setting, o.measured, tail, confidence))
+        for o in _until(late, (o for o in options if o.accurate))
     ]
     accuracies = [
         Relaxation(o.measured.accuracy.value, o.measured.accuracy.low)
@@ -194,7 +225,7 @@ def _relaxations(
     ]
     latencies = [
         Relaxation(least, least * slower)
-        for o, slower in enough
+        for o, slower in _until(late, enough)
         if (least := _least_latency(setting, o)) < inf
     ]
     in_time = [(o.plan.cost_usd_per_hour, slower) for o, slower in enough if o.in_time]
@@ -215,6 +246,14 @@ def _relaxations(
     }
     told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
     return {name: one for name, one in told.items() if one is not None}
+
+
+def _until(late: Callable[[], bool], items: Iterable[_Item]) -> Iterator[_Item]:
+    """Give the first item in any case, others until it is late."""
+    for position, item in enumerate(items):
+        if position and late():
+            return
+        yield item
 
 
 def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | None:

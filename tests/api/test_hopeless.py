@@ -98,6 +98,7 @@ KINDS = [
     Kind("one configuration", replace(GOOD, accuracy=0.9), _chain(1, values=1)),
     Kind("60 million configurations", replace(GOOD, accuracy=1.0), _chain(6, knobs=3, values=2)),
     Kind("twelve operators", replace(GOOD, accuracy=1.0), _chain(12, values=2)),
+    Kind("thousands of placements", replace(GOOD, accuracy=1.0), _chain(7, values=3)),
     Kind("slow operators", replace(GOOD, accuracy=1.0), _chain(2, _slow)),
     Kind("always fails", GOOD, _chain(2, _raises)),
     Kind(

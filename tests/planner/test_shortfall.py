@@ -13,9 +13,13 @@ from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import Query
 from circinus.pipelines.slo import ANY_LATENCY_S, Slo
 from circinus.planner.answers.known import Known, answer
+from circinus.planner.models.latency_tail import LatencyTail
+from circinus.planner.plans.measuring import Bench, measured
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
+from circinus.planner.search.shortfall import shortfall
 from circinus.planner.strategy.in_order import exhaustive_search
+from circinus.planner.strategy.protocol import Measured, Proposal, SearchSetting
 from circinus.profiler.stopping import TTest
 from tests.oracles.brute_force import deployments
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -114,6 +118,41 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
     for factor, enough in ((0.999, False), (1.001, True)):
         relaxed = replace(query, slo=replace(query.slo, latency_s=factor * sure))
         assert bool(answer(relaxed, one, known, exhaustive_search, TTest()).plans) is enough
+
+
+def _all_measured(slo: Slo) -> tuple[SearchSetting, list[Measured]]:
+    """Give every configuration, measured on all inputs."""
+    evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
+    query = Query(pipeline="synthetic", slo=slo)
+    setting = SearchSetting.of(query, GRAPH, TWO, evaluator.population)
+    bench, every = Bench(setting=setting, rule=TTest()), list[Measured]()
+    for number in range(setting.space.size):
+        one = [Proposal(number=number, inputs=evaluator.population)]
+        found = measured(bench, evaluator, one, lambda number: 0, lambda inputs: False)
+        every += [each for each in found if isinstance(each, Measured)]
+    return setting, every
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "cost"),
+    [(0.95, None), (0.95, 0.5), (0.75, 0.001)],  # 0.8 is the best there is, 0.05 the least share
+)
+def test_what_is_told_too_late_to_compare_all_would_do_and_may_be_farther(
+    accuracy: float, cost: float | None
+) -> None:
+    slo = Slo(accuracy=accuracy, latency_s=1.0, cost_usd_per_hour=cost)
+    setting, every = _all_measured(slo)
+    whole = shortfall(setting, every, LatencyTail(), None, "all measured")
+    late = shortfall(setting, every, LatencyTail(), None, "all measured", lambda: True)
+    assert late.closest is not None
+    assert whole.closest is not None
+    assert late.closest.accuracy.value == pytest.approx(0.8)
+    assert late.binding == whole.binding
+    assert "no time to compare" in late.sentence
+    assert "no time to compare" not in whole.sentence
+    for name, bound in late.relaxations.items():
+        nearest = whole.relaxations[name]
+        assert bound <= nearest if name == "accuracy" else bound >= nearest
 
 
 @pytest.mark.parametrize(

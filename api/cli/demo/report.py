@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf, log
 
 import numpy as np
 from rich.console import RenderableType
@@ -188,7 +188,7 @@ def verified(
     deployed = client.deployment(query_id).plan_id
     if query.phase is not QueryPhase.SERVING or deployed is None:
         raise InvalidInput.of("phase", "must be serving", query.phase.value)
-    if seed == query.request.data.seed:
+    if query.request.data.examples is not None and seed == query.request.data.seed:
         raise InvalidInput.of("seed", "must not be that of the query's data", seed)
     plan = client.plan(deployed)
     observed = send(client, query_id, requests, told, seed=seed)
@@ -210,6 +210,19 @@ def _broken(served: ServedQuery) -> Iterator[str]:
         value = served.statistic.of(np.array(observed.latency_s))
         told = f"{served.statistic.value} latency {formats.seconds(float(value))}"
         yield f"{told} is above the objective, {formats.seconds(served.bound_s)}"
+
+
+def _unsure(served: ServedQuery) -> Iterator[str]:
+    """Tell how many requests would bound a percentile, where these do not."""
+    latency, quantile = served.observed.latency(served.statistic), served.statistic.quantile
+    if latency is None or quantile is None or latency.confidence >= CONFIDENCE:
+        return
+    # Some request is above the percentile with the confidence of one side.
+    enough = ceil(log((1 - CONFIDENCE) / 2) / log(quantile))
+    yield (
+        f"the interval of the {served.statistic.value} latency holds with "
+        f"{latency.confidence:.0%} only: {enough} requests would bound it from above"
+    )
 
 
 def _off(served: ServedQuery) -> Iterator[str]:
@@ -251,7 +264,7 @@ def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
     yield f"  In brackets: {CONFIDENCE:.0%} confidence intervals. An SLO is met or violated"
     yield "  when the whole interval says so, else likely or unproven."
     for item in served:
-        yield from (f"  {line}" for line in _off(item))
+        yield from (f"  {line}" for line in (*_unsure(item), *_off(item)))
     emulated = sorted({tier for item in served for tier in item.plan.emulated})
     parts = [f"the speed of {', '.join(emulated)}"] if emulated else []
     if any(item.observed.emulated for item in served):
