@@ -72,7 +72,7 @@ def _until_running(process: psutil.Process, patience_s: float = 60.0) -> list[ps
         found = process.children(recursive=True)
         for one in found:
             try:
-                if one.cpu_percent(0.2) > 80 and one.num_threads() and _is_pool_worker(one):
+                if one.cpu_percent(0.2) > 30 and one.num_threads() and _is_pool_worker(one):
                     return found
             except psutil.NoSuchProcess:
                 continue

@@ -79,7 +79,7 @@ def test_links_in_an_archive_are_refused(tmp_path: Path) -> None:
 
 def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None:
     bomb = _archive(expected_dot_jsonl=bytes(2**24))
-    with pytest.raises(InvalidInput, match="archive must unpack to at most [0-9]+ bytes"):
+    with pytest.raises(InvalidInput, match=r"archive must unpack to at most [0-9]+ bytes"):
         unpacked("zip", bomb, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
