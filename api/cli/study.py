@@ -10,18 +10,20 @@ import typer
 from threadpoolctl import threadpool_limits
 from typer import Argument, Option
 
+from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli.command import command
-from circinus.api.cli.options import pipeline_here
+from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.rendering import formats
 from circinus.api.cli.screen import Screen
 from circinus.api.cli.study_scheduling import dispatch, ilp, live
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
+from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.query import PlanningLimits
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.slo import HoldsFor, LatencyStatistic
 from circinus.pipelines.trace import load_trace, save_trace
 from circinus.studies.planning import drift as drift_study
 from circinus.studies.planning import fresh as fresh_study
@@ -253,6 +255,9 @@ def fresh(
     accuracy: Annotated[str, "SLOs, separated by commas; searches take them in turn."],
     out: Annotated[Path, Option(help="Folder of fresh.csv and fresh.md.", file_okay=False)],
     latency: Annotated[float, "SLO in seconds."] = 1.0,
+    holds_for: Annotated[str, "Of examples, future, by commas; searches take them in turn."] = (
+        HoldsFor.EXAMPLES
+    ),
     plans: Annotated[int, Option(help="Searches of each pipeline.", min=1)] = 100,
     sample: Annotated[int, Option(help="Examples of each search.", min=1)] = 80,
     inputs: Annotated[int, Option(help="Fresh ones that plans are judged on.", min=1)] = 5000,
@@ -261,13 +266,19 @@ def fresh(
 ) -> None:
     """Judge what plans announce for future inputs on thousands that no search has seen.
 
-    Operators run in this process. Every search is in fresh.csv, the shares are in fresh.md.
+    Operators run where those of `circinus plan` do. Every search is in fresh.csv, the shares are
+    in fresh.md.
     """
+    settings, tiers = Settings(), read_infrastructure(infrastructure)
     asked = fresh_study.FreshStudy(
-        pipelines=[pipeline_here(name) for name in pipeline],
-        infrastructure=read_infrastructure(infrastructure),
+        pipelines={reference_here(name): pipeline_here(name) for name in pipeline},
+        opened=lambda reference, loaded: opened_executor(
+            settings.executor_choice, reference, loaded, tiers, settings.worker_logs
+        ),
+        infrastructure=tiers,
         accuracies=[_number(text) for text in accuracy.split(",")],
         latency_s=latency,
+        holds_for=[_holds_for(text) for text in holds_for.split(",")],
         plans=plans,
         sample=sample,
         fresh=inputs,
@@ -275,13 +286,18 @@ def fresh(
     )
     with screen.follow() as lines, threadpool_limits(1):
 
-        def show(row: fresh_study.FreshRow) -> None:
-            lines.update({row.pipeline: (str(row.seed), f"{row.seed} of {plans} searches")})
+        def show(name: str, text: str) -> None:
+            lines.update({name: (text, text)})
 
         cells = fresh_study.summary(fresh_study.run(asked, out, show))
     shown = markdown(cells, fresh_study.FreshCell)
     (out / "fresh.md").write_text(shown + "\n", encoding="utf-8")
     screen.show(shown, document={"folder": out, "cells": cells})
+
+
+def _holds_for(text: str) -> HoldsFor:
+    checks.among("holds_for", text, [*HoldsFor])
+    return HoldsFor(text)
 
 
 def _number(text: str) -> float:

@@ -8,8 +8,10 @@ both objectives there; of the intervals for future inputs, those that hold the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from scipy import stats
 from circinus.deploy.methods import DEFAULT
 from circinus.deploy.planning import planner_of
 from circinus.pipelines import checks
+from circinus.pipelines.catalog.material import PARTS
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
@@ -25,29 +28,34 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work, request_seconds
 from circinus.pipelines.pipeline import Pipeline, features_of
-from circinus.pipelines.plan import Outlook, Plan
-from circinus.pipelines.profile import Profile
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import IntArray, Profile
 from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo, SloState
-from circinus.profiler.execution import InProcess
+from circinus.pipelines.slo import HoldsFor, Slo, SloState
+from circinus.profiler.execution import Executor
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import PrefixCache
 from circinus.studies.report.tables import grouped, written
 
-_FRESH_SEED = 1_000_003  # of the examples that plans are judged on
+_FRESH_SEED = 333_334 * PARTS
+"""Of the examples that plans are judged on. A seed modulo `PARTS` is a source of its own in the
+catalogue, so that all seeds are multiples of it."""
 _CONFIDENCE = 0.95
 _TRUSTED = 0.95  # of either share
+_AT_ONCE = 10  # fresh inputs: their outputs must fit the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshStudy:
     """What is planned, and judged on what."""
 
-    pipelines: Sequence[Pipeline]
+    pipelines: Mapping[str, Pipeline]  # by reference, see `load_pipeline`
+    opened: Callable[[str, Pipeline], AbstractContextManager[Executor]]  # what runs operators
     infrastructure: Infrastructure
     accuracies: Sequence[float]  # SLOs, in turn
     latency_s: float  # SLO of all
+    holds_for: Sequence[HoldsFor] = (HoldsFor.EXAMPLES,)  # what they bind, in turn with accuracies
     plans: int = 100  # searches of each pipeline, `>= 1`
     sample: int = 80  # examples of each search
     fresh: int = 5000  # inputs that plans are judged on
@@ -56,6 +64,7 @@ class FreshStudy:
     def __post_init__(self) -> None:
         checks.require(len(self.pipelines) > 0, "pipelines", "must be some", ())
         checks.require(len(self.accuracies) > 0, "accuracies", "must be some", ())
+        checks.require(len(self.holds_for) > 0, "holds_for", "must be some", ())
         for name in ("plans", "sample", "fresh"):
             checks.at_least(f"fresh.{name}", getattr(self, name), 1)
 
@@ -67,6 +76,7 @@ class FreshRow:
     pipeline: str
     seed: int
     accuracy_slo: float
+    holds_for: str
     outcome: str
     met: bool | None = None  # whether both objectives are shown as met for future inputs
     met_there: bool | None = None  # whether both are, on the fresh inputs
@@ -95,10 +105,13 @@ class FreshCell:
 
 
 def run(
-    study: FreshStudy, out: Path, observer: Callable[[FreshRow], None] = lambda row: None
+    study: FreshStudy, out: Path, observer: Callable[[str, str], None] = lambda name, text: None
 ) -> list[FreshRow]:
-    """Give the rows, each written to `fresh.csv` as soon as it is there."""
-    return written(_rows(study), FreshRow, out / "fresh.csv", observer=observer)
+    """Give the rows, those of a pipeline written to `fresh.csv` once all of them are judged.
+
+    The observer is told what is done of a pipeline, by name and in words.
+    """
+    return written(_rows(study, observer), FreshRow, out / "fresh.csv")
 
 
 def summary(rows: Sequence[FreshRow]) -> list[FreshCell]:
@@ -134,61 +147,71 @@ def _cell(pipeline: str, share: str, values: Iterable[bool | None]) -> FreshCell
     )
 
 
-def _rows(study: FreshStudy) -> Iterator[FreshRow]:
-    for pipeline in study.pipelines:
+def _rows(study: FreshStudy, observer: Callable[[str, str], None]) -> Iterator[FreshRow]:
+    for reference, pipeline in study.pipelines.items():
         if pipeline.prepare is not None:
             pipeline.prepare()
-        judge = _Judge(study, pipeline)
-        for seed in range(1, study.plans + 1):
-            bound = study.accuracies[(seed - 1) % len(study.accuracies)]
-            yield judge.row(seed, Slo(accuracy=bound, latency_s=study.latency_s))
+        with study.opened(reference, pipeline) as executor:
+            yield from _Bench(study, pipeline, executor, observer).rows()
 
 
-class _Judge:
-    """Plans on samples of one pipeline, and knows what its configurations do on fresh inputs."""
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Searches plans on samples of one pipeline, and runs what they announce on fresh inputs."""
 
-    def __init__(self, study: FreshStudy, pipeline: Pipeline) -> None:
-        self._study, self._pipeline, self._clock = study, pipeline, SystemClock()
-        self._executor = InProcess(self._clock)
-        order = np.arange(study.fresh)
-        self._fresh = Profiler(
-            pipeline=pipeline,
-            dataset=self._examples(study.fresh, _FRESH_SEED),
-            order=order,
-            executor=self._executor,
-            journal=MemoryJournal(),
-        )
-        self._known: dict[Configuration, Profile] = {}
+    study: FreshStudy
+    pipeline: Pipeline
+    executor: Executor
+    observer: Callable[[str, str], None]
 
-    def row(self, seed: int, slo: Slo) -> FreshRow:
-        """Give what a search on one sample announced, and what it is on fresh inputs."""
-        study, pipeline = self._study, self._pipeline
+    def rows(self) -> Iterator[FreshRow]:
+        """Give all searches, each judged."""
+        searched = [self._searched(number) for number in range(self.study.plans)]
+        plans = [plan for _, plan in searched if plan is not None]
+        known = self._on_fresh_inputs(list(dict.fromkeys(plan.configuration for plan in plans)))
+        for row, plan in searched:
+            yield row if plan is None else self._judged(row, plan, known[plan.configuration])
+
+    def _searched(self, number: int) -> tuple[FreshRow, Plan | None]:
+        """Give how a search on one sample ended, and the plan that it tells first."""
+        study, pipeline, clock = self.study, self.pipeline, SystemClock()
+        asked = list(product(study.accuracies, study.holds_for))
+        bound, holds_for = asked[number % len(asked)]
+        seed = number * PARTS
         planner = planner_of(DEFAULT.planning)
         dataset = self._examples(study.sample, seed)
         inputs = (example.input for example in dataset.examples)
         drawing = planner.drawing(lambda: features_of(pipeline, inputs), len(dataset), seed)
-        evaluator = Profiler(
-            pipeline=pipeline,
-            dataset=dataset,
-            order=drawing.order,
-            executor=self._executor,
-            journal=MemoryJournal(),
-            cache=PrefixCache(),
-        )
+        evaluator = self._profiler(dataset, drawing.order)
+        slo = Slo(accuracy=bound, latency_s=study.latency_s, holds_for=holds_for)
         query = Query(pipeline=pipeline.name, slo=slo, seed=seed, limits=study.limits)
-        result = planner.search(query, study.infrastructure, evaluator, drawing, clock=self._clock)
+        result = planner.search(query, study.infrastructure, evaluator, drawing, clock=clock)
+        self.observer(pipeline.name, f"{number + 1} of {study.plans} searches")
         row = FreshRow(
             pipeline=pipeline.name,
             seed=seed,
-            accuracy_slo=slo.accuracy,
+            accuracy_slo=bound,
+            holds_for=holds_for.value,
             outcome=result.outcome.value,
         )
-        if not result.plans or (ahead := result.plans[0].future) is None:
-            return row
-        return self._judged(row, result.plans[0], ahead, slo)
+        return row, result.plans[0] if result.plans else None
 
-    def _judged(self, row: FreshRow, plan: Plan, ahead: Outlook, slo: Slo) -> FreshRow:
-        profile = self._profile(plan.configuration)
+    def _on_fresh_inputs(
+        self, configurations: Sequence[Configuration]
+    ) -> dict[Configuration, Profile]:
+        """Measure configurations side by side: what they share is run once for each input."""
+        fresh = self.study.fresh
+        profiler = self._profiler(self._examples(fresh, _FRESH_SEED), np.arange(fresh))
+        profiles: tuple[Profile, ...] = ()
+        for inputs in [*range(_AT_ONCE, fresh, _AT_ONCE), fresh]:
+            profiles = profiler.measure_each([(each, inputs) for each in configurations])
+            told = f"{inputs} of {fresh} fresh inputs on {len(configurations)} configurations"
+            self.observer(self.pipeline.name, told)
+        return dict(zip(configurations, profiles, strict=True))
+
+    def _judged(self, row: FreshRow, plan: Plan, profile: Profile) -> FreshRow:
+        if (ahead := plan.future) is None:
+            return row
         good = profile.succeeded
         accuracy = float(np.where(good, profile.score, 0.0).mean())
         work = Work(
@@ -196,13 +219,14 @@ class _Judge:
             output_bytes=profile.output_bytes[:, good],
             input_bytes=profile.input_bytes[good],
         )
-        pipeline, tiers = self._pipeline.graph, self._study.infrastructure
-        seconds = float(request_seconds(pipeline, tiers, work, plan.deployment).mean())
-        states = {ahead.accuracy.at_least(slo.accuracy), ahead.latency_s.at_most(slo.latency_s)}
+        tiers, bound_s = self.study.infrastructure, self.study.latency_s
+        seconds = request_seconds(self.pipeline.graph, tiers, work, plan.deployment)
+        fresh_s = float(seconds.mean())
+        states = {ahead.accuracy.at_least(row.accuracy_slo), ahead.latency_s.at_most(bound_s)}
         return replace(
             row,
             met=states == {SloState.MET},
-            met_there=accuracy >= slo.accuracy and seconds <= slo.latency_s,
+            met_there=accuracy >= row.accuracy_slo and fresh_s <= bound_s,
             accuracy=ahead.accuracy.value,
             accuracy_low=ahead.accuracy.low,
             accuracy_high=ahead.accuracy.high,
@@ -210,17 +234,22 @@ class _Judge:
             accuracy_held=ahead.accuracy.low <= accuracy <= ahead.accuracy.high,
             latency_low_s=ahead.latency_s.low,
             latency_high_s=ahead.latency_s.high,
-            fresh_latency_s=seconds,
-            latency_held=ahead.latency_s.low <= seconds <= ahead.latency_s.high,
+            fresh_latency_s=fresh_s,
+            latency_held=ahead.latency_s.low <= fresh_s <= ahead.latency_s.high,
         )
 
-    def _profile(self, configuration: Configuration) -> Profile:
-        if configuration not in self._known:
-            self._known[configuration] = self._fresh.measure(configuration, self._study.fresh)
-        return self._known[configuration]
+    def _profiler(self, dataset: Dataset, order: IntArray) -> Profiler:
+        return Profiler(
+            pipeline=self.pipeline,
+            dataset=dataset,
+            order=order,
+            executor=self.executor,
+            journal=MemoryJournal(),
+            cache=PrefixCache(),
+        )
 
     def _examples(self, count: int, seed: int) -> Dataset:
-        if self._pipeline.examples is None:
+        if self.pipeline.examples is None:
             rule = "must bring examples, as many as are asked for"
-            raise InvalidInput.of("pipeline", rule, self._pipeline.name)
-        return self._pipeline.examples(count, seed)
+            raise InvalidInput.of("pipeline", rule, self.pipeline.name)
+        return self.pipeline.examples(count, seed)
