@@ -6,7 +6,6 @@ must not. What the check refuses is InvalidInput; that it could not be made is t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
+from circinus.deploy.profiling.fresh_process import started, taken
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import end_with
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -50,7 +50,7 @@ def checked(
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
     if not reference:
         return _answered_by_a_copy(pipeline, inputs, timeout_s, cancelled)
-    asked: Payload = {"path": [*sys.path], "reference": reference, "inputs": inputs}
+    asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
     return _answered(asked, timeout_s, cancelled)
 
 
@@ -64,32 +64,27 @@ def tried(
     if pipeline.prepare is not None:
         return ("no example was run: the pipeline has to be prepared first",)
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
-    asked: dict[str, Payload] = {"path": [*sys.path], "reference": reference, "inputs": inputs}
+    asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
     return _answered({**asked, "expected": [examples[0].expected]}, timeout_s, lambda: False)
 
 
-def _answered(asked: Payload, timeout_s: float, cancelled: Callable[[], bool]) -> tuple[str, ...]:
-    ours, theirs = Pipe(duplex=False)
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
+def _answered(
+    asked: Mapping[str, Payload], timeout_s: float, cancelled: Callable[[], bool]
+) -> tuple[str, ...]:
+    process, pipe = started(
+        __name__,
+        {**asked, "starter": os.getpid()},
+        stdin=subprocess.PIPE,  # kept open: its end is ours
+        output=subprocess.DEVNULL,
     )
-    theirs.close()
     try:
-        return _read(process, ours, encode(asked), round(timeout_s / _POLL_S), cancelled)
-    except (EOFError, BrokenPipeError):
+        return _awaited(pipe, round(timeout_s / _POLL_S), cancelled)
+    except (EOFError, OSError):
         return (f"not checked: its process ended with exit code {process.wait()}",)
     finally:
         kill_group(process.pid)  # the programs that it called, too
-        process.wait()
-        ours.close()
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it never took in what was left
-                process.stdin.close()
+        process.communicate()
+        pipe.close()
 
 
 def _answered_by_a_copy(
@@ -115,19 +110,6 @@ def _answered_by_a_copy(
         ours.close()
 
 
-def _read(
-    process: subprocess.Popen[bytes],
-    pipe: Connection,
-    asked: bytes,
-    polls: int,
-    cancelled: Callable[[], bool],
-) -> tuple[str, ...]:
-    stdin = cast("Any", process.stdin)  # asked for as a pipe
-    stdin.write(len(asked).to_bytes(8, "big") + asked)
-    stdin.flush()  # and kept open: its end is ours
-    return _awaited(pipe, polls, cancelled)
-
-
 def _awaited(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tuple[str, ...]:
     for _ in range(polls):
         if pipe.poll(_POLL_S):
@@ -142,7 +124,6 @@ def _awaited(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tup
 
 def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
     """Give the answer to what `_answered` asks."""
-    sys.path[:] = asked["path"]
     try:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
@@ -176,13 +157,11 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
         raise InvalidInput.of("the first example", rule, item) from error
 
 
-def _main(descriptor: int, parent: int) -> None:
-    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
-    asked = decode(sys.stdin.buffer.read(size))
-    end_with(parent)
-    answer = _checked_here(cast("dict[str, Any]", asked))
-    Connection(descriptor, readable=False).send_bytes(encode(answer))
+def _main(descriptor: str) -> None:
+    pipe, asked = taken(descriptor)
+    end_with(asked["starter"])
+    pipe.send_bytes(encode(_checked_here(asked)))
 
 
 if __name__ == "__main__":
-    _main(*map(int, sys.argv[1:]))
+    _main(*sys.argv[1:])

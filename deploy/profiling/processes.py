@@ -14,15 +14,16 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
+from circinus.deploy.profiling.fresh_process import started, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
@@ -60,12 +61,7 @@ class ProcessPool(WorkerPool):
 
     def start(self) -> _Process:
         """See `WorkerPool`; Stopped if it is over before the pipeline is loaded."""
-        ours, theirs = multiprocessing.Pipe()
-        process = self._process(theirs, ours)
-        with _interrupts_blocked():  # until it leads a group of its own
-            process.start()
-        theirs.close()
-        worker = _Process(process, ours, self._reaper)
+        worker = self._process()
         self._reaper.watch(worker.pid)
         try:
             worker.greeted(self._settings.start_timeout_s, self.is_over)
@@ -78,12 +74,18 @@ class ProcessPool(WorkerPool):
             raise
         return worker
 
-    def _process(self, theirs: Connection, _ours: Connection) -> BaseProcess:
-        # Spawned, not forked: threads and locks of this process are no business of its workers.
-        arguments = (theirs, self._reference, self._settings.memory_bytes)
-        return multiprocessing.get_context("spawn").Process(
-            target=_serve, args=arguments, daemon=True
-        )
+    def _process(self) -> _Process:
+        # Fresh, not forked: threads and locks of this process are no business of its workers.
+        memory_bytes = self._settings.memory_bytes
+        asked: dict[str, Payload] = {"reference": self._reference, "memory_bytes": memory_bytes}
+        process, pipe = started(__name__, asked, stdin=subprocess.DEVNULL)
+
+        def wait(timeout_s: float | None) -> int | None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout_s)
+            return process.returncode
+
+        return _Process(process.pid, wait, pipe, self._reaper)
 
 
 class ForkedPool(ProcessPool):
@@ -100,13 +102,26 @@ class ForkedPool(ProcessPool):
         super().__init__(pipeline.name, clock, settings)
         self._pipeline = pipeline
 
-    def _process(self, theirs: Connection, ours: Connection) -> BaseProcess:
+    def _process(self) -> _Process:
+        ours, theirs = multiprocessing.Pipe()
+
         def serve() -> None:
             ours.close()
             self._reaper.forget()
+            os.setpgid(0, 0)  # programs that operators call end with this process
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             _answer_all(theirs, lambda: Answering(self._pipeline, self._settings.memory_bytes))
 
-        return multiprocessing.get_context("fork").Process(target=serve, daemon=True)
+        process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
+        with _interrupts_blocked():  # until it leads a group of its own
+            process.start()
+        theirs.close()
+
+        def wait(timeout_s: float | None) -> int | None:
+            process.join(timeout_s)
+            return process.exitcode
+
+        return _Process(process.pid or 0, wait, ours, self._reaper)
 
 
 @contextlib.contextmanager
@@ -122,13 +137,10 @@ def _interrupts_blocked() -> Iterator[None]:
 class _Process:
     """A `ProfilingWorker` at the other end of a pipe."""
 
-    process: BaseProcess
+    pid: int
+    wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
     pipe: Connection
     reaper: Reaper
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid or 0
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
@@ -156,8 +168,7 @@ class _Process:
         return self.pipe.recv_bytes()
 
     def death(self) -> Died:
-        self.process.join(_END_S)
-        code = self.process.exitcode
+        code = self.wait(_END_S)
         killed = code is not None and code < 0
         how = f"signal {-code}" if code is not None and killed else f"exit code {code}"
         how = "out of memory" if code == _OUT_OF_MEMORY else how
@@ -165,7 +176,7 @@ class _Process:
 
     def end(self) -> None:
         kill_group(self.pid)  # the programs that it called, too
-        self.process.join()
+        self.wait(None)
         self.reaper.release(self.pid)
         self.pipe.close()
 
@@ -216,13 +227,7 @@ class Answering:
         return encode({field.name: getattr(done, field.name) for field in fields(done)})
 
 
-def _serve(pipe: Connection, reference: str, memory_bytes: int | None) -> None:
-    _answer_all(pipe, lambda: Answering(reference, memory_bytes))
-
-
 def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
-    os.setpgid(0, 0)  # programs that operators call end with this process: see `_Process.end`
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     answering = load()
     with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
         pipe.send_bytes(_READY)
@@ -231,3 +236,12 @@ def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
                 pipe.send_bytes(answering.answer(pipe.recv_bytes()))
         except MemoryError:  # half of a message may be in the pipe: a new worker starts afresh
             sys.exit(_OUT_OF_MEMORY)
+
+
+def _main(descriptor: str) -> None:
+    pipe, asked = taken(descriptor)
+    _answer_all(pipe, lambda: Answering(asked["reference"], asked["memory_bytes"]))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

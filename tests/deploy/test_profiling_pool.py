@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 import pytest
 
+from circinus.deploy.profiling import processes
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.pipelines.clock import SystemClock
@@ -157,6 +157,13 @@ class CountingJournal(MemoryJournal):
 
 
 @pytest.mark.slow
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return processes.__name__ in process.cmdline()
+    except psutil.NoSuchProcess:  # just killed
+        return False
+
+
 def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> None:
     inputs = 168  # times 3 configurations: 504 measurements
     dataset = Dataset(
@@ -166,18 +173,16 @@ def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> No
     space = ConfigurationSpace(chain.graph)
     configurations = [space.configuration(number) for number in range(space.size)]
     journal = CountingJournal()
-    stop, kills = threading.Event(), 0
+    stop, kills, me = threading.Event(), 0, psutil.Process()
 
     def kill() -> None:
         nonlocal kills
         rng = np.random.default_rng(0)
         while not stop.wait(float(rng.uniform(0.3, 1.2))):
-            children = multiprocessing.active_children()
+            children = [one for one in me.children() if _is_worker(one)]
             if children:
-                with suppress(ProcessLookupError):
-                    child = children[int(rng.integers(len(children)))]
-                    os.kill(child.pid or 0, signal.SIGKILL)
-                    kills += 1
+                children[int(rng.integers(len(children)))].kill()
+                kills += 1
 
     settings = ProfilingPoolSettings(workers=2, timeout_s=20.0)
     killer = threading.Thread(target=kill)

@@ -12,7 +12,7 @@ from circinus.pipelines.pipeline import Pipeline
 
 def _read(inputs: Payload, knobs: Settings) -> Payload:
     assert isinstance(inputs, int)
-    time.sleep(0.15 if inputs % 8 == 7 else 0.01)
+    time.sleep(0.06 if inputs % 8 == 7 else 0.01)  # four times as long on a device
     return inputs
 
 

@@ -163,7 +163,8 @@ def test_planning_in_one_s_own_process_tells_what_went_wrong(
     out, err = running.communicate(timeout=120)
 
     found: dict[str, Any] = json.loads(out)
-    assert running.returncode in (0, 10), err
+    # On a busy machine a limit may come before a plan, see above: 4.
+    assert running.returncode in (0, 4, 10), err
     assert EXPECTED[name] in " ".join(f["cause"] for f in found["failures"])
 
 
