@@ -1,6 +1,9 @@
 """`circinus.plan`: planning from a program, also what no fresh process could import."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import circinus
 from circinus import Dataset, Example, InvalidInput, PlanningLimits, Query, Reading, Slo
 from circinus.pipelines.presets import PRESETS
 from circinus.planner.search.result import PlanningOutcome
+from tests.e2e.service_process import ROOT
 
 QUERY = Query(
     pipeline="own", slo=Slo(accuracy=0.5, latency_s=1.0), limits=PlanningLimits(profiling_s=5.0)
@@ -56,3 +60,31 @@ def test_a_check_whose_process_ends_is_told() -> None:
     assert result.remarks[0] == "not checked: its process ended with exit code 3"
     assert result.outcome is PlanningOutcome.FAILED
     assert "died" in result.failures[0].cause
+
+
+@pytest.mark.slow
+def test_a_script_that_does_not_ask_whether_it_is_main_plans_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+from circinus import PlanningLimits, Query, Slo, plan
+from circinus.pipelines.presets import PRESETS
+from tests.e2e.troublesome import healthy
+
+print("planning")
+query = Query(
+    pipeline="healthy",
+    slo=Slo(accuracy=0.5, latency_s=1.0),
+    limits=PlanningLimits(profiling_s=5.0),
+)
+where = "tests.e2e.troublesome:healthy"
+print(plan(query, PRESETS["one-tier"], healthy, healthy.examples(10, 0), reference=where).outcome)
+""",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.split() == ["planning", "feasible"], done.stderr
