@@ -14,7 +14,7 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.payload import encode
-from tests.deploy.serving import desired, serving
+from tests.deploy.serving import desired, serving, within
 
 
 class Served:
@@ -61,6 +61,6 @@ def test_sending_a_request_through_the_dispatcher(
     benchmark: BenchmarkFixture, served: Served
 ) -> None:
     def request() -> None:
-        served.runner.run(served.orchestrator.request("q", 0.0, timeout_s=5.0))
+        served.runner.run(served.orchestrator.request("q", 0.0, within(5.0)))
 
     benchmark(request)

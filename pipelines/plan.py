@@ -12,7 +12,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
+from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic, Slo, SloState
 
 _ROUNDING = 1e-9
 """Copies are counted in whole ones: a rate that they meet exactly is met up to rounding."""
@@ -97,6 +97,7 @@ class Plan:
     cost_usd_per_hour: float  # price of the demand
     tier_service_s: Mapping[str, float]  # tier -> mean seconds that a request keeps its slice busy
     future: Outlook | None = None  # accuracy and latency ahead; None: not worked out
+    p99_over_mean: float = 1.0  # of the latencies of the inputs measured, `>= 1`
 
     @property
     def id(self) -> str:
@@ -124,6 +125,17 @@ class Plan:
             confidence=latency.confidence,
             inputs=latency.inputs,
         )
+
+    def deadline_s(self, slo: Slo) -> float | None:
+        """Give the seconds from its arrival within which a request is in time; None: any.
+
+        A bound on a percentile is one on requests. One on the mean leaves each as much more as the
+        slowest in a hundred took while the plan was measured. Batch work has no deadline.
+        """
+        if slo.throughput_per_s is not None:
+            return None
+        is_mean = slo.latency_statistic is LatencyStatistic.MEAN
+        return slo.latency_s * (self.p99_over_mean if is_mean else 1.0)
 
     def _finished_per_s(self, tier: str) -> float:
         copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]

@@ -15,7 +15,7 @@ from circinus.api.cli.rendering import formats, tables
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
-from circinus.api.schemas.service import EmulationBody, RequestBody
+from circinus.api.schemas.service import EmulationBody, Late, RequestBody
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput
@@ -77,11 +77,15 @@ def request(
         Option("--input", metavar="JSON", help="Send this input; @FILE reads a file."),
     ] = None,
     timeout: Annotated[float, "Seconds to wait for the answer."] = 30.0,
+    late: Annotated[
+        Late,
+        Option(help="Take an answer that the latency objective calls late, or have it refused."),
+    ] = Late.SERVE,
 ) -> None:
     """Send one request to the deployed plan of a query."""
     if (input_text is None) == (example is None):
         raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
-    body: dict[str, Any] = {"timeout_s": timeout}
+    body: dict[str, Any] = {"timeout_s": timeout, "late": late}
     if input_text is not None:
         body["input"] = _input(input_text)
     if example is not None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
-from circinus.api.use_cases.deployer import Deployer, found_status, serving_plan
+from circinus.api.use_cases.deployer import Deployer, found_status
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.scheduling import Target
+from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.plan import Plan
@@ -34,6 +34,8 @@ class Reconciler:
     parts: ServiceParts
     target: Callable[[], Target | None]
     deployer: Deployer
+    # told what is served, before requests for it can be answered
+    announce: Callable[[Mapping[str, Served]], None] = lambda served: None
     _applied: Target | None = field(default=None, init=False)
     _marked: set[str] = field(default_factory=set, init=False)
     _failures: int = field(default=0, init=False)
@@ -54,13 +56,18 @@ class Reconciler:
 
     async def _deploy(self, target: Target) -> None:
         starting = {
-            query_id: plan
-            for query_id, plan in target.plans.items()
-            if serving_plan(found_status(self.deployer, query_id)) != plan.id
+            query_id: served.plan
+            for query_id, served in target.served.items()
+            if not self._serves(query_id, served)
         }
+        self.announce(target.served)
         await self.deployer.apply(await asyncio.to_thread(self._prepare, target, starting))
-        statuses = {query_id: found_status(self.deployer, query_id) for query_id in target.plans}
-        await asyncio.to_thread(self._mark_deployed, target.plans, statuses)
+        statuses = {q: found_status(self.deployer, q) for q in target.served}
+        up = {q for q, served in target.served.items() if self._serves(q, served)}
+        await asyncio.to_thread(self._mark_deployed, target.served, statuses, up)
+
+    def _serves(self, query_id: str, served: Served) -> bool:
+        return self.deployer.serving(query_id) == served.plan.id
 
     def _prepare(
         self, target: Target, starting: Mapping[str, Plan]
@@ -69,26 +76,35 @@ class Reconciler:
         # Whoever was marked under an older target after it had lost its machines waits after all.
         for query_id in sorted(self._marked & target.waiting.keys()):
             self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
-        self._marked = set(target.plans)
+        self._marked = set(target.served)
         for query_id, plan in starting.items():
             self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}")
-        return {query_id: self._desired(plan) for query_id, plan in target.plans.items()}
+        return {query_id: self._desired(served) for query_id, served in target.served.items()}
 
-    def _desired(self, plan: Plan) -> DesiredDeployment:
+    def _desired(self, served: Served) -> DesiredDeployment:
+        plan = served.plan
         sample = self.parts.examples(plan.pipeline, 1, 0).examples[0].input
         reference = self.parts.catalogue.reference(plan.pipeline)
-        return DesiredDeployment(pipeline_reference=reference, plan=plan, sample=sample)
+        return DesiredDeployment(
+            pipeline_reference=reference,
+            plan=plan,
+            sample=sample,
+            deadline_s=plan.deadline_s(served.slo),
+        )
 
     def _mark_deployed(
-        self, chosen: Mapping[str, Plan], statuses: Mapping[str, DeploymentStatus | None]
+        self,
+        chosen: Mapping[str, Served],
+        statuses: Mapping[str, DeploymentStatus | None],
+        up: Collection[str],
     ) -> None:
         failed = False
         latest = self.target()
-        for query_id, plan in chosen.items():
-            if latest is not None and query_id not in latest.plans:
+        for query_id, plan in ((query_id, served.plan) for query_id, served in chosen.items()):
+            if latest is not None and query_id not in latest.served:
                 continue  # it lost its machines meanwhile
             status = statuses[query_id]
-            if serving_plan(status) == plan.id:
+            if query_id in up:
                 self._mark(query_id, QueryPhase.SERVING, "")
                 continue
             failed = True

@@ -96,7 +96,12 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     if discovery is not None:
         discovery.start()
     rescheduler = Rescheduler(parts=parts)
-    reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)
+    reconciler = Reconciler(
+        parts=parts,
+        target=lambda: rescheduler.target,
+        deployer=deployer,
+        announce=service.requests.serve,
+    )
     loops = [
         asyncio.create_task(_kept_on(tick, every_s, failed))
         for tick, every_s, failed in (

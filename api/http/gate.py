@@ -15,6 +15,7 @@ from collections.abc import Collection
 from email.message import Message
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
@@ -27,15 +28,23 @@ from circinus.api.http.errors import (
     problem_of,
 )
 from circinus.api.settings import is_loopback
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
 
 GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
+_ARRIVED = "circinus.arrived"  # when the head of a request was there
 _DEEPEST = 100
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
 """Media types of data sets, with the kind that each is."""
+
+
+def arrival_of(request: Request) -> float:
+    """Give when a request's head had arrived, on the system's clock."""
+    arrived: float = request.scope[_ARRIVED]
+    return arrived
 
 
 class Gate:
@@ -47,7 +56,7 @@ class Gate:
     def __init__(
         self, app: ASGIApp, token: str | None, body_limit_bytes: int, dataset_limit_bytes: int
     ) -> None:
-        self._app = app
+        self._app, self._clock = app, SystemClock()
         self._token = token
         self._limit, self._dataset_limit = body_limit_bytes, dataset_limit_bytes
 
@@ -56,6 +65,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        arrived = self._clock.now()
         try:
             headers = Headers(scope=scope)
             self._check(scope["path"], headers)
@@ -67,6 +77,7 @@ class Gate:
         except CircinusError as error:
             await problem_of(error, scope["path"])(scope, receive, send)
             return
+        scope[_ARRIVED] = arrived
         await self._app(scope, _replay(body, receive), send)
 
     def _check(self, path: str, headers: Headers) -> None:

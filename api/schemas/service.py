@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, JsonValue, model_validator
@@ -181,6 +182,13 @@ class ExampleReference(Input):
         return self
 
 
+class Late(StrEnum):
+    """What becomes of a request that cannot be answered within the latency objective."""
+
+    REFUSE = "refuse"  # it may be turned away, so that others are in time
+    SERVE = "serve"
+
+
 class RequestBody(Input):
     """An input of one's own, or an example of the pipeline, whose output is then scored.
 
@@ -193,6 +201,8 @@ class RequestBody(Input):
     """Take the input from the pipeline's examples."""
     timeout_s: Annotated[float, Field(gt=0, le=LONGEST_REQUEST_S)] = 30.0
     """Seconds to wait for the answer."""
+    late: Late = Field(default=Late.REFUSE, strict=False)
+    """Whether an answer that the latency objective calls late is still wanted, or 429 instead."""
 
     @model_validator(mode="after")
     def _one_input(self) -> RequestBody:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
-
-_UP = (DeploymentPhase.SERVING, DeploymentPhase.DEGRADED)
 
 
 class Deployer(Protocol):
@@ -26,13 +24,13 @@ class Deployer(Protocol):
         that does not fit its pipeline or the infrastructure InvalidInput; nothing was changed.
         """
 
-    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+    async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         """Give the answer of a query's deployment to one input.
 
         Raises:
             InvalidInput: If the query is not deployed, or the input is none for its pipeline.
             OperatorFailed: If an operator raised.
-            TooManyRequests: If too many requests wait already.
+            TooManyRequests: If too many requests wait already, or it cannot be in time any more.
             Unavailable: If it does not serve now, or not within the time.
         """
 
@@ -41,6 +39,9 @@ class Deployer(Protocol):
 
     def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of all that serve."""
+
+    def serving(self, query_id: str) -> str | None:
+        """Give the plan that answers requests to a query, by id; None: none does."""
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""
@@ -55,8 +56,3 @@ def found_status(deployer: Deployer, query_id: str) -> DeploymentStatus | None:
         return deployer.status(query_id)
     except InvalidInput:
         return None
-
-
-def serving_plan(status: DeploymentStatus | None) -> str | None:
-    """Give the plan that answers requests, by id; None: none does."""
-    return status.plan_id if status is not None and status.phase in _UP else None

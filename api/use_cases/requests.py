@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.explanation import ReplanData
+from circinus.api.schemas.query import DataSource
 from circinus.api.schemas.service import ExampleReference
-from circinus.api.store.records import Conflict, StoredQuery
-from circinus.api.use_cases.deployer import Deployer, found_status, serving_plan
+from circinus.api.store.records import Conflict
+from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.api.use_cases.scheduling import Served
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
@@ -106,21 +109,41 @@ class AnsweredRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What is known of a query whose requests are answered."""
+
+    pipeline: str
+    data: DataSource  # that it was planned on
+
+
+@dataclass(slots=True, kw_only=True)
 class Requests:
-    """Sends calls to deployments. Used within one event loop, which it never blocks."""
+    """Sends calls to deployments. Used within one event loop, which it never blocks.
+
+    Whoever deploys tells what is served: the store is asked only for what does not serve, to say
+    why.
+    """
 
     parts: ServiceParts
     deployer: Deployer
     windows: RequestWindows = field(default_factory=RequestWindows)
+    _routes: Mapping[str, Route] = field(default_factory=dict, init=False)  # by query
     # of the inputs that a query was planned on: pipeline, data, seed -> their hashes
     _hashes: dict[tuple[str, str | int | None, int], frozenset[str]] = field(
         default_factory=dict, init=False, repr=False
     )
 
+    def serve(self, served: Mapping[str, Served]) -> None:
+        """Learn what is served, by query; what was served before is forgotten."""
+        self._routes = {
+            query_id: Route(pipeline=one.plan.pipeline, data=one.data)
+            for query_id, one in served.items()
+        }
+
     async def send(
-        self, query_id: str, given: Payload, chosen: ExampleReference | None, *, timeout_s: float
+        self, query_id: str, given: Payload, chosen: ExampleReference | None, terms: RequestTerms
     ) -> AnsweredRequest:
-        """Give the answer of the query's deployed plan, waiting at most `timeout_s`.
+        """Give the answer of the query's deployed plan, on the client's terms.
 
         The source operators get what is `given`, or the input of the `chosen` example, whose
         expected output then scores the answer.
@@ -130,22 +153,23 @@ class Requests:
             Conflict: If the query has no deployment, and it is not known whether it will get one.
             Unavailable: If it is not serving now.
             InvalidInput: If the input or the example is none for the pipeline.
+            TooManyRequests: If it cannot be answered in time, and the terms do not take it late.
             OperatorFailed: If an operator or the metric raised.
         """
-        record = await asyncio.to_thread(self.parts.store.query, query_id)
-        self._require_serving(record)
-        name = record.query.pipeline
+        route = self._routes.get(query_id)
+        if route is None or self.deployer.serving(query_id) is None:
+            route = await asyncio.to_thread(self._stored, query_id)
+        name = route.pipeline
         example = None if chosen is None else await self._example(name, chosen)
-        # It may have been taken down since the query was read.
-        plan_id = serving_plan(found_status(self.deployer, query_id))
-        if plan_id is None:
+        plan_id = self.deployer.serving(query_id)
+        if plan_id is None:  # it is just being deployed, or was taken down
             reason = f"query {query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         input = given if example is None else example.input
-        result = await self.deployer.request(query_id, input, timeout_s=timeout_s)
+        result = await self.deployer.request(query_id, input, terms)
         score, known = None, False
         if example is not None:
-            known = await asyncio.to_thread(self._is_planned_on, record, example)
+            known = await asyncio.to_thread(self._is_planned_on, route, example)
             pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
         self.windows.note(query_id, plan_id, result, chosen, score)
@@ -158,8 +182,8 @@ class Requests:
         checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
         return dataset.examples[chosen.index]
 
-    def _is_planned_on(self, record: StoredQuery, example: Example) -> bool:
-        data, pipeline = record.request.data, record.query.pipeline
+    def _is_planned_on(self, route: Route, example: Example) -> bool:
+        data, pipeline = route.data, route.pipeline
         which = (pipeline, data.dataset or data.examples, data.seed)
         known = self._hashes.get(which)
         if known is None:
@@ -170,16 +194,20 @@ class Requests:
             self._hashes[which] = known
         return content_hash(example.input) in known
 
-    def _require_serving(self, record: StoredQuery) -> None:
+    def _stored(self, query_id: str) -> Route:
+        """Give what the store knows of a query; Conflict if it has and gets no deployment."""
+        record = self.parts.store.query(query_id)
+        route = Route(pipeline=record.query.pipeline, data=record.request.data)
         if record.phase is QueryPhase.SERVING:
-            return
+            return route
         comes_back = record.phase in LIVE or (record.replans and record.phase in UNFINISHED)
         if not comes_back:
             raise Conflict("phase", "must be serving to answer requests", record.phase.value)
         # A query that was replanned is served by its old plan until the new one is up.
-        if serving_plan(found_status(self.deployer, record.id)) is None:
-            reason = f"query {record.id} is {record.phase.value}"
+        if self.deployer.serving(query_id) is None:
+            reason = f"query {query_id} is {record.phase.value}"
             raise Unavailable(
                 f"{reason}: {record.message}" if record.message else reason,
                 retry_after_s=_RETRY_AFTER_S,
             )
+        return route

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from circinus.api.schemas.query import DataSource
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import DemandItem, Plan
+from circinus.pipelines.slo import Slo
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule
@@ -19,11 +21,22 @@ from circinus.scheduler.rolling.scheduler import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What serving an admitted query takes: no request looks it up."""
+
+    plan: Plan
+    slo: Slo
+    data: DataSource  # that it was planned on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveQuery:
     """A query that competes for capacity."""
 
     candidate: Candidate  # as the scheduler sees it
     plans: Mapping[str, Plan]  # plan id -> plan, cheapest first, at least one
+    slo: Slo
+    data: DataSource
     revision: int  # of its plans: another one, other plans
     timed: bool  # whether it is served for some time only
 
@@ -43,21 +56,32 @@ class LiveQuery:
             tenant=query.tenant,
         )
         timed = query.duration_s is not None
-        return cls(candidate=candidate, plans=plans, revision=record.revision, timed=timed)
+        return cls(
+            candidate=candidate,
+            plans=plans,
+            slo=query.slo,
+            data=record.request.data,
+            revision=record.revision,
+            timed=timed,
+        )
+
+    def served(self, plan_id: str) -> Served:
+        """Give what serving it by one of its plans takes."""
+        return Served(plan=self.plans[plan_id], slo=self.slo, data=self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What should run: admitted query -> its plan; and who waits: query -> why."""
+    """What should run: admitted query -> what serves it; and who waits: query -> why."""
 
-    plans: Mapping[str, Plan] = field(default_factory=dict)
+    served: Mapping[str, Served] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, live: Mapping[str, LiveQuery], schedule: Schedule) -> Target:
         """Give what should run under a schedule of live queries, by id."""
         return cls(
-            plans={a.query_id: live[a.query_id].plans[a.plan_id] for a in schedule.assignments},
+            served={a.query_id: live[a.query_id].served(a.plan_id) for a in schedule.assignments},
             waiting=schedule.waiting,
         )
 

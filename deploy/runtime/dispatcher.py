@@ -13,6 +13,7 @@ import contextlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from sys import float_info
 
 import numpy as np
@@ -36,6 +37,8 @@ from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _POLL_S = 0.01
+_LEAST_LEFT_S = 1e-6  # to policies a deadline is ahead
+_NEWEST = 0.1  # weight of the newest request in what is still to do after a segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,18 @@ class RequestResult:
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
     retries: int  # number of times an instance was lost with the request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTerms:
+    """How long a client waits, and whether it takes an answer that comes after the deadline."""
+
+    timeout_s: float  # until the client gives up, `> 0`
+    serve_late: bool = False  # else it may be turned away once it cannot be in time any more
+    arrived: float | None = None  # on the dispatcher's clock; None: at this moment
+
+    def __post_init__(self) -> None:
+        checks.positive("timeout_s", self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +128,13 @@ class _Walk:
     """A request on its way."""
 
     began: float
-    timeout_s: float
+    ends: float  # when the client gives up
+    due: float  # when it should be answered; infinite: whenever
+    terms: RequestTerms
     made: dict[str, _Data]
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by operator
     operator_s: dict[str, float] = field(default_factory=dict)
+    answered: dict[str, float] = field(default_factory=dict)  # when, by a segment's first operator
     retries: int = 0
     doing: str = "it started"
 
@@ -135,6 +153,9 @@ class Dispatcher:
     queues: dict[str, TierQueue] = field(init=False)
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
+    deadline_s: float | None = field(default=None, init=False)  # see `DesiredDeployment`
+    # what is still to do once a segment is done, by its first operator: learnt, without waits
+    _rest_s: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.segments = segments(self.graph, self.plan.deployment.placement)
@@ -167,23 +188,25 @@ class Dispatcher:
         for queue in self.queues.values():
             await queue.close()
 
-    async def request(self, input: Payload, *, timeout_s: float) -> RequestResult:
+    async def request(self, input: Payload, terms: RequestTerms) -> RequestResult:
         """Give the output for an input, or OperatorFailed if an operator raised.
 
-        InvalidInput if the input is no payload or `timeout_s` not `> 0`, TooManyRequests if too
-        many wait, DeadlineExceeded after `timeout_s`, InstanceLost if it lost two instances.
+        InvalidInput if the input is no payload, TooManyRequests if too many wait, or it cannot be
+        in time and others can, DeadlineExceeded after `terms.timeout_s`, InstanceLost if it lost
+        two instances.
         """
         began = self.clock.now()
-        checks.positive("timeout_s", timeout_s)
+        arrived = began if terms.arrived is None else terms.arrived
         given = _Data(encode(input), payload_bytes(input), self.links.origin or "", began)
-        walk = _Walk(began, timeout_s, {INPUT: given})
+        bound_s = inf if self.deadline_s is None or terms.serve_late else self.deadline_s
+        walk = _Walk(began, arrived + terms.timeout_s, arrived + bound_s, terms, {INPUT: given})
         self.in_hand += 1
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(max(walk.ends - began, 0.0)):
                 await self._through(walk)
         except TimeoutError as error:
             self.latencies.failed()
-            raise DeadlineExceeded(timeout_s, walk.doing) from error
+            raise DeadlineExceeded(terms.timeout_s, walk.doing) from error
         except CircinusError:
             self.latencies.failed()
             raise
@@ -219,6 +242,7 @@ class Dispatcher:
             # Once: a request that kills its instance must not kill all of them.
             walk.retries += 1
             reply, waited_s = await self._served(walk, segment)
+        walk.answered[segment.operators[0]] = self.clock.now()
         walk.operator_s.update(reply.seconds)
         operators_s = sum(reply.seconds.values())
         for name, data in reply.outputs.items():
@@ -260,22 +284,28 @@ class Dispatcher:
 
         try:
             return await self.queues[segment.tier].serve(
-                segment.operators[0], work, time_left_s=self._time_left_s(walk)
+                segment.operators[0], work, time_left_s=self._due_in_s(walk, segment)
             )
         except DeadlineExceeded as error:  # told by the worker, just before we would notice
-            raise DeadlineExceeded(walk.timeout_s, walk.doing) from error
+            raise DeadlineExceeded(walk.terms.timeout_s, walk.doing) from error
 
     def _time_left_s(self, walk: _Walk) -> float:
-        left = walk.began + walk.timeout_s - self.clock.now()
+        left = walk.ends - self.clock.now()
         if left <= 0:
-            raise DeadlineExceeded(walk.timeout_s, walk.doing)
+            raise DeadlineExceeded(walk.terms.timeout_s, walk.doing)
         return left
+
+    def _due_in_s(self, walk: _Walk, segment: Segment) -> float:
+        """Give the seconds within which a segment must be done for the answer to be in time."""
+        rest_s = self._rest_s.get(segment.operators[0], 0.0)
+        return max(walk.due - self.clock.now() - rest_s, _LEAST_LEFT_S)
 
     def _result(self, walk: _Walk) -> RequestResult:
         sinks = {sink: walk.made[sink] for sink in self.graph.sinks}
         last = max(sinks.values(), key=lambda made: made.at)
         output = output_of(self.graph, {sink: decode(made.data) for sink, made in sinks.items()})
         latency_s = self.clock.now() - walk.began
+        self._learn_rest(walk, last)
         tier_s = dict.fromkeys(self.queues, 0.0)
         for segment in self.segments:
             tier_s[segment.tier] += sum(walk.operator_s[name] for name in segment.operators)
@@ -290,6 +320,15 @@ class Dispatcher:
             overhead_s=latency_s - (last.operators_s + last.waiting_s + last.transfer_s),
             retries=walk.retries,
         )
+
+    def _learn_rest(self, walk: _Walk, last: _Data) -> None:
+        now = self.clock.now()
+        for segment in self.segments:
+            name = segment.operators[0]
+            waited_s = last.waiting_s - walk.made[segment.wants[-1]].waiting_s
+            seen_s = max(now - walk.answered[name] - waited_s, 0.0)
+            known_s = self._rest_s.setdefault(name, seen_s)
+            self._rest_s[name] = known_s + _NEWEST * (seen_s - known_s)
 
 
 def emulated_links(infrastructure: Infrastructure) -> Infrastructure:

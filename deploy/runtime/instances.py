@@ -30,6 +30,7 @@ class DesiredDeployment:
     pipeline_reference: str  # names the pipeline, see `pipelines.registry`
     plan: Plan
     sample: Payload | None = None  # run once before serving; None: the first request waits
+    deadline_s: float | None = None  # within which its requests are in time; None: whenever
 
 
 class InstanceKey(NamedTuple):

@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from circinus.deploy.runtime.dispatcher import Dispatcher, Observed, RequestResult
+from circinus.deploy.runtime.dispatcher import (
+    Dispatcher,
+    Observed,
+    RequestResult,
+    RequestTerms,
+)
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceSpec,
@@ -129,6 +134,8 @@ class Orchestrator:
                 {query: d.plan.id for query, d in desired.items()},
                 {query: d.plan_id for query, d in self._serving.items()},
             )
+            for query in desired.keys() & self._serving.keys():  # also where the plan stays
+                self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
             self._failed = {q: why for q, why in self._failed.items() if q in start}
             await asyncio.gather(
                 *(self._replace(q, desired[q], graphs[q], specs[q]) for q in start),
@@ -141,16 +148,21 @@ class Orchestrator:
         for deployment in self._serving.values():
             deployment.dispatcher.imitate(infrastructure)
 
-    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+    async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         """Give the output for an input; errors as `Dispatcher.request`.
 
         InvalidInput if the query is not deployed, Unavailable if it does not serve (yet).
         """
         if query_id in self._serving:
             dispatcher = self._serving[query_id].dispatcher
-            return await dispatcher.request(input, timeout_s=timeout_s)
+            return await dispatcher.request(input, terms)
         status = self.status(query_id)
         raise Unavailable(f"query {query_id} is {status.phase}", retry_after_s=1.0)
+
+    def serving(self, query_id: str) -> str | None:
+        """Give the plan that answers requests to a query, by id; None: none does."""
+        serving = self._serving.get(query_id)
+        return None if serving is None else serving.plan_id
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""
@@ -207,6 +219,7 @@ class Orchestrator:
         dispatcher = Dispatcher(
             graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )
+        dispatcher.deadline_s = desired.deadline_s
         if self.memory is not None:
             dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
         warm_up = WarmUp(dispatcher.segments, desired.sample)

@@ -17,7 +17,7 @@ from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import Estimate, HoldsFor
+from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
@@ -205,11 +205,10 @@ def plan_of(
         replicas=dict(zip(names, prediction.replicas[0, tiers].tolist(), strict=True)),
     )
     demand = deployment.demand(graph)
-    latency = latency_estimate(
-        compose(graph, infrastructure, work, placement.tiers, shares)[0],
-        statistic=context.statistic,
-        population=setting.population,
-    )
+    seconds = compose(graph, infrastructure, work, placement.tiers, shares)[0]
+    latency = latency_estimate(seconds, statistic=context.statistic, population=setting.population)
+    mean_s = float(seconds.mean())
+    slowest_s = float(LatencyStatistic.P99.of(seconds))
     wait_s = float(prediction.tier_wait_s[0].sum())
     value, low, high = (s + wait_s for s in (latency.value, latency.low, latency.high))
     return Plan(
@@ -224,6 +223,7 @@ def plan_of(
             tier: float(prediction.service_s[0, infrastructure.position(tier)])
             for tier in deployment.tiers
         },
+        p99_over_mean=max(slowest_s / mean_s, 1.0) if mean_s > 0 else 1.0,
     )
 
 

@@ -13,7 +13,7 @@ from circinus.api.store.engine import connect, migrate
 from circinus.api.store.records import NewQuery, PlanningEnding
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
@@ -103,7 +103,7 @@ class FakeDeployer:
         self.applied += 1
         self.desired = dict(desired)
 
-    async def request(self, query_id: str, input: Payload, *, timeout_s: float) -> RequestResult:
+    async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         if self.status(query_id).phase is not DeploymentPhase.SERVING:
             raise Unavailable("it does not serve", retry_after_s=2.5)
         output = PIPELINE.run(input, self.desired[query_id].plan.configuration)
@@ -124,6 +124,11 @@ class FakeDeployer:
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
         return self.queues
+
+    def serving(self, query_id: str) -> str | None:
+        desired = self.desired.get(query_id)
+        serves = desired is not None and desired.plan.id not in self.broken
+        return desired.plan.id if desired is not None and serves else None
 
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:

@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import sqlalchemy
 from fastapi.testclient import TestClient
+from sqlalchemy import Engine
 
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.query import DataSource
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.api.use_cases.scheduling import Served
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import package
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.slo import Slo
 from circinus.scheduler.problem_form import problem_from_dict
 from tests.api.fakes import (
     PIPELINE,
@@ -309,7 +314,7 @@ def served(connect: Connect) -> TestClient:
 def test_a_full_deployment_says_when_to_come_again(connect: Connect) -> None:
     class Full(FakeDeployer):
         async def request(
-            self, query_id: str, input: Payload, *, timeout_s: float
+            self, query_id: str, input: Payload, terms: RequestTerms
         ) -> RequestResult:
             raise TooManyRequests("64 requests already wait", retry_after_s=2.5)
 
@@ -365,6 +370,31 @@ def test_a_request_is_answered_and_an_example_scored(connect: Connect) -> None:
     example = {"example": {"index": 3, "count": 5}}
     scored = client.post("/v1/queries/q-1/requests", json=example).json()
     assert (scored["output"], scored["score"]) == (4, 1.0)  # input 3, expected 3 + 1
+
+
+def test_no_request_asks_the_database(connect: Connect) -> None:
+    client = served(connect)
+    one = Served(plan=plan(), slo=Slo(accuracy=0.5, latency_s=1.0), data=DataSource(examples=10))
+    service_of(client).requests.serve({"q-1": one})
+    asked: list[str] = []
+
+    def note(*told: object) -> None:
+        asked.append(str(told[2]))  # the statement
+
+    sqlalchemy.event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for body in ({"input": 4}, {"example": {"index": 3, "count": 5}}):
+            assert client.post("/v1/queries/q-1/requests", json=body).status_code == 200
+    finally:
+        sqlalchemy.event.remove(Engine, "before_cursor_execute", note)
+    assert asked == []
+
+
+def test_a_request_may_want_a_late_answer(connect: Connect) -> None:
+    client = served(connect)
+    for late, status in (("serve", 200), ("refuse", 200), ("maybe", 422)):
+        body = {"input": 4, "late": late}
+        assert client.post("/v1/queries/q-1/requests", json=body).status_code == status
 
 
 def test_what_is_offered_is_listed(connect: Connect) -> None:

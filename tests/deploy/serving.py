@@ -11,6 +11,7 @@ from circinus.deploy.local.cgroups import Cgroups, available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
+from circinus.deploy.runtime.dispatcher import RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -78,6 +79,10 @@ def desired(name: str, chosen: Plan | None = None, sample: Payload = None) -> De
     return DesiredDeployment(
         pipeline_reference=reference(name), plan=chosen or plan(name), sample=sample
     )
+
+
+def within(timeout_s: float) -> RequestTerms:
+    return RequestTerms(timeout_s=timeout_s)
 
 
 def launcher(logs: Path, cgroups: Cgroups | str = DUTY_CYCLES, **options: float) -> LocalLauncher:

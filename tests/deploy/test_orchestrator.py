@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from circinus.deploy.local.cgroups import Cgroups, available
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
@@ -28,6 +29,7 @@ from tests.deploy.serving import (
     plan,
     serving,
     tiny,
+    within,
 )
 
 THREE_TIERS = {"double": "device", "add": "cloud", "describe": "device"}
@@ -37,7 +39,7 @@ def test_a_query_that_is_not_deployed_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {}) as orchestrator:
             with pytest.raises(InvalidInput, match="query must be deployed, got 'q'"):
-                await orchestrator.request("q", 1, timeout_s=1.0)
+                await orchestrator.request("q", 1, within(1.0))
             with pytest.raises(InvalidInput, match="query must be deployed, got 'q'"):
                 orchestrator.status("q")
 
@@ -52,7 +54,7 @@ def test_a_plan_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
             with pytest.raises(InvalidInput, match="tier must be among cloud, got 'moon'"):
                 await orchestrator.apply({"p": strange})
             assert pids_of(orchestrator, "q") == before
-            assert (await orchestrator.request("q", 1, timeout_s=5.0)).output == 1
+            assert (await orchestrator.request("q", 1, within(5.0))).output == 1
 
     asyncio.run(scenario())
 
@@ -74,7 +76,7 @@ def test_a_deployment_that_cannot_start_is_told_with_its_log_and_holds_up_no_oth
             assert "No module named 'no_such_module'" in (status.reason or "")
             assert orchestrator.status("good").phase is DeploymentPhase.SERVING
             with pytest.raises(Unavailable, match="query broken is failed"):
-                await orchestrator.request("broken", 1, timeout_s=1.0)
+                await orchestrator.request("broken", 1, within(1.0))
             await orchestrator.apply({"good": good})
             with pytest.raises(InvalidInput, match="must be deployed"):
                 orchestrator.status("broken")
@@ -91,7 +93,7 @@ def test_a_chain_over_tiers_gives_the_pipelines_output_and_accounts_for_its_time
         async with serving(
             tmp_path, {"q": desired("arithmetic", chosen, sample=1)}, LOCAL
         ) as orchestrator:
-            result = await orchestrator.request("q", 5, timeout_s=5.0)
+            result = await orchestrator.request("q", 5, within(5.0))
             assert isinstance(result.output, dict)
             assert result.output["value"] == 20
             assert set(result.operator_s) == {"double", "add", "describe"}
@@ -129,7 +131,7 @@ def test_every_kind_of_payload_travels(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
             for payload in PAYLOADS:
-                result = await orchestrator.request("q", payload, timeout_s=10.0)
+                result = await orchestrator.request("q", payload, within(10.0))
                 assert encode(result.output) == encode(payload)
 
     asyncio.run(scenario())
@@ -138,7 +140,7 @@ def test_every_kind_of_payload_travels(tmp_path: Path) -> None:
 def test_an_operator_that_prints_a_lot_does_not_block(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("chatty")}) as orchestrator:
-            assert (await orchestrator.request("q", 7, timeout_s=5.0)).output == 7
+            assert (await orchestrator.request("q", 7, within(5.0))).output == 7
         (log,) = tmp_path.iterdir()
         assert log.read_text().count("an operator prints") == 10_000
 
@@ -152,9 +154,9 @@ def test_an_operator_that_fails_is_named_and_the_instance_goes_on(tmp_path: Path
             before = pids_of(orchestrator, "f")
             for _ in range(2):
                 with pytest.raises(OperatorFailed, match="fail failed: ValueError: cannot take 3"):
-                    await orchestrator.request("f", 3, timeout_s=5.0)
+                    await orchestrator.request("f", 3, within(5.0))
             with pytest.raises(OperatorFailed, match="nonsense failed: payload must be"):
-                await orchestrator.request("n", 3, timeout_s=5.0)
+                await orchestrator.request("n", 3, within(5.0))
             observed = orchestrator.status("f").observed
             assert observed is not None
             assert (observed.count, observed.failed, observed.p50) == (0, 2, None)
@@ -169,10 +171,10 @@ def test_a_deadline_ends_a_request_and_the_instance_is_used_again_when_it_is_don
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("nap")}) as orchestrator:
             with pytest.raises(DeadlineExceeded, match=r"deadline of 0\.1 s passed while nap ran"):
-                await orchestrator.request("q", 0.4, timeout_s=0.1)
+                await orchestrator.request("q", 0.4, within(0.1))
             with pytest.raises(DeadlineExceeded, match="nap waited for an instance of tier cloud"):
-                await orchestrator.request("q", 0.0, timeout_s=0.05)  # still at the first one
-            result = await orchestrator.request("q", 0.0, timeout_s=5.0)
+                await orchestrator.request("q", 0.0, within(0.05))  # still at the first one
+            result = await orchestrator.request("q", 0.0, within(5.0))
             assert result.output == 0.0
             assert result.waiting_s > 0.05
 
@@ -184,7 +186,7 @@ def test_a_timeout_must_be_positive(tmp_path: Path, timeout_s: float) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
             with pytest.raises(InvalidInput, match="timeout_s must be finite and > 0"):
-                await orchestrator.request("q", 1, timeout_s=timeout_s)
+                await orchestrator.request("q", 1, within(timeout_s))
 
     asyncio.run(scenario())
 
@@ -192,13 +194,60 @@ def test_a_timeout_must_be_positive(tmp_path: Path, timeout_s: float) -> None:
 def test_a_full_queue_turns_requests_away(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("nap")}, queue_limit=2) as orchestrator:
-            burst = [orchestrator.request("q", 0.1, timeout_s=5.0) for _ in range(5)]
+            burst = [orchestrator.request("q", 0.1, within(5.0)) for _ in range(5)]
             results = await asyncio.gather(*burst, return_exceptions=True)
             refused = [r for r in results if isinstance(r, TooManyRequests)]
             assert len(refused) == 2  # one runs, two wait
             assert "2 requests already wait for tier cloud" in str(refused[0])
             assert all(r.retry_after_s >= 0 for r in refused)
             assert sum(not isinstance(r, BaseException) for r in results) == 3
+
+    asyncio.run(scenario())
+
+
+async def _under_overload(orchestrator: Orchestrator, *, serve_late: bool) -> list[object]:
+    """Send requests of 0.1 s to one instance, four times as fast as it serves them."""
+    for _ in range(3):  # what they take is learnt
+        await orchestrator.request("q", 0.1, within(5.0))
+    terms = RequestTerms(timeout_s=20.0, serve_late=serve_late)
+    load = []
+    for _ in range(60):
+        load.append(asyncio.create_task(orchestrator.request("q", 0.1, terms)))
+        await asyncio.sleep(0.025)
+    return list(await asyncio.gather(*load, return_exceptions=True))
+
+
+@pytest.mark.parametrize("serve_late", [False, True])
+def test_what_cannot_be_in_time_is_turned_away_unless_late_answers_are_wanted(
+    tmp_path: Path, serve_late: bool
+) -> None:
+    wanted = replace(desired("nap"), deadline_s=0.4)
+
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": wanted}) as orchestrator:
+            answers = await _under_overload(orchestrator, serve_late=serve_late)
+        answered = [a.latency_s for a in answers if isinstance(a, RequestResult)]
+        refused = [a for a in answers if isinstance(a, TooManyRequests)]
+        assert len(answered) + len(refused) == 60
+        in_time = sum(latency_s <= 0.4 for latency_s in answered)
+        if serve_late:  # first come, first served: all but the first few wait longer and longer
+            assert not refused
+            assert in_time < 15
+        else:  # 1.5 s serve 15 of them
+            assert in_time >= 8
+            assert len(refused) >= 20
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_that_changes_holds_for_the_plan_that_serves(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("nap")}) as orchestrator:
+            before = pids_of(orchestrator, "q")
+            await orchestrator.apply({"q": replace(desired("nap"), deadline_s=0.4)})
+            assert pids_of(orchestrator, "q") == before
+            answers = await _under_overload(orchestrator, serve_late=False)
+            assert any(isinstance(answer, TooManyRequests) for answer in answers)
 
     asyncio.run(scenario())
 
@@ -225,7 +274,7 @@ def test_what_was_learnt_of_latencies_is_known_after_a_restart(tmp_path: Path) -
         for life in (1, 2):
             async with serving(tmp_path, {"q": desired("nap")}, memory=memory) as orchestrator:
                 for _ in range(3):
-                    await orchestrator.request("q", 0.05, timeout_s=5.0)
+                    await orchestrator.request("q", 0.05, within(5.0))
                 figures = orchestrator.figures()["q"]["cloud"]
                 assert figures.answered == 3
                 # first the plan's prediction of nothing, then what was learnt before the restart
@@ -243,7 +292,7 @@ def test_a_memory_that_cannot_keep_does_not_keep_the_deployment_from_ending(
         memory = Notebook()
         memory.full = True
         async with serving(tmp_path, {"q": desired("echo")}, memory=memory) as orchestrator:
-            assert (await orchestrator.request("q", 1, timeout_s=5.0)).output == 1
+            assert (await orchestrator.request("q", 1, within(5.0))).output == 1
 
     asyncio.run(scenario())
     assert own_cgroups() == []
@@ -253,7 +302,7 @@ def test_replicas_share_the_load(tmp_path: Path) -> None:
     async def scenario() -> None:
         chosen = plan("nap", replicas={"cloud": 2})
         async with serving(tmp_path, {"q": desired("nap", chosen)}) as orchestrator:
-            burst = [orchestrator.request("q", 0.2, timeout_s=5.0) for _ in range(2)]
+            burst = [orchestrator.request("q", 0.2, within(5.0)) for _ in range(2)]
             results = await asyncio.gather(*burst)
             assert max(r.latency_s for r in results) < 0.38  # one after the other: 0.4
 
@@ -266,8 +315,8 @@ def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
     async def scenario() -> None:
         chosen = plan("batching", {"meet": "cloud", "after": "edge"})
         async with serving(tmp_path, {"q": desired("batching", chosen)}, LOCAL) as orchestrator:
-            await orchestrator.request("q", False, timeout_s=10.0)  # its answer declares it
-            both = [orchestrator.request("q", True, timeout_s=10.0) for _ in range(2)]
+            await orchestrator.request("q", False, within(10.0))  # its answer declares it
+            both = [orchestrator.request("q", True, within(10.0)) for _ in range(2)]
             assert [result.output for result in await asyncio.gather(*both)] == [True, True]
             figures = orchestrator.figures()["q"]
             assert (figures["cloud"].idle, figures["edge"].idle) == (2, 1)
@@ -276,7 +325,7 @@ def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
 
 
 async def _cancelled(orchestrator: Orchestrator) -> None:
-    request = asyncio.create_task(orchestrator.request("q", 1.0, timeout_s=60.0))
+    request = asyncio.create_task(orchestrator.request("q", 1.0, within(60.0)))
     while not orchestrator.figures()["q"]["slow"].busy:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)  # on its way, at work or in the wait that stands for speed
@@ -286,7 +335,7 @@ async def _cancelled(orchestrator: Orchestrator) -> None:
 
 async def _too_late(orchestrator: Orchestrator) -> None:
     with pytest.raises(DeadlineExceeded):
-        await orchestrator.request("q", 1.0, timeout_s=0.3)
+        await orchestrator.request("q", 1.0, within(0.3))
 
 
 @pytest.mark.parametrize("ended", [_cancelled, _too_late])
@@ -301,7 +350,7 @@ def test_a_worker_gives_up_what_nobody_waits_for(
         wanted = {"q": desired("nap", plan("nap", {"nap": "slow"}))}
         async with serving(tmp_path, wanted, slow) as orchestrator:
             await ended(orchestrator)  # left alone it would take 50 s
-            assert (await orchestrator.request("q", 0.0, timeout_s=30.0)).output == 0.0
+            assert (await orchestrator.request("q", 0.0, within(30.0))).output == 0.0
 
     asyncio.run(scenario())
 
@@ -311,7 +360,7 @@ def test_branches_on_unlike_tiers_run_at_the_same_time(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("fork", chosen)}, LOCAL) as orchestrator:
-            result = await orchestrator.request("q", 0.1, timeout_s=5.0)
+            result = await orchestrator.request("q", 0.1, within(5.0))
             assert result.output == {"left": 0.1, "right": 0.1}
             # left takes 0.4 s at a quarter of the speed; the path leads over it.
             assert result.operator_s["left"] == pytest.approx(0.4, rel=0.2)
@@ -329,7 +378,7 @@ def test_a_killed_worker_loses_no_request_that_has_time_and_is_started_again(
         async with serving(tmp_path, {"q": desired("nap", chosen)}) as orchestrator:
             victim = pids_of(orchestrator, "q")[0]
             load = [
-                asyncio.create_task(orchestrator.request("q", 0.1, timeout_s=10.0))
+                asyncio.create_task(orchestrator.request("q", 0.1, within(10.0)))
                 for _ in range(10)
             ]
             await asyncio.sleep(0.15)
@@ -349,7 +398,7 @@ def test_a_killed_worker_loses_no_request_that_has_time_and_is_started_again(
 def test_a_request_lost_twice_is_answered_with_an_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("nap")}) as orchestrator:
-            request = asyncio.create_task(orchestrator.request("q", 5.0, timeout_s=20.0))
+            request = asyncio.create_task(orchestrator.request("q", 5.0, within(20.0)))
             await asyncio.sleep(0.1)
             (first,) = pids_of(orchestrator, "q")
             os.kill(first, signal.SIGKILL)
@@ -373,13 +422,13 @@ def test_a_new_plan_takes_over_without_losing_requests(tmp_path: Path) -> None:
             change = asyncio.create_task(orchestrator.apply({"q": desired("arithmetic", new)}))
             values: list[Payload] = []
             while not change.done():
-                result = await orchestrator.request("q", 1, timeout_s=5.0)
+                result = await orchestrator.request("q", 1, within(5.0))
                 assert isinstance(result.output, dict)
                 values.append(result.output["value"])
                 await asyncio.sleep(0.005)
             switch = values.index(12) if 12 in values else len(values)
             assert values == [3] * switch + [12] * (len(values) - switch)
-            after = await orchestrator.request("q", 1, timeout_s=5.0)
+            after = await orchestrator.request("q", 1, within(5.0))
             assert isinstance(after.output, dict)
             assert after.output["value"] == 12
             assert orchestrator.status("q").plan_id == new.id
@@ -402,7 +451,7 @@ def test_stopping_leaves_no_process_and_no_cgroup(tmp_path: Path) -> None:
             assert len(pids) == 2
             if isinstance(available(), Cgroups):
                 assert len(own_cgroups()) == 2
-            task = asyncio.create_task(orchestrator.request("q", 1, timeout_s=5.0))
+            task = asyncio.create_task(orchestrator.request("q", 1, within(5.0)))
             await task
             await orchestrator.apply({})
             with pytest.raises(InvalidInput, match="must be deployed"):
@@ -454,7 +503,7 @@ def test_half_a_machine_takes_twice_as_long(
             assert instance.running.enforcement is expected
             assert instance.running.note == ("" if by_cgroup else DUTY_CYCLES)
             seconds = [
-                (await orchestrator.request("q", burn_s, timeout_s=10.0)).operator_s["burn"]
+                (await orchestrator.request("q", burn_s, within(10.0))).operator_s["burn"]
                 for _ in range(15)
             ]
             # Other work on the machine can only make it slower: the share bounds the median from
@@ -469,7 +518,7 @@ def test_half_the_speed_takes_twice_as_long(tmp_path: Path) -> None:
     async def scenario() -> None:
         chosen = plan("nap", {"nap": "edge"})
         async with serving(tmp_path, {"q": desired("nap", chosen)}, LOCAL) as orchestrator:
-            result = await orchestrator.request("q", 0.1, timeout_s=5.0)
+            result = await orchestrator.request("q", 0.1, within(5.0))
             assert 0.2 <= result.operator_s["nap"] < 0.6
 
     asyncio.run(scenario())

@@ -16,7 +16,7 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import QueryView
-from circinus.api.schemas.service import ExampleReference, RequestBody
+from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.slo import ANY_LATENCY_S, Estimate, LatencyStatistic, SloState
@@ -160,7 +160,7 @@ def send(
     for index in range(requests):
         example = ExampleReference(index=index, seed=seed, count=requests)
         try:
-            replies.append(client.request(query_id, RequestBody(example=example)))
+            replies.append(client.request(query_id, RequestBody(example=example, late=Late.SERVE)))
         except CircinusError as error:
             failures.append(str(error))
         told(query_id, index + 1)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from circinus.api.control.service import Service
 from circinus.api.http.errors import ClientGone
+from circinus.api.http.gate import arrival_of
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
 from circinus.api.http.routes.service import LATEST, ServiceOf
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
@@ -17,7 +18,7 @@ from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
+from circinus.api.schemas.service import DeploymentView, Late, RequestBody, RequestReply
 from circinus.api.store.records import StoredQuery
 from circinus.api.use_cases.deployer import found_status
 from circinus.api.use_cases.knowledge import explain
@@ -26,6 +27,7 @@ from circinus.api.use_cases.queries import page_of, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
 from circinus.api.use_cases.views import deployment_view, query_view
+from circinus.deploy.runtime.dispatcher import RequestTerms
 
 router = APIRouter(prefix="/v1")
 
@@ -140,7 +142,10 @@ async def send(
 ) -> RequestReply:
     """Send one request to the deployed plan of a query."""
     given = payload_from_json(body.input)
-    work = service.requests.send(query_id, given, body.example, timeout_s=body.timeout_s)
+    terms = RequestTerms(
+        timeout_s=body.timeout_s, serve_late=body.late is Late.SERVE, arrived=arrival_of(request)
+    )
+    work = service.requests.send(query_id, given, body.example, terms)
     answered = await while_connected(request, work)
     result, infrastructure = answered.result, service.parts.infrastructure
     emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
