@@ -109,7 +109,7 @@ class AnsweredRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class RequestRoute:
     """What is known of a query whose requests are answered."""
 
     pipeline: str
@@ -127,7 +127,7 @@ class Requests:
     parts: ServiceParts
     deployer: Deployer
     windows: RequestWindows = field(default_factory=RequestWindows)
-    _routes: Mapping[str, Route] = field(default_factory=dict, init=False)  # by query
+    _routes: Mapping[str, RequestRoute] = field(default_factory=dict, init=False)  # by query
     # of the inputs that a query was planned on: pipeline, data, seed -> their hashes
     _hashes: dict[tuple[str, str | int | None, int], frozenset[str]] = field(
         default_factory=dict, init=False, repr=False
@@ -136,7 +136,7 @@ class Requests:
     def serve(self, served: Mapping[str, Served]) -> None:
         """Learn what is served, by query; what was served before is forgotten."""
         self._routes = {
-            query_id: Route(pipeline=one.plan.pipeline, data=one.data)
+            query_id: RequestRoute(pipeline=one.plan.pipeline, data=one.data)
             for query_id, one in served.items()
         }
 
@@ -182,7 +182,7 @@ class Requests:
         checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
         return dataset.examples[chosen.index]
 
-    def _is_planned_on(self, route: Route, example: Example) -> bool:
+    def _is_planned_on(self, route: RequestRoute, example: Example) -> bool:
         data, pipeline = route.data, route.pipeline
         which = (pipeline, data.dataset or data.examples, data.seed)
         known = self._hashes.get(which)
@@ -194,10 +194,10 @@ class Requests:
             self._hashes[which] = known
         return content_hash(example.input) in known
 
-    def _stored(self, query_id: str) -> Route:
+    def _stored(self, query_id: str) -> RequestRoute:
         """Give what the store knows of a query; Conflict if it has and gets no deployment."""
         record = self.parts.store.query(query_id)
-        route = Route(pipeline=record.query.pipeline, data=record.request.data)
+        route = RequestRoute(pipeline=record.query.pipeline, data=record.request.data)
         if record.phase is QueryPhase.SERVING:
             return route
         comes_back = record.phase in LIVE or (record.replans and record.phase in UNFINISHED)
