@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -261,6 +262,7 @@ def fresh(
     plans: Annotated[int, Option(help="Searches of each pipeline.", min=1)] = 100,
     sample: Annotated[int, Option(help="Examples of each search.", min=1)] = 80,
     inputs: Annotated[int, Option(help="Fresh ones that plans are judged on.", min=1)] = 5000,
+    judging: Annotated[float, "Most seconds to run fresh inputs, of a pipeline."] = inf,
     infrastructure: Annotated[str, "Preset or file."] = "three-tier",
     profiling: Annotated[float, "Profiling seconds of a search."] = 30.0,
 ) -> None:
@@ -282,6 +284,7 @@ def fresh(
         plans=plans,
         sample=sample,
         fresh=inputs,
+        judging_s=judging,
         limits=PlanningLimits(profiling_s=profiling),
     )
     with screen.follow() as lines, threadpool_limits(1):

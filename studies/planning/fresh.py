@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,7 @@ class FreshStudy:
     plans: int = 100  # searches of each pipeline, `>= 1`
     sample: int = 80  # examples of each search
     fresh: int = 5000  # inputs that plans are judged on
+    judging_s: float = inf  # most seconds to run them, of a pipeline: then they are fewer
     limits: PlanningLimits = field(default_factory=PlanningLimits)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class FreshStudy:
         checks.require(len(self.holds_for) > 0, "holds_for", "must be some", ())
         for name in ("plans", "sample", "fresh"):
             checks.at_least(f"fresh.{name}", getattr(self, name), 1)
+        checks.require(self.judging_s > 0, "fresh.judging_s", "must be > 0", self.judging_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ class FreshRow:
     latency_high_s: float | None = None
     fresh_latency_s: float | None = None
     latency_held: bool | None = None
+    fresh_inputs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +207,13 @@ class _Bench:
         fresh = self.study.fresh
         profiler = self._profiler(self._examples(fresh, _FRESH_SEED), np.arange(fresh))
         profiles: tuple[Profile, ...] = ()
+        end = SystemClock().now() + self.study.judging_s
         for inputs in [*range(_AT_ONCE, fresh, _AT_ONCE), fresh]:
             profiles = profiler.measure_each([(each, inputs) for each in configurations])
             told = f"{inputs} of {fresh} fresh inputs on {len(configurations)} configurations"
             self.observer(self.pipeline.name, told)
+            if SystemClock().now() > end:
+                break
         return dict(zip(configurations, profiles, strict=True))
 
     def _judged(self, row: FreshRow, plan: Plan, profile: Profile) -> FreshRow:
@@ -236,6 +243,7 @@ class _Bench:
             latency_high_s=ahead.latency_s.high,
             fresh_latency_s=fresh_s,
             latency_held=ahead.latency_s.low <= fresh_s <= ahead.latency_s.high,
+            fresh_inputs=len(profile.inputs),
         )
 
     def _profiler(self, dataset: Dataset, order: IntArray) -> Profiler:
