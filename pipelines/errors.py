@@ -56,11 +56,16 @@ class InvalidInput(CircinusError, ValueError):
 
 
 class OperatorFailed(CircinusError):
-    """An operator raised, timed out or gave something that is no payload: `cause`, in words."""
+    """An operator raised, timed out or gave something that is no payload: `cause`, in words.
 
-    def __init__(self, operator: str, cause: str) -> None:
+    `faults` are what an operator that takes the pipeline's input found wrong with it: none where
+    it just failed.
+    """
+
+    def __init__(self, operator: str, cause: str, faults: Sequence[Fault] = ()) -> None:
         self.operator = operator
         self.cause = cause
+        self.faults = tuple(faults)
         super().__init__(f"operator {operator} failed: {cause}")
 
 

@@ -31,6 +31,7 @@ Payload: TypeAlias = Union[
 _HEADER = struct.Struct(">I")
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 _DEEPEST = 64
+NO_TEXT = "must have text that UTF-8 can hold, without lone surrogates"
 
 
 def payload_bytes(payload: Payload) -> int:
@@ -79,7 +80,11 @@ def _split(payload: Payload) -> tuple[bytes, list[_Part]]:
     parts: list[_Part] = []
     tree = _to_json(payload, parts, 0)
     # NaN and infinities are numbers here, as in Python's JSON; keys keep their order.
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode(), parts
+    text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return text.encode(), parts
+    except UnicodeEncodeError as error:
+        raise InvalidInput.of("payload", NO_TEXT, text[error.start : error.end]) from error
 
 
 def _buffer(part: _Part) -> bytes | memoryview:

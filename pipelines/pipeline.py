@@ -11,7 +11,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.errors import CircinusError, OperatorFailed
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.needs import Need, missing, require
 from circinus.pipelines.operators import Operator
@@ -84,9 +84,15 @@ class Pipeline:
 
 
 def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:
-    """Give the output of one operator; OperatorFailed if it raises."""
+    """Give the output of one operator; OperatorFailed if it raises.
+
+    InvalidInput raised by a source operator is what it finds wrong with the pipeline's input.
+    """
     try:
         return operator.run(inputs, configuration.of(operator.name))
+    except InvalidInput as error:
+        faults = () if operator.spec.after else error.faults
+        raise OperatorFailed(operator.name, str(error), faults) from error
     except CircinusError as error:
         raise OperatorFailed(operator.name, str(error)) from error
     except Exception as error:  # an operator is the user's code: a border

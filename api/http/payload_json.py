@@ -19,11 +19,11 @@ import numpy.typing as npt
 from pydantic import JsonValue
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import NO_TEXT, Payload
 
 _DEEPEST = 64
 _MOST_DIMENSIONS = 32
-_LARGEST_DIMENSION = 2**40
+_MOST_ELEMENTS = 2**40
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 
 
@@ -70,7 +70,9 @@ def payload_from_json(tree: object, field: str = "input", depth: int = 0) -> Pay
     InvalidInput if a mark is malformed, an array is torn, or it nests too deep.
     """
     _require_shallow(field, depth)
-    if tree is None or isinstance(tree, bool | int | float | str):
+    if isinstance(tree, str):
+        return _utf8(tree, field)
+    if tree is None or isinstance(tree, bool | int | float):
         return tree
     if isinstance(tree, list):
         return [payload_from_json(item, f"{field}[{i}]", depth + 1) for i, item in enumerate(tree)]
@@ -78,7 +80,10 @@ def payload_from_json(tree: object, field: str = "input", depth: int = 0) -> Pay
         raise InvalidInput.of(field, "must be made of JSON values", type(tree).__name__)
     marks = [key for key in tree if key.startswith("$")]
     if not marks:
-        return {key: payload_from_json(v, f"{field}.{key}", depth + 1) for key, v in tree.items()}
+        return {
+            _utf8(key, f"key of {field}"): payload_from_json(v, f"{field}.{key}", depth + 1)
+            for key, v in tree.items()
+        }
     if len(tree) > 1 or marks[0] not in _MARKS:
         raise InvalidInput.of(field, f"must have one of {', '.join(_MARKS)} alone", list(tree))
     return _MARKS[marks[0]](tree[marks[0]], f"{field}.{marks[0]}", depth)
@@ -103,7 +108,8 @@ def _dict_from_json(tree: object, field: str, depth: int) -> Payload:
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise InvalidInput.of(field, "must be a list of [text, value]", pair)
-        found[pair[0]] = payload_from_json(pair[1], f"{field}.{pair[0]}", depth + 1)
+        name = _utf8(pair[0], f"key of {field}")
+        found[name] = payload_from_json(pair[1], f"{field}.{name}", depth + 1)
     return found
 
 
@@ -119,10 +125,15 @@ def _dtype(name: object, field: str) -> np.dtype[np.generic]:
 
 def _shape(shape: object, field: str) -> tuple[int, ...]:
     if isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS:
-        sizes = tuple(n for n in shape if type(n) is int and 0 <= n <= _LARGEST_DIMENSION)
-        if len(sizes) == len(shape):
+        sizes = tuple(n for n in shape if type(n) is int and n >= 0)
+        # Also where one is 0 and nothing is held: numpy counts the others.
+        largest = math.prod(n for n in sizes if n > 0)
+        if len(sizes) == len(shape) and largest <= _MOST_ELEMENTS:
             return sizes
-    rule = f"must be at most {_MOST_DIMENSIONS} whole numbers >= 0"
+    rule = (
+        f"must be at most {_MOST_DIMENSIONS} whole numbers >= 0, "
+        f"of which those > 0 make at most {_MOST_ELEMENTS}"
+    )
     raise InvalidInput.of(field, rule, shape)
 
 
@@ -131,6 +142,14 @@ def _data(text: object, field: str, _: int = 0) -> bytes:
         return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
     except ValueError as error:
         raise InvalidInput.of(field, "must be base64", text) from error
+
+
+def _utf8(text: str, field: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput.of(field, NO_TEXT, text) from error
+    return text
 
 
 def _require_shallow(field: str, depth: int) -> None:

@@ -27,7 +27,7 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload, decode, encode, payload_bytes
@@ -191,9 +191,9 @@ class Dispatcher:
     async def request(self, input: Payload, terms: RequestTerms) -> RequestResult:
         """Give the output for an input, or OperatorFailed if an operator raised.
 
-        InvalidInput if the input is no payload, TooManyRequests if too many wait, or it cannot be
-        in time and others can, DeadlineExceeded after `terms.timeout_s`, InstanceLost if it lost
-        two instances.
+        InvalidInput if the input is no payload or an operator says what is wrong with it,
+        TooManyRequests if too many wait, or it cannot be in time and others can, DeadlineExceeded
+        after `terms.timeout_s`, InstanceLost if it lost two instances.
         """
         began = self.clock.now()
         arrived = began if terms.arrived is None else terms.arrived
@@ -207,6 +207,11 @@ class Dispatcher:
         except TimeoutError as error:
             self.latencies.failed()
             raise DeadlineExceeded(terms.timeout_s, walk.doing) from error
+        except OperatorFailed as error:
+            self.latencies.failed()
+            if error.faults:
+                raise InvalidInput(error.faults) from error
+            raise
         except CircinusError:
             self.latencies.failed()
             raise

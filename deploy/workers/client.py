@@ -12,10 +12,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from circinus.deploy.workers.transport import OPERATOR_KEY, TlsFiles, open_channel
+from circinus.deploy.workers.transport import FAULTS_KEY, OPERATOR_KEY, TlsFiles, open_channel
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
-from circinus.pipelines.payload import encode
+from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.payload import decode, encode
 
 
 class WorkerClient:
@@ -88,7 +88,9 @@ class WorkerClient:
             case grpc.StatusCode.ABORTED:
                 # The type stubs know only the blocking API's form of it.
                 metadata = cast("grpc.aio.Metadata", error.trailing_metadata())
-                return OperatorFailed(str(metadata.get(OPERATOR_KEY, "?")), cause)
+                faults = cast("list[list[str]]", decode(cast("bytes", metadata[FAULTS_KEY])))
+                operator = str(metadata[OPERATOR_KEY])
+                return OperatorFailed(operator, cause, [Fault(*fault) for fault in faults])
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
             case _:

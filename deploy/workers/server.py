@@ -30,6 +30,7 @@ from circinus.deploy.workers.process import end_with, limit_memory, sharpen_time
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.shares import Pace
 from circinus.deploy.workers.transport import (
+    FAULTS_KEY,
     MESSAGE_OPTIONS,
     OPERATOR_KEY,
     TlsFiles,
@@ -40,7 +41,7 @@ from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, decode
+from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
 
 SERVICE = worker_pb2.DESCRIPTOR.services_by_name["Worker"].full_name
@@ -158,7 +159,9 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OperatorFailed as error:
             _log.warning("operator_failed operator=%s cause=%s", error.operator, error.cause)
-            context.set_trailing_metadata(((OPERATOR_KEY, error.operator),))
+            faults = encode([[fault.field, fault.rule, fault.value] for fault in error.faults])
+            told = ((OPERATOR_KEY, error.operator), (FAULTS_KEY, faults))
+            context.set_trailing_metadata(told)
             context.abort(grpc.StatusCode.ABORTED, error.cause)
         except CallEnded:
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call ended while it ran")

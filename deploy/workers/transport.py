@@ -15,6 +15,8 @@ SERVER_NAME = "circinus-worker"
 """On the certificates of workers that are called by addresses which nobody knows beforehand."""
 
 OPERATOR_KEY = "circinus-operator"
+FAULTS_KEY = "circinus-faults-bin"
+"""What is wrong with the pipeline's input: an encoded list of [field, rule, value]."""
 """Trailing metadata that names the operator that failed."""
 
 _LARGEST_MESSAGE = 256 * 2**20

@@ -24,6 +24,13 @@ BAD: list[tuple[object, str]] = [
     ({"$array": {"dtype": "<i4", "shape": [-1], "base64": ""}}, "must be at most 32 whole"),
     ({"$array": {"dtype": "<i4", "shape": [True], "base64": ""}}, "must be at most 32 whole"),
     ({"$array": {"dtype": "<i4", "shape": [2], "base64": "AAAA"}}, "must hold the 8 bytes"),
+    (
+        {"$array": {"dtype": "|u1", "shape": [2**40, 2**40, 0], "base64": ""}},
+        r"of which those > 0 make at most 1099511627776, got \[1099511627776,",
+    ),
+    ("\ud800", "must have text that UTF-8 can hold"),
+    ({"\udfff": 1}, "key of input must have text that UTF-8 can hold"),
+    ({"$dict": [["$\ud800", [{}, {"$bytes": 3}]]]}, "key of input.\\$dict must have text"),
     ({"$dict": [["a"]]}, r"must be a list of \[text, value\]"),
     ({"$dict": 3}, r"must be a list of \[text, value\]"),
 ]

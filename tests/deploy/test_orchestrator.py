@@ -16,7 +16,7 @@ from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.deploy.workers.shares import Enforcement
-from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.payload import Payload, encode
 from tests.deploy.serving import (
@@ -201,6 +201,23 @@ def test_a_full_queue_turns_requests_away(tmp_path: Path) -> None:
             assert "2 requests already wait for tier cloud" in str(refused[0])
             assert all(r.retry_after_s >= 0 for r in refused)
             assert sum(not isinstance(r, BaseException) for r in results) == 3
+
+    asyncio.run(scenario())
+
+
+def test_what_a_source_finds_wrong_is_the_client_s_fault_and_later_ones_the_pipeline_s(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        wanted = {"q": desired("refuse"), "later": desired("refuse_later")}
+        async with serving(tmp_path, wanted) as orchestrator:
+            with pytest.raises(InvalidInput) as refused:
+                await orchestrator.request("q", 3, within(5.0))
+            assert refused.value.faults == (Fault("picture.width", "must be even", "3"),)
+            with pytest.raises(
+                OperatorFailed, match=r"second failed: picture\.width must be even"
+            ):
+                await orchestrator.request("later", 3, within(5.0))
 
     asyncio.run(scenario())
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
@@ -66,6 +67,10 @@ def _meet(inputs: Payload, knobs: Settings) -> Payload:
 
 def _fail(inputs: Payload, knobs: Settings) -> Payload:
     raise ValueError(f"cannot take {inputs!r}")
+
+
+def _refuse(inputs: Payload, knobs: Settings) -> Payload:
+    raise InvalidInput.of("picture.width", "must be even", inputs)
 
 
 def _nonsense(inputs: Payload, knobs: Settings) -> Payload:
@@ -129,4 +134,13 @@ chatty = _single("chatty", _chatty)
 burn = _single("burn", _burn)
 nap = _single("nap", _nap)
 fail = _single("fail", _fail)
+refuse = _single("refuse", _refuse)
+refuse_later = Pipeline(
+    name="refuse-later",
+    operators=(
+        Operator(spec=OperatorSpec(name="first"), run=_echo),
+        Operator(spec=OperatorSpec(name="second", after=("first",)), run=_refuse),
+    ),
+    score=_same,
+)
 nonsense = _single("nonsense", _nonsense)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import JsonValue
 
 from circinus.api.control.service import Service
 from circinus.api.http.errors import ClientGone
@@ -28,6 +29,8 @@ from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
 from circinus.api.use_cases.views import deployment_view, query_view
 from circinus.deploy.runtime.dispatcher import RequestTerms
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.payload import Payload
 
 router = APIRouter(prefix="/v1")
 
@@ -151,12 +154,19 @@ async def send(
     emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
     return RequestReply.of(
         result,
-        output=payload_to_json(result.output),
+        output=_shown_output(result.output),
         plan_id=answered.plan_id,
         score=answered.score,
         planned_on=answered.planned_on,
         emulated=emulated or any(link.emulated for link in infrastructure.links),
     )
+
+
+def _shown_output(output: Payload) -> JsonValue:
+    try:
+        return payload_to_json(output)
+    except InvalidInput as error:  # nothing is wrong with what the client sent
+        raise OperatorFailed("output", str(error)) from error
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
