@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
 
 Queues = Mapping[str, Mapping[str, QueueFigures]]
 """Query id -> tier -> its queue."""
@@ -36,6 +37,36 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[QueueFigures], float]]] = {
 }
 
 
+_LATELY: Mapping[str, tuple[str, Callable[[Lately], float | None]]] = {
+    "requests": ("Requests within the span.", lambda f: f.requests),
+    "in_time": ("Answered within the latency objective.", lambda f: f.in_time),
+    "turned_away": ("Refused, so that others are in time.", lambda f: f.turned_away),
+    "failed": ("Those that got another error.", lambda f: f.failed),
+    "goodput_per_second": ("Answers in time per second.", lambda f: f.goodput_per_s),
+    "p50_seconds": ("Median latency from arrival.", lambda f: f.p50_s),
+    "p95_seconds": ("95th percentile of it.", lambda f: f.p95_s),
+    "p99_seconds": ("99th percentile of it.", lambda f: f.p99_s),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Lately(Collector):
+    """Tells what requests of all queries got lately, per span of the past."""
+
+    lately: Mapping[str, Sequence[Lately]]
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (words, figure) in _LATELY.items():
+            family = GaugeMetricFamily(
+                f"circinus_lately_{name}", words, labels=("query", "span_seconds")
+            )
+            for query, spans in self.lately.items():
+                for each in spans:
+                    if (value := figure(each)) is not None:
+                        family.add_metric([query, f"{each.span_s:g}"], float(value))
+            yield family
+
+
 @dataclass(frozen=True, eq=False)
 class _Queues(Collector):
     """Tells the figures of all queues at the moment of asking."""
@@ -52,8 +83,9 @@ class _Queues(Collector):
                 yield family
 
 
-def exposition(queues: Queues) -> bytes:
-    """Give the figures as Prometheus' text format, version 0.0.4."""
+def exposition(queues: Queues, lately: Mapping[str, Sequence[Lately]]) -> bytes:
+    """Give the figures in Prometheus' text format, version 0.0.4; those of lately by query."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Queues(queues))
+    registry.register(_Lately(lately))
     return generate_latest(registry)

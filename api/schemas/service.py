@@ -155,6 +155,20 @@ class ObservedView(View):
     """Number of latest requests that the figures are over; none: all."""
 
 
+class LatelyView(View):
+    """What requests got within so many seconds."""
+
+    span_s: float = Field(description="So many seconds back from now.")
+    requests: int = Field(description="Answered, turned away or failed.")
+    in_time: int = Field(description="Answered within the latency objective.")
+    turned_away: int = Field(description="Refused, so that others are in time.")
+    failed: int = Field(description="Those that got another error.")
+    goodput_per_s: float = Field(description="Answers in time per second.")
+    p50_s: float | None = Field(default=None, description="Median seconds from arrival.")
+    p95_s: float | None = Field(default=None, description="95th percentile in seconds.")
+    p99_s: float | None = Field(default=None, description="99th percentile in seconds.")
+
+
 class DeploymentView(View):
     """The deployment of a query."""
 
@@ -165,6 +179,8 @@ class DeploymentView(View):
     instances: list[InstanceView] = Field(default_factory=list)
     """The worker processes."""
     observed: ObservedView = Field(default_factory=ObservedView, description="What requests took.")
+    lately: list[LatelyView] = Field(default_factory=list)
+    """What requests got in the last minute, ten minutes and hour, while it serves."""
 
 
 class ExampleReference(Input):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
@@ -42,6 +43,9 @@ class Deployer(Protocol):
 
     def serving(self, query_id: str) -> str | None:
         """Give the plan that answers requests to a query, by id; None: none does."""
+
+    def lately(self) -> Mapping[str, Sequence[Lately]]:
+        """Give query id -> what its requests got lately, of all that serve."""
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""

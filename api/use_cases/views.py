@@ -20,7 +20,7 @@ from circinus.api.schemas.schedule import (
     TierUse,
     WaitingView,
 )
-from circinus.api.schemas.service import DeploymentView, InstanceView, ObservedView
+from circinus.api.schemas.service import DeploymentView, InstanceView, LatelyView, ObservedView
 from circinus.api.store.records import REPLANNED, DisplacedRecord, StoredQuery
 from circinus.api.use_cases.scheduling import Assessment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
@@ -100,6 +100,7 @@ def deployment_view(
         message=status.reason,
         instances=instances,
         observed=ObservedView.of(seen, **figures),
+        lately=[LatelyView.of(each) for each in status.lately],
     )
 
 

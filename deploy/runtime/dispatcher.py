@@ -21,8 +21,9 @@ import numpy as np
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
 from circinus.deploy.runtime.tier_queue import TierQueue
+from circinus.deploy.runtime.traffic import Lately, Traffic
 from circinus.deploy.workers.client import WorkerClient
-from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
@@ -152,6 +153,7 @@ class Dispatcher:
     segments: tuple[Segment, ...] = field(init=False)
     queues: dict[str, TierQueue] = field(init=False)
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
+    traffic: Traffic = field(init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
     deadline_s: float | None = field(default=None, init=False)  # see `DesiredDeployment`
     # what is still to do once a segment is done, by its first operator: learnt, without waits
@@ -160,6 +162,7 @@ class Dispatcher:
     def __post_init__(self) -> None:
         self.segments = segments(self.graph, self.plan.deployment.placement)
         self.imitate(self.links)
+        self.traffic = Traffic(self.clock.now())
         limit, prior_s = self.queue_limit, defaultdict(float, self.plan.tier_service_s)
         self.queues = {
             tier: TierQueue(tier, self.policy, self.clock, limit=limit, prior_s=prior_s[tier])
@@ -178,6 +181,10 @@ class Dispatcher:
         """Go on from what an earlier dispatcher of the plan learnt."""
         for tier in learnt.keys() & self.queues.keys():
             self.queues[tier].latencies.recall(learnt[tier])
+
+    def lately(self) -> tuple[Lately, ...]:
+        """Give what requests got in the last minute, ten minutes and hour."""
+        return self.traffic.lately(self.clock.now())
 
     async def close(self, *, drain_s: float) -> None:
         """Let the requests in hand finish for `drain_s`, then turn away those that wait."""
@@ -205,21 +212,27 @@ class Dispatcher:
             async with asyncio.timeout(max(walk.ends - began, 0.0)):
                 await self._through(walk)
         except TimeoutError as error:
-            self.latencies.failed()
+            self._note_failure(error)
             raise DeadlineExceeded(terms.timeout_s, walk.doing) from error
-        except OperatorFailed as error:
-            self.latencies.failed()
-            if error.faults:
+        except CircinusError as error:
+            self._note_failure(error)
+            if isinstance(error, OperatorFailed) and error.faults:
                 raise InvalidInput(error.faults) from error
-            raise
-        except CircinusError:
-            self.latencies.failed()
             raise
         finally:
             self.in_hand -= 1
-        result = self._result(walk)
+        result, now = self._result(walk), self.clock.now()
         self.latencies.answered(result.latency_s)
+        in_time = self.deadline_s is None or now - arrived <= self.deadline_s
+        self.traffic.answered(now, now - arrived, in_time=in_time)
         return result
+
+    def _note_failure(self, error: Exception) -> None:
+        self.latencies.failed()
+        note = self.traffic.failed
+        if isinstance(error, TooManyRequests):
+            note = self.traffic.turned_away
+        note(self.clock.now())
 
     async def _through(self, walk: _Walk) -> None:
         loop = asyncio.get_running_loop()

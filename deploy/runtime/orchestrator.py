@@ -29,6 +29,7 @@ from circinus.deploy.runtime.instances import (
 from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSupervisor, WarmUp
 from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines import checks
@@ -62,6 +63,7 @@ class DeploymentStatus:
     plan_id: str  # of the plan that serves, or that starts or failed when none serves
     instances: tuple[InstanceStatus, ...] = ()  # of the plan that serves
     observed: Observed | None = None  # what its requests took; None when it does not serve
+    lately: tuple[Lately, ...] = ()  # what they got; empty when it does not serve
     reason: str | None = None  # why the latest plan did not start; None if it did
 
 
@@ -82,6 +84,7 @@ class _Deployment:
             plan_id=self.plan_id,
             instances=instances,
             observed=self.dispatcher.latencies.observed(),
+            lately=self.dispatcher.lately(),
             reason=reason,
         )
 
@@ -182,6 +185,10 @@ class Orchestrator:
             query: {tier: queue.figures() for tier, queue in d.dispatcher.queues.items()}
             for query, d in self._serving.items()
         }
+
+    def lately(self) -> dict[str, tuple[Lately, ...]]:
+        """Give query id -> what its requests got lately, of the plans that serve."""
+        return {query: d.dispatcher.lately() for query, d in self._serving.items()}
 
     async def close(self) -> None:
         """Stop everything; may be called again."""

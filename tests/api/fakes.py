@@ -17,6 +17,7 @@ from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset, Example
@@ -98,6 +99,7 @@ class FakeDeployer:
     applied: int = 0
     imitated: Infrastructure | None = None
     queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
+    traffic: dict[str, tuple[Lately, ...]] = field(default_factory=dict)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
@@ -130,6 +132,9 @@ class FakeDeployer:
         serves = desired is not None and desired.plan.id not in self.broken
         return desired.plan.id if desired is not None and serves else None
 
+    def lately(self) -> dict[str, tuple[Lately, ...]]:
+        return self.traffic
+
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:
             raise InvalidInput.of("query", "must be deployed", query_id)
@@ -138,7 +143,8 @@ class FakeDeployer:
             return DeploymentStatus(
                 phase=DeploymentPhase.FAILED, plan_id=plan_id, reason="no such program"
             )
-        return DeploymentStatus(phase=DeploymentPhase.SERVING, plan_id=plan_id)
+        lately = self.traffic.get(query_id, ())
+        return DeploymentStatus(phase=DeploymentPhase.SERVING, plan_id=plan_id, lately=lately)
 
     async def close(self) -> None:
         self.desired = {}

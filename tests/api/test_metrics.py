@@ -11,6 +11,7 @@ from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
 from circinus.api.http.routes.queries import while_connected
 from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
 
 FIGURES = QueueFigures(
     waiting=2,
@@ -31,7 +32,7 @@ FIGURES = QueueFigures(
 
 
 def test_without_deployments_the_metrics_are_named_without_values() -> None:
-    families = list(text_string_to_metric_families(exposition({}).decode()))
+    families = list(text_string_to_metric_families(exposition({}, {}).decode()))
     assert "circinus_dispatch_waiting" in {family.name for family in families}
     assert not any(family.samples for family in families)
 
@@ -40,7 +41,7 @@ def test_every_figure_is_told_per_query_and_tier() -> None:
     queues = {"q-1": {"edge": FIGURES, "cloud": replace(FIGURES, waiting=7)}, "q-2": {}}
     samples = {
         (sample.name, sample.labels["query"], sample.labels["tier"]): sample.value
-        for family in text_string_to_metric_families(exposition(queues).decode())
+        for family in text_string_to_metric_families(exposition(queues, {}).decode())
         for sample in family.samples
     }
     told = {name: value for (name, _, tier), value in samples.items() if tier == "edge"}
@@ -106,3 +107,30 @@ def test_work_of_a_client_that_stays_gives_its_answer_or_its_error() -> None:
             await while_connected(connection(asyncio.Event()), bad())
 
     asyncio.run(scenario())
+
+
+def test_what_requests_got_lately_is_told_per_span_where_there_is_something() -> None:
+    nothing = Lately(
+        span_s=60.0, requests=0, in_time=0, turned_away=0, failed=0, goodput_per_s=0.0
+    )
+    some = Lately(
+        span_s=600.0,
+        requests=10,
+        in_time=7,
+        turned_away=2,
+        failed=0,
+        goodput_per_s=0.7,
+        p50_s=0.1,
+        p95_s=0.2,
+        p99_s=0.3,
+    )
+    told = exposition({}, {"q-1": [nothing, some]}).decode()
+    samples = {
+        (sample.name, sample.labels["span_seconds"]): sample.value
+        for family in text_string_to_metric_families(told)
+        for sample in family.samples
+    }
+    assert samples["circinus_lately_in_time", "600"] == 7
+    assert samples["circinus_lately_p95_seconds", "600"] == 0.2
+    assert samples["circinus_lately_requests", "60"] == 0
+    assert ("circinus_lately_p95_seconds", "60") not in samples

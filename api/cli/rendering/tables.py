@@ -15,7 +15,7 @@ from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
 from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
-from circinus.api.schemas.service import DeploymentView, InfrastructureView, TierView
+from circinus.api.schemas.service import DeploymentView, InfrastructureView, LatelyView, TierView
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 
 Cells = Sequence[RenderableType]
@@ -358,4 +358,17 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
     told = {"mean": seen.mean_s, "p50": seen.p50_s, "p90": seen.p90_s, "p99": seen.p99_s}
     figures = ", ".join(f"{n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
     counts = f"  Requests: {seen.count} answered, {seen.failed} failed"
-    return Group(made, f"{counts}; latency {figures}." if figures else f"{counts}.")
+    lines = [f"{counts}; latency {figures}." if figures else f"{counts}."]
+    lines += [_lately_line(each) for each in deployment.lately if each.requests]
+    return Group(made, *lines)
+
+
+def _lately_line(lately: LatelyView) -> str:
+    """Give what the requests of a span got, in a line."""
+    refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
+    told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
+    figures = "".join(f", {n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
+    return (
+        f"  Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
+        f"{refused}{figures}, {lately.goodput_per_s:.3g} in time per second."
+    )

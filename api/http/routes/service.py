@@ -168,7 +168,7 @@ def method(service: ServiceOf) -> MethodView:
 @router.get("/metrics", response_class=Response, tags=["service"])
 async def metrics(service: ServiceOf) -> Response:
     """Give what the queues of all deployments do, in the text format of Prometheus."""
-    text = exposition(service.deployer.figures())
+    text = exposition(service.deployer.figures(), service.deployer.lately())
     return Response(text, media_type=MEDIA_TYPE)
 
 
