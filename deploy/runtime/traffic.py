@@ -70,7 +70,9 @@ class Traffic:
 
     def _within(self, span_s: float, now: float) -> Lately:
         slots = [slot for slot in self._slots if slot.began > now - span_s]
-        buckets = sum((slot.buckets for slot in slots), Counter[int]())
+        buckets = Counter[int]()
+        for slot in slots:
+            buckets.update(slot.buckets)
         in_time = sum(slot.in_time for slot in slots)
         turned_away = sum(slot.turned_away for slot in slots)
         failed = sum(slot.failed for slot in slots)

@@ -24,6 +24,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.scheduling import Served
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.traffic import Traffic
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import package
@@ -388,6 +389,16 @@ def test_no_request_asks_the_database(connect: Connect) -> None:
     finally:
         sqlalchemy.event.remove(Engine, "before_cursor_execute", note)
     assert asked == []
+
+
+def test_a_query_that_serves_tells_what_its_requests_got(connect: Connect) -> None:
+    client = served(connect)
+    deployer = service_of(client).deployer
+    assert isinstance(deployer, FakeDeployer)
+    deployer.traffic["q-1"] = Traffic(since=0.0).lately(1.0)
+    shown = client.get("/v1/queries/q-1").json()["deployment"]
+    assert shown["plan_id"] == plan().id
+    assert [each["span_s"] for each in shown["lately"]] == [60.0, 600.0, 3600.0]
 
 
 def test_a_request_may_want_a_late_answer(connect: Connect) -> None:

@@ -29,6 +29,7 @@ from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
 from circinus.api.use_cases.views import deployment_view, query_view
 from circinus.deploy.runtime.dispatcher import RequestTerms
+from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.payload import Payload
 
@@ -60,12 +61,23 @@ def page(service: ServiceOf, asked: Annotated[PageRequest, Query()]) -> QueryPag
 
 
 @router.get("/queries/{query_id}", tags=["queries"])
-def query(query_id: str, service: ServiceOf) -> QueryView:
-    """Give a query: its phase, best plan so far, spend; who made way for whom."""
+async def query(query_id: str, service: ServiceOf) -> QueryView:
+    """Give a query: its phase, best plan so far, spend, deployment; who made way for whom."""
+    status = found_status(service.deployer, query_id)
+    return await asyncio.to_thread(_with_deployment, query_id, service, status)
+
+
+def _with_deployment(
+    query_id: str, service: Service, status: DeploymentStatus | None
+) -> QueryView:
     parts = service.parts
     record = parts.store.query(query_id)
     displaced = parts.store.schedules.displaced(limit=LATEST, query_id=query_id)
-    return query_view(record, parts.infrastructure, service.schedule(), displaced)
+    found = query_view(record, parts.infrastructure, service.schedule(), displaced)
+    if status is None:
+        return found
+    deployment = deployment_view(record, status, parts.infrastructure)
+    return found.model_copy(update={"deployment": deployment})
 
 
 @router.post("/queries/{query_id}:cancel", tags=["queries"])
