@@ -18,6 +18,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
+from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.plan import Plan
 
 FIRST_RETRY_S = 1.0
@@ -38,6 +39,7 @@ class Reconciler:
     announce: Callable[[Mapping[str, Served]], None] = lambda served: None
     _applied: Target | None = field(default=None, init=False)
     _marked: set[str] = field(default_factory=set, init=False)
+    _unfit: dict[str, str] = field(default_factory=dict, init=False)  # query -> why not deployed
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
 
@@ -77,18 +79,25 @@ class Reconciler:
         for query_id in sorted(self._marked & target.waiting.keys()):
             self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
         self._marked = set(target.served)
+        self._unfit = {}
         for query_id, plan in starting.items():
             self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}")
-        return {query_id: self._desired(served) for query_id, served in target.served.items()}
+        desired = {}
+        for query_id, served in target.served.items():
+            try:
+                desired[query_id] = self._desired(served, is_new=query_id in starting)
+            except CircinusError as error:  # its pipeline is no longer offered: others are
+                self._unfit[query_id] = str(error)
+        return desired
 
-    def _desired(self, served: Served) -> DesiredDeployment:
+    def _desired(self, served: Served, *, is_new: bool) -> DesiredDeployment:
         plan = served.plan
-        sample = self.parts.examples(plan.pipeline, 1, 0).examples[0].input
+        examples = self.parts.examples(plan.pipeline, 1, 0).examples if is_new else ()
         reference = self.parts.catalogue.reference(plan.pipeline)
         return DesiredDeployment(
             pipeline_reference=reference,
             plan=plan,
-            sample=sample,
+            sample=examples[0].input if examples else None,
             deadline_s=plan.deadline_s(served.slo),
         )
 
@@ -108,7 +117,9 @@ class Reconciler:
                 self._mark(query_id, QueryPhase.SERVING, "")
                 continue
             failed = True
-            reason = "it did not start" if status is None else status.reason or status.phase.value
+            reason = self._unfit.get(query_id, "it did not start")
+            if status is not None:
+                reason = status.reason or status.phase.value
             trouble(_LOG, "deployment.failed", query_id=query_id, plan_id=plan.id, reason=reason)
             message = f"deploying plan {plan.id} failed and is tried again: {reason}"
             self._mark(query_id, QueryPhase.DEPLOYING, message)

@@ -21,8 +21,8 @@ class Deployer(Protocol):
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
-        A plan that does not start is told by `status`, and tried again by the next call. For one
-        that does not fit its pipeline or the infrastructure InvalidInput; nothing was changed.
+        A plan that does not start, or does not fit its pipeline or the infrastructure, is told by
+        `status`, holds up no other, and is tried again by the next call.
         """
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:

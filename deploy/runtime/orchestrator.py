@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,7 +22,6 @@ from circinus.deploy.runtime.dispatcher import (
 )
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
-    InstanceSpec,
     Launcher,
     instances_of,
 )
@@ -123,16 +122,10 @@ class Orchestrator:
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
-        A plan that does not start is told by `status`, holds up no other, and is tried again by
-        the next call. InvalidInput, before anything is changed, if one does not fit its pipeline
-        or the infrastructure.
+        A plan that does not start, or does not fit its pipeline or the infrastructure, is told by
+        `status`, holds up no other, and is tried again by the next call.
         """
         async with self._one_at_a_time:
-            graphs = {query: self.graph_of(d.pipeline_reference) for query, d in desired.items()}
-            specs = {
-                query: instances_of(query, d, graphs[query], self.infrastructure).values()
-                for query, d in desired.items()
-            }
             start, end = changes(
                 {query: d.plan.id for query, d in desired.items()},
                 {query: d.plan_id for query, d in self._serving.items()},
@@ -141,7 +134,7 @@ class Orchestrator:
                 self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
             self._failed = {q: why for q, why in self._failed.items() if q in start}
             await asyncio.gather(
-                *(self._replace(q, desired[q], graphs[q], specs[q]) for q in start),
+                *(self._replace(q, desired[q]) for q in start),
                 *(self._retire(q) for q in end),
             )
 
@@ -194,18 +187,12 @@ class Orchestrator:
         """Stop everything; may be called again."""
         await self.apply({})
 
-    async def _replace(
-        self,
-        query_id: str,
-        desired: DesiredDeployment,
-        graph: PipelineGraph,
-        specs: Iterable[InstanceSpec],
-    ) -> None:
+    async def _replace(self, query_id: str, desired: DesiredDeployment) -> None:
         plan_id = desired.plan.id
         self._pending[query_id] = plan_id
         try:
-            fresh = await self._started(desired, graph, specs)
-        except LaunchFailed as error:
+            fresh = await self._started(query_id, desired)
+        except (LaunchFailed, InvalidInput) as error:
             _log.warning("deployment_failed query_id=%s plan_id=%s", query_id, plan_id)
             self._failed[query_id] = (plan_id, str(error))
             return
@@ -219,10 +206,9 @@ class Orchestrator:
         if old is not None:
             await self._end(old)
 
-    async def _started(
-        self, desired: DesiredDeployment, graph: PipelineGraph, specs: Iterable[InstanceSpec]
-    ) -> _Deployment:
-        plan = desired.plan
+    async def _started(self, query_id: str, desired: DesiredDeployment) -> _Deployment:
+        plan, graph = desired.plan, self.graph_of(desired.pipeline_reference)
+        specs = instances_of(query_id, desired, graph, self.infrastructure).values()
         dispatcher = Dispatcher(
             graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )

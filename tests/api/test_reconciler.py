@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_a_deployment_that_fails_is_a_message_and_tried_again(store: Store) -> N
     clock.sleep(100.0)
     asyncio.run(watched.tick())
     assert deployer.applied == 2
+
+
+def test_a_pipeline_that_is_no_longer_offered_holds_up_no_other_query(store: Store) -> None:
+    clock, deployer = ManualClock(), FakeDeployer()
+    watched = loops(store, deployer, clock)
+    gone = replace(plan(share=0.2), pipeline="gone")
+    add_planned(store, "q-1", gone)
+    add_planned(store, "q-2", plan(share=0.2))
+    asyncio.run(watched.tick())
+    assert set(deployer.desired) == {"q-2"}
+    assert store.query("q-2").phase is QueryPhase.SERVING
+    record = store.query("q-1")
+    assert record.phase is QueryPhase.DEPLOYING
+    assert "is tried again: pipeline must be registered (add, bare), got 'gone'" in record.message
 
 
 def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: Store) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from circinus.deploy.local.cgroups import Cgroups, available
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
@@ -46,13 +47,26 @@ def test_a_query_that_is_not_deployed_is_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_plan_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("strange", "reason"),
+    [
+        (desired("nap", plan("nap", {"nap": "moon"})), "tier must be among cloud, got 'moon'"),
+        (
+            replace(desired("nap"), pipeline_reference="tests.deploy.tiny_pipelines:gone"),
+            "pipeline must be importable",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_told_and_changes_nothing_for_others(
+    tmp_path: Path, strange: DesiredDeployment, reason: str
+) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {"q": desired("echo")}) as orchestrator:
             before = pids_of(orchestrator, "q")
-            strange = desired("nap", plan("nap", {"nap": "moon"}))
-            with pytest.raises(InvalidInput, match="tier must be among cloud, got 'moon'"):
-                await orchestrator.apply({"p": strange})
+            await orchestrator.apply({"p": strange, "q": desired("echo")})
+            told = orchestrator.status("p")
+            assert told.phase is DeploymentPhase.FAILED
+            assert reason in (told.reason or "")
             assert pids_of(orchestrator, "q") == before
             assert (await orchestrator.request("q", 1, within(5.0))).output == 1
 
