@@ -62,8 +62,10 @@ def opened_executor(
     elif choice.kind is ExecutorKind.RAY:
         require("executor", "ray", [package("ray", extra="ray")])
         ray = import_module("circinus.deploy.profiling.ray")  # only where it is asked for
-        ray.connect(choice.detail or None)
-        with ray.RayExecutor(reference, clock, how) as actors:
+        with (
+            ray.connected(choice.detail or None),
+            ray.RayExecutor(reference, clock, how) as actors,
+        ):
             yield actors
     else:
         tier = infrastructure.tier(choice.detail)

@@ -7,6 +7,8 @@ another one, as in every `WorkerPool`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ray
@@ -38,11 +40,22 @@ class RayExecutor(WorkerPool):
         return _Actor(handle)
 
 
-def connect(address: str | None) -> None:
-    """Connect to a head node or `auto`, unless it is done; None: to a new local cluster."""
-    if not ray.is_initialized():
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Be connected to a head node or `auto`, or to what this process is connected to already.
+
+    None: to a new local cluster, which ends with the context. Where its starter just vanishes,
+    some of its programs stay.
+    """
+    known = ray.is_initialized()
+    if not known:
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
         ray.init(address=address, **quiet)
+    try:
+        yield
+    finally:
+        if not known:
+            ray.shutdown()
 
 
 @dataclass(slots=True)
