@@ -21,6 +21,10 @@ from circinus.pipelines.graph import PipelineGraph
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+UNPLANNABLE = "cannot be planned: "
+"""How a cause begins that says nothing of the input: the operator gave what only the pipeline it
+was read off can use. In the words, because causes travel and are kept as words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
@@ -29,6 +33,11 @@ class Failure:
     input: int  # index of the input in the query's data
     operator: str  # which operator failed; `score` when the metric did
     cause: str  # what happened, in words
+
+    @property
+    def ends_planning(self) -> bool:
+        """Whether it is no failed input: figures without it would be wrong."""
+        return self.cause.startswith(UNPLANNABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@
 | `score_zero` | scores zero, wherever it fails |
 | `stop` | ends the search |
 
+A cause that says nothing of the input (`Failure.ends_planning`) ends the search, whatever is said.
+
 An input leaves the population by counting, in every configuration, as the mean of the others: that
 moves no figure, and what was paired by input stays so. A failed run is no sample of latency: its
 seconds and bytes are those of another input of the configuration, in turn. A configuration that
@@ -24,7 +26,14 @@ import numpy.typing as npt
 
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.profile import Evaluator, Failure, FloatArray, IntArray, Profile
+from circinus.pipelines.profile import (
+    UNPLANNABLE,
+    Evaluator,
+    Failure,
+    FloatArray,
+    IntArray,
+    Profile,
+)
 from circinus.pipelines.query import OnFailure
 
 _ENOUGH = 3  # configurations: fewer may share what is wrong with them
@@ -62,11 +71,14 @@ class Counting:
         self._on_failure = on_failure
         self._profiles: dict[Configuration, Profile] = {}  # as they were measured
         self.left_out: frozenset[int] = frozenset()  # inputs, indices in the data
+        self.end: Failure | None = None  # the first that ends planning
 
     def learn(self, profiles: Iterable[Profile]) -> None:
         """Take in profiles as they were measured, the newest of a configuration counts."""
         for profile in profiles:
             self._profiles[profile.configuration] = profile
+            ending = (failure for failure in profile.failures if failure.ends_planning)
+            self.end = self.end or next(ending, None)
         if self._on_failure is OnFailure.DROP:
             self.left_out = _failing_everywhere(self._profiles.values())
 
@@ -92,7 +104,7 @@ class Counting:
 
     @property
     def failures(self) -> tuple[FailureCount, ...]:
-        """What failed, the most frequent first."""
+        """What failed, what ends planning first, then the most frequent."""
         kinds: dict[tuple[str, str], list[Failure]] = defaultdict(list)
         for failure in (f for profile in self._profiles.values() for f in profile.failures):
             kind = re.sub(r"[\d.]+", "", failure.cause.partition(":")[0])  # times and codes differ
@@ -107,7 +119,8 @@ class Counting:
             )
             for (operator, _), found in kinds.items()
         ]
-        return tuple(sorted(counts, key=lambda count: -count.measurements)[:_TOLD])
+        counts.sort(key=lambda c: (not c.cause.startswith(UNPLANNABLE), -c.measurements))
+        return tuple(counts[:_TOLD])
 
 
 class Tolerant(Counting):
@@ -155,7 +168,8 @@ class Tolerant(Counting):
     def _is_to_be_tried(self, profile: Profile) -> bool:
         few = len(profile.inputs) < min(_TRIES, self.population)
         all_failed = bool(_failed_columns(profile).all())
-        return few and all_failed and self._on_failure is not OnFailure.STOP
+        tolerated = self._on_failure is not OnFailure.STOP and self.end is None
+        return few and all_failed and tolerated
 
 
 def standing(profile: Profile) -> BoolArray:

@@ -271,6 +271,8 @@ class _Search:
     def _limit(self) -> _Stop | None:
         if self._is_cancelled():
             return _Stop(PlanningOutcome.CANCELLED, "cancelled")
+        if self._evaluator.end is not None:
+            return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
         findings, because = self._findings, self._reached(within=True)
         if self._ended:
             because = f"{because or 'it was told to stop'}; {self._ended}"
@@ -319,7 +321,8 @@ class _Search:
         return self._cancelled
 
     def _is_over(self) -> bool:
-        return self._is_cancelled() or self._reached(within=True) is not None
+        over = self._reached(within=True) is not None or self._evaluator.end is not None
+        return self._is_cancelled() or over
 
     def _must_stop(self, inputs: int) -> bool:
         if inputs // _REPORT_EVERY > self._told // _REPORT_EVERY:
@@ -360,7 +363,8 @@ class _Search:
 
     def _result(self, stop: _Stop) -> PlanningResult:
         findings, outcome, why = self._findings, stop.without_plans, None
-        if findings.plans and outcome is not PlanningOutcome.CANCELLED:
+        plans = () if self._evaluator.end else findings.plans  # figures were wrong all along
+        if plans and outcome is not PlanningOutcome.CANCELLED:
             outcome = PlanningOutcome.FEASIBLE
         every = tuple(findings.measured.values())
         because, failures = stop.because, self._evaluator.failures
@@ -373,7 +377,7 @@ class _Search:
         bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
         return PlanningResult(
             outcome=outcome,
-            plans=findings.plans,
+            plans=plans,
             measured=findings.count,
             failed=len(findings.failed),
             inputs=findings.inputs,
@@ -399,8 +403,8 @@ class _Search:
     def _failures_bind(self) -> bool:
         """Say whether there is a failure without which a configuration might have been enough."""
         findings, slo = self._findings, self._bench.setting.slo
-        if not findings.measured:
-            return bool(findings.failed)
+        if not findings.measured:  # a limit may come before any configuration was found to fail
+            return bool(findings.failed or self._evaluator.failures)
         for one in findings.measured.values():
             failed = {failure.input for failure in one.profile.failures} - self._left_out
             at_best = one.accuracy.value + len(failed) / one.inputs

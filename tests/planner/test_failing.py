@@ -12,7 +12,7 @@ from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import Failure, Profile
+from circinus.pipelines.profile import UNPLANNABLE, Failure, Profile
 from circinus.pipelines.query import OnFailure, PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.plans.failing import Counting
@@ -23,14 +23,12 @@ SPACE = ConfigurationSpace(chain(5))
 INPUTS = 40
 
 
-def _profile(number: int, scores: list[float | None]) -> Profile:
+def _profile(number: int, scores: list[float | None], cause: str = "ValueError: no") -> Profile:
     """A profile on the first inputs; None: it failed there."""
     score = np.array([np.nan if s is None else s for s in scores])
     seconds = np.where(np.isnan(score), np.nan, 0.1 + np.arange(len(scores)))
     failed = tuple(
-        Failure(input=i, operator="o0", cause="ValueError: no")
-        for i, s in enumerate(scores)
-        if s is None
+        Failure(input=i, operator="o0", cause=cause) for i, s in enumerate(scores) if s is None
     )
     return Profile(
         configuration=SPACE.configuration(number),
@@ -110,6 +108,17 @@ def test_failures_are_counted_by_operator_and_kind_of_exception() -> None:
     (found,) = counting.failures
     assert (found.inputs, found.measurements) == (2, 3)
     assert str(found) == "o0 failed on input 0 and 1 more: ValueError: no"
+
+
+def test_what_ends_planning_is_told_first() -> None:
+    counting = Counting(OnFailure.SCORE_ZERO)
+    counting.learn([_profile(0, [None, None, 1.0])])
+    assert counting.end is None
+    counting.learn([_profile(1, [1.0, None], f"{UNPLANNABLE}no payload"), _profile(2, [1.0])])
+
+    assert counting.end is not None
+    assert counting.end.input == 1
+    assert counting.failures[0].cause == "cannot be planned: no payload"
 
 
 def _planned(fails: Callable[[int, int], bool], on_failure: OnFailure) -> PlanningResult:

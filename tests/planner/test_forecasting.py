@@ -19,7 +19,12 @@ from circinus.pipelines.trace import load_trace
 from circinus.planner.search.bill import Budget, Cost
 from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
 from circinus.planner.search.loop import SearchSettings, search
-from circinus.planner.search.result import PlanningPhase, PlanningProgress, PlanningResult
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+)
 from circinus.planner.strategy.in_order import random_search
 from circinus.profiler.betting import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, chain
@@ -90,6 +95,13 @@ def test_failed_probes_forecast_nothing() -> None:
     profiles = probed(Probes(), space, measuring, rng, lambda: False)
     assert len(profiles) == 4
     assert from_probes(profiles, space, measuring, budget()) is None
+
+
+def test_a_limit_that_comes_while_probes_fail_is_a_failure() -> None:
+    result = planned(evaluator(1, fails=lambda _: True), profiling_s=_EACH_S)
+
+    assert result.outcome is PlanningOutcome.FAILED
+    assert "o0 failed on input 0: made to fail" in result.stopped_because
 
 
 def test_a_forecast_is_what_the_expected_settings_of_each_lineage_take() -> None:
