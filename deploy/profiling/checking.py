@@ -29,6 +29,7 @@ CHECK_S = 30.0
 CHECKED_INPUTS = 3
 """Of the data, the first ones."""
 _POLL_S = 0.1
+_RUNS = "must run through the pipeline ({})"
 
 
 def checked(
@@ -48,10 +49,13 @@ def checked(
     if pipeline.remarks is None:
         return ()
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
-    if not reference:
-        return _answered_by_a_copy(pipeline, inputs, timeout_s, cancelled)
-    asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
-    return _answered(asked, timeout_s, cancelled)
+    polls = round(timeout_s / _POLL_S)
+    try:
+        if not reference:
+            return _answered_by_a_copy(pipeline, inputs, polls, cancelled)
+        return _answered({"reference": reference, "inputs": inputs}, polls, cancelled)
+    except _Ended as ended:
+        return (f"not checked: {ended}",)
 
 
 def tried(
@@ -62,14 +66,23 @@ def tried(
     A pipeline that has to be prepared first is not run, which is told.
     """
     if pipeline.prepare is not None:
-        return ("no example was run: the pipeline has to be prepared first",)
+        told = checked(reference, pipeline, examples, timeout_s=timeout_s)
+        return ("no example was run: the pipeline has to be prepared first", *told)
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
     asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
-    return _answered({**asked, "expected": [examples[0].expected]}, timeout_s, lambda: False)
+    asked["expected"] = [examples[0].expected]
+    try:
+        return _answered(asked, round(timeout_s / _POLL_S), lambda: False)
+    except _Ended as ended:
+        raise InvalidInput.of("the first example", _RUNS.format(ended), inputs[0]) from ended
+
+
+class _Ended(Exception):
+    """The process ended before it answered."""
 
 
 def _answered(
-    asked: Mapping[str, Payload], timeout_s: float, cancelled: Callable[[], bool]
+    asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]
 ) -> tuple[str, ...]:
     process, pipe = started(
         __name__,
@@ -77,18 +90,12 @@ def _answered(
         stdin=subprocess.PIPE,  # kept open: its end is ours
         output=subprocess.DEVNULL,
     )
-    try:
-        return _awaited(pipe, round(timeout_s / _POLL_S), cancelled)
-    except (EOFError, OSError):
-        return (f"not checked: its process ended with exit code {process.wait()}",)
-    finally:
-        kill_group(process.pid)  # the programs that it called, too
-        process.communicate()
-        pipe.close()
+    with process:
+        return _awaited(pipe, process.pid, process.wait, polls, cancelled)
 
 
 def _answered_by_a_copy(
-    pipeline: Pipeline, inputs: list[Payload], timeout_s: float, cancelled: Callable[[], bool]
+    pipeline: Pipeline, inputs: list[Payload], polls: int, cancelled: Callable[[], bool]
 ) -> tuple[str, ...]:
     ours, theirs = Pipe(duplex=False)
 
@@ -99,18 +106,32 @@ def _answered_by_a_copy(
     process = get_context("fork").Process(target=serve, daemon=True)
     process.start()
     theirs.close()
+
+    def wait() -> int | None:
+        process.join()
+        return process.exitcode
+
+    return _awaited(ours, process.pid or 0, wait, polls, cancelled)
+
+
+def _awaited(
+    pipe: Connection,
+    process: int,  # its id; it is ended
+    wait: Callable[[], int | None],  # for its end, gives its exit code
+    polls: int,
+    cancelled: Callable[[], bool],
+) -> tuple[str, ...]:
     try:
-        return _awaited(ours, round(timeout_s / _POLL_S), cancelled)
-    except EOFError:
-        process.join()
-        return (f"not checked: its process ended with exit code {process.exitcode}",)
+        return _polled(pipe, polls, cancelled)
+    except (EOFError, OSError) as error:
+        raise _Ended(f"its process ended with exit code {wait()}") from error
     finally:
-        kill_group(process.pid or 0)
-        process.join()
-        ours.close()
+        kill_group(process)  # the programs that it called, too
+        wait()
+        pipe.close()
 
 
-def _awaited(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tuple[str, ...]:
+def _polled(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tuple[str, ...]:
     for _ in range(polls):
         if pipe.poll(_POLL_S):
             answer = cast("dict[str, Any]", decode(pipe.recv_bytes()))
@@ -153,8 +174,7 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
         encode(output)
         pipeline.score_of(output, expected)
     except OperatorFailed as error:
-        rule = f"must run through the pipeline ({error})"
-        raise InvalidInput.of("the first example", rule, item) from error
+        raise InvalidInput.of("the first example", _RUNS.format(error), item) from error
 
 
 def _main(descriptor: str) -> None:

@@ -42,7 +42,7 @@ def _print(inputs: Sequence[Payload]) -> tuple[str, ...]:
 
 
 plain = _pipeline()
-prepared = _pipeline(prepare=lambda: None)
+prepared = _pipeline(_print, prepare=lambda: None)
 told = _pipeline(_print)
 refused = _pipeline(_refuse)
 hanging = _pipeline(_hang)

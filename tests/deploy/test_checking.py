@@ -62,11 +62,17 @@ def test_an_example_that_fails_is_refused_with_the_operator() -> None:
         tried(_reference("plain"), checked_pipelines.plain, EXAMPLES[2:])
 
 
+def test_an_example_that_takes_its_process_down_is_refused() -> None:
+    rule = "the first example must run through the pipeline (its process ended with exit code 7)"
+    with pytest.raises(InvalidInput, match=re.escape(rule)):
+        tried(_reference("exiting"), checked_pipelines.exiting, EXAMPLES)
+
+
 def test_an_example_that_runs_leaves_the_remarks() -> None:
     assert tried(_reference("plain"), checked_pipelines.plain, EXAMPLES) == ()
     assert tried(_reference("told"), checked_pipelines.told, EXAMPLES) == ("saw 3 inputs",)
 
 
-def test_a_pipeline_that_has_to_be_prepared_first_is_not_run() -> None:
-    (told,) = tried(_reference("prepared"), checked_pipelines.prepared, EXAMPLES[2:])
-    assert told == "no example was run: the pipeline has to be prepared first"
+def test_a_pipeline_that_has_to_be_prepared_first_is_checked_but_not_run() -> None:
+    found = tried(_reference("prepared"), checked_pipelines.prepared, EXAMPLES[2:])
+    assert found == ("no example was run: the pipeline has to be prepared first", "saw 2 inputs")
