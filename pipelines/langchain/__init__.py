@@ -1,6 +1,6 @@
 """LangChain and LangGraph as pipelines; knows pipelines alone.
 
-`reading` above `graphs` and `checking`, these above `read_step`, `steps` and `values`.
+`reading` above `graphs` and `checking`, these above `read_step`, `steps`, `held` and `values`.
 """
 
 from circinus.pipelines.langchain.reading import (

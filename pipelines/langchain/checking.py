@@ -8,7 +8,10 @@ knowing is told. An input on which both ways raise is left to profiling, which c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TypeAlias
@@ -18,9 +21,9 @@ from langchain_core.runnables import RunnableConfig
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.graph import Slot
-from circinus.pipelines.langchain.read_step import ReadStep
-from circinus.pipelines.langchain.steps import Call, Step, by_hand, by_langchain, invoked
-from circinus.pipelines.langchain.values import comparable, pack, unpack
+from circinus.pipelines.langchain.read_step import ReadStep, by_id
+from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
+from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, content_hash, encode
 from circinus.pipelines.pipeline import Pipeline, inputs_of
@@ -45,7 +48,8 @@ def remarks_of(
     configurations = [space.configuration(number) for number in numbers]
     for item, at in product(inputs, configurations):
         check.compare(item, at)
-    told = [f"{name} gives another output each time it is asked" for name in sorted(check.random)]
+    apart = "gives another output each time it is asked: the whole was not compared"
+    told = [f"{name} {apart}" for name in sorted(check.random)]
     where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
     idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
     return (*told, *idle)
@@ -68,28 +72,51 @@ class _Check:
 
     def compare(self, item: Payload, at: Configuration) -> None:
         """Run the operators one after the other, both ways, then the whole."""
-        chosen = {knob: value for _, knob, value in at.values}
+        chosen = by_id(at.as_dict())
+        given: dict[str, Payload] = {}
         outputs: dict[str, Payload] = {}
-        try:
-            for name, step in ((name, self._steps[name]) for name in self._pipeline.by_name):
-                given = inputs_of(self._pipeline.graph, name, item, outputs)
-                self._given[name].setdefault(content_hash(given), given)
-                hand = partial(step.output, given, by_hand(at.of(name)))
-                outputs[name] = self._agreed(
-                    name, hand, partial(step.output, given, by_langchain(chosen)), at
-                )
-        except _Raised as raised:
-            self._refuse_if_chain_runs(name, item, at, raised)
-            return
-        if not self.random:
-            hand = partial(self._pipeline.run, item, at)
+        for name in self._pipeline.by_name:
+            step = self._steps[name]
+            given[name] = inputs_of(self._pipeline.graph, name, item, outputs)
+            self._given[name].setdefault(content_hash(given[name]), given[name])
+            hand = partial(step.output, given[name], by_hand(step.configured(at.of(name))))
+            whole = by_langchain(step.configured(chosen))
             try:
-                self._agreed(f"{_WHOLE}{self._pipeline.name}", hand, self._by_chain(item, at), at)
-            except InvalidInput:
-                for name in self._pipeline.by_name:  # the likeliest cause, by name
-                    given = inputs_of(self._pipeline.graph, name, item, outputs)
-                    _refuse_writing(self._steps[name], given, by_hand(at.of(name)))
-                raise
+                outputs[name] = self._agreed(
+                    name, hand, partial(step.output, given[name], whole), at
+                )
+            except _Raised as raised:
+                self._refuse_if_chain_runs(name, item, at, raised)
+                return
+        if self.random:  # no two runs are alike: what would make them differ is looked for
+            for name in self._sharing():
+                self._refuse_writing(name, given[name], at)
+            return
+        hand = partial(self._pipeline.run, item, at)
+        try:
+            self._agreed(f"{_WHOLE}{self._pipeline.name}", hand, self._by_chain(item, chosen), at)
+        except InvalidInput:
+            for name in self._pipeline.by_name:  # the likeliest cause, by name
+                self._refuse_writing(name, given[name], at)
+            raise
+
+    def _sharing(self) -> list[str]:
+        """Give the operators some of whose input others are given as well."""
+        sources = {spec.name: spec.after or ("",) for spec in self._pipeline.graph.operators}
+        takers = Counter(source for after in sources.values() for source in after)
+        return [name for name, after in sources.items() if max(takers[s] for s in after) > 1]
+
+    def _refuse_writing(self, name: str, inputs: Payload, at: Configuration) -> None:
+        """Raise InvalidInput if a step writes into what it is given: other steps have it too."""
+        step = self._steps[name]
+        given = step.given(inputs)
+        before = pack(given)
+        call = by_hand(step.configured(at.of(name)))
+        with suppress(_Raised):
+            _made(name, lambda: pack(step.body(given, call)))
+        if encode(pack(given)) != encode(before):
+            rule = "must leave what it is given as it was"
+            raise InvalidInput.of(f"operator {name}", rule, before)
 
     def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
         """Give the knobs that changed no output, each turned alone."""
@@ -110,32 +137,33 @@ class _Check:
             for given, at in tried
         )
 
-    def _by_chain(self, item: Payload, at: Configuration) -> _Make:
-        chosen = {knob: value for _, knob, value in at.values}
-        call = invoked(self._chain, RunnableConfig(configurable=chosen))
+    def _by_chain(self, item: Payload, chosen: Mapping[str, KnobValue]) -> _Make:
+        call = invoked(self._chain, RunnableConfig(configurable=dict(chosen)))
         return lambda: pack(call(unpack(item)))
 
     def _refuse_if_chain_runs(
         self, name: str, item: Payload, at: Configuration, raised: _Raised
     ) -> None:
         """Raise InvalidInput where operators raise, whenever asked, and the chain does not."""
+        by_chain, hand = (
+            self._by_chain(item, by_id(at.as_dict())),
+            partial(self._pipeline.run, item, at),
+        )
         try:
-            outputs = [_made(self._by_chain(item, at)) for _ in range(_REPEATS)]
-            for _ in outputs:
-                _made(partial(self._pipeline.run, item, at))
+            theirs = _texts(name, by_chain, _REPEATS)
+            _texts(name, hand, _REPEATS)
         except _Raised as again:
             if isinstance(again.__cause__, OperatorFailed):
-                raise _difference(name, at, str(raised), repr(outputs[0])) from again
+                raise _difference(name, at, str(raised), _shown(theirs[0])) from again
 
     def _differs(
         self, name: str, item: Payload, values: Sequence[Mapping[str, KnobValue]]
     ) -> bool:
-        texts = set()
+        step, texts = self._steps[name], set()
         for value in values:
+            call = by_hand(step.configured(value))
             try:
-                texts.add(
-                    _text(name, _made(partial(self._steps[name].output, item, by_hand(value))))
-                )
+                texts.update(_texts(name, partial(step.output, item, call), 1))
             except _Raised as raised:
                 texts.add(str(raised).encode())
             if len(texts) > 1:
@@ -145,35 +173,25 @@ class _Check:
     def _agreed(self, name: str, hand: _Make, by_chain: _Make, at: Configuration) -> Payload:
         """Give what both ways give; _Raised if both raise, InvalidInput if they differ."""
         try:
-            output = _made(hand)
+            output = _made(name, hand)
         except _Raised as mine:
             try:
-                other = _made(by_chain)
+                other = _made(name, by_chain)
             except _Raised:
                 raise mine from None
             raise _difference(name, at, str(mine), repr(other)) from mine
         try:
-            mine_all, theirs = [_text(name, output)], [_text(name, _made(by_chain)) for _ in "ab"]
-            if len({*mine_all, *theirs}) == 1:
+            ours, theirs = [_text(name, output)], _texts(name, by_chain, 2)
+            if len({*ours, *theirs}) == 1:
                 return output
-            mine_all += [_text(name, _made(hand)) for _ in range(_REPEATS)]
-            theirs += [_text(name, _made(by_chain)) for _ in range(_REPEATS)]
+            ours += _texts(name, hand, _REPEATS)
+            theirs += _texts(name, by_chain, _REPEATS)
         except _Raised as raised:
             raise _difference(name, at, repr(output), str(raised)) from raised
-        if len(set(mine_all)) == len(set(theirs)) == 1:
-            raise _difference(name, at, _shown(mine_all[0]), _shown(theirs[0]))
+        if len(set(ours)) == len(set(theirs)) == 1:
+            raise _difference(name, at, _shown(ours[0]), _shown(theirs[0]))
         self.random.add(name)
         return output
-
-
-def _refuse_writing(step: ReadStep, inputs: Payload, call: Call) -> None:
-    """Raise InvalidInput if a step writes into what it is given: other steps have it as well."""
-    given = step.given(inputs)
-    before = pack(given)
-    step.body(given, call)
-    if encode(pack(given)) != encode(before):
-        rule = "must leave what it is given as it was"
-        raise InvalidInput.of(f"operator {step.operator}", rule, before)
 
 
 def _difference(name: str, at: Configuration, mine: str, theirs: str) -> InvalidInput:
@@ -190,11 +208,20 @@ def _shown(text: bytes) -> str:
     return text[4:].decode(errors="replace")  # after the length of the header, it is JSON
 
 
-def _made(make: _Make) -> Payload:
+def _made(name: str, make: _Make) -> Payload:
     try:
         return make()
-    except Exception as error:  # the user's code: a border
+    except NotCarried as error:
+        named = (
+            replace(fault, field=f"{fault.field} of operator {name}") for fault in error.faults
+        )
+        raise InvalidInput(list(named)) from error
+    except (Exception, SystemExit) as error:  # the user's code: a border
         raise _Raised(f"{type(error).__name__}: {error}") from error
+
+
+def _texts(name: str, make: _Make, times: int) -> list[bytes]:
+    return [_text(name, _made(name, make)) for _ in range(times)]
 
 
 def _text(name: str, output: Payload) -> bytes:
@@ -203,4 +230,4 @@ def _text(name: str, output: Payload) -> bytes:
         return encode(comparable(output))
     except InvalidInput as error:
         rule = "must give what can be sent; put the step and the next one in one by as_one"
-        raise InvalidInput.of(f"output of {name}", rule, error.faults[0].value) from error
+        raise InvalidInput.of(f"output of operator {name}", rule, error.faults[0].value) from error

@@ -23,14 +23,14 @@ from typing import Any, Protocol, TypeAlias
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.read_step import Source
-from circinus.pipelines.langchain.steps import Call, Step, Value
-from circinus.pipelines.langchain.values import pack, unpack
+from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, Value
+from circinus.pipelines.langchain.values import NotCarried, pack, unpack
 
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
 
 _START, _END = "__start__", "__end__"
+_SEND = "Send"
 _COMPILED = "langgraph.graph.state.CompiledStateGraph"
-_ONLY_NAMES = {"run_name", "tags", "metadata", "callbacks"}  # say nothing of what is done
 _CHANNELS = ("LastValue", "BinaryOperatorAggregate")  # hold what was last written, or reduced
 
 
@@ -63,13 +63,11 @@ def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Sou
         operators.remarks.append(f"{label} is kept as one operator: {reason}")
         return operators.add(label, (graph,), source)
     nodes = _Nodes(graph)
-    if graph.builder.branches.get(_START):  # its conditions are asked once, not by every node
-        source = _side_by_side(
-            [operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)]
-        )
-        first = False
-    else:
-        first = True
+    # What it begins with is made once, not by every node: conditions are asked, messages get ids.
+    first = not graph.builder.branches.get(_START) and len(levels[0]) == 1
+    if not first:
+        start = operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)
+        source = _side_by_side([start])
     for level in levels:
         source = _side_by_side(
             [operators.add(n, nodes.steps(n), source, nodes.body(n, first=first)) for n in level]
@@ -100,7 +98,7 @@ def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:
 
 def _supersteps(graph: _Graph) -> list[list[str]]:
     """Give the nodes of each superstep; _Unreadable when a node has no superstep of its own."""
-    for reason in _what_cannot_be_read(graph):
+    if reason := next(_what_cannot_be_read(graph), ""):
         raise _Unreadable(reason)
     builder = graph.builder
     single = set(builder.edges) | {
@@ -154,7 +152,7 @@ def _of_the_whole(graph: _Graph) -> Iterator[str]:
         "retries": graph.retry_policy,
         "a time limit": graph.step_timeout,
         "managed values": graph.builder.managed,
-        "a configuration": set(graph.config or {}) - _ONLY_NAMES,
+        "a configuration": {k for k, v in (graph.config or {}).items() if v} - NAMES - TOLD,
         "an edge that waits for its start": any(
             _START in starts for starts, _ in graph.builder.waiting_edges
         ),
@@ -192,9 +190,9 @@ class _Nodes:
 
     def start(self, item: Value, call: Call) -> dict[str, Any]:
         """Give the state that an input makes, and where the graph begins."""
-        channels = self._initial(item)
-        goto = self._led(_START, self._builder.state_schema, item, channels, call)
-        state = self._state(channels)
+        channels, writes = self._restored({}), self._input(item)
+        goto = self._led(_START, item, channels, writes, call)
+        state = self._state(self._applied(channels, writes))
         return {"node": _START, "state": state, "ran": [], "writes": [], "goto": goto}
 
     def body(self, name: str, *, first: bool) -> Callable[[Any, Call], dict[str, Any]]:
@@ -202,7 +200,8 @@ class _Nodes:
 
         def run(item: Value, call: Call) -> dict[str, Any]:
             if first:
-                channels, ran, led = self._initial(item), set[str](), True
+                channels = self._applied(self._restored({}), self._input(item))
+                ran, led = set[str](), True
             else:
                 channels, ran, goto = self._joined(item)
                 led = name in goto or self._awaited(name, ran, item)
@@ -224,24 +223,40 @@ class _Nodes:
         given = _view(channels, self._builder.schemas[node.input_schema])
         update = call(node.runnable, given)
         if update is not None and not isinstance(update, dict):
-            rule = "must give a dict or nothing, or be kept whole by as_one of its graph"
-            raise InvalidInput.of(f"node {name}", rule, type(update).__name__)
+            rule = "must be a dict or nothing (as_one of the graph keeps it whole)"
+            raise NotCarried.of(f"update of node {name}", rule, type(update).__name__)
         writes = [[key, value] for key, value in (update or {}).items() if key in channels]
-        goto = self._led(name, node.input_schema, update, self._applied(channels, writes), call)
+        goto = self._led(name, update, channels, writes, call)
         return {"writes": writes, "goto": goto, "did": True}
 
     def _led(
-        self, name: str, schema: type, update: Value, channels: dict[str, Any], call: Call
+        self,
+        name: str,
+        update: Value,
+        channels: dict[str, Any],
+        writes: list[list[Any]],
+        call: Call,
     ) -> list[str]:
-        """Give where the edges of a node that gave `update` lead; its conditions see the state."""
+        """Give where the edges of a node that gave `update` lead.
+
+        Each condition sees the state with the writes applied anew, as LangGraph does: a reducer
+        that writes into what it reduces does so for each.
+        """
         goto = [end for start, end in self._builder.edges if start == name]
+        node = self._builder.nodes.get(name)
+        schema = node.input_schema if node else self._builder.state_schema
         for condition, branch in self._builder.branches.get(name, {}).items():
-            seen = _view(channels, self._builder.schemas[branch.input_schema or schema])
+            keys = self._builder.schemas[branch.input_schema or schema]
+            seen = _view(self._applied(channels, writes), keys)
             if branch.input_schema is None:
                 seen = {**(update or {}), **seen}
             chosen = call(branch.path, seen)
+            where = f"condition {condition} after {name}"
             for end in chosen if isinstance(chosen, list | tuple) else [chosen]:
-                checks.among(f"condition {condition} after {name}", end, branch.ends)
+                if type(end).__name__ == _SEND:
+                    rule = "must name nodes (as_one of the graph keeps it whole)"
+                    raise NotCarried.of(where, rule, _SEND)
+                checks.among(where, end, branch.ends)
                 goto.append(branch.ends[end])
         return goto
 
@@ -259,11 +274,12 @@ class _Nodes:
         ran |= {part["node"] for part in parts if part.get("did")}
         return channels, ran, {end for part in parts for end in part["goto"]}
 
-    def _initial(self, item: Value) -> dict[str, Any]:
+    def _input(self, item: Value) -> list[list[Any]]:
+        """Give what an input writes."""
         if not isinstance(item, dict):
             raise InvalidInput.of("graph", "must be given a dict", type(item).__name__)
         keys = self._builder.schemas[self._builder.input_schema]
-        return self._applied(self._restored({}), [[k, v] for k, v in item.items() if k in keys])
+        return [[key, value] for key, value in item.items() if key in keys]
 
     def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Give the channels of a state; one without a value starts as the graph declares it."""

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs
+
 from circinus.pipelines.langchain.steps import Call, Step, Value
 from circinus.pipelines.langchain.values import pack, unpack
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload
 
 
@@ -22,6 +26,11 @@ class Source(NamedTuple):
 INPUT = Source((), lambda outputs, given: given)
 
 
+def by_id(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, KnobValue]:
+    """Give what is chosen for each id, as a chain takes it: an id configures one step."""
+    return {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStep:
     """An operator that was read off a chain, as what checks it sees it."""
@@ -31,6 +40,11 @@ class ReadStep:
     # `body(item, call)`: the output for what comes in, its steps run by `call`
     body: Callable[[Any, Call], Any]
     source: Source  # where what comes in is found
+    told: RunnableConfig  # the tags and metadata that it has in the chain
+
+    def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
+        """Give what its steps are run with."""
+        return merge_configs(self.told, RunnableConfig(configurable=dict(chosen)))
 
     def output(self, inputs: Payload, call: Call) -> Payload:
         """Give the operator's output for what an operator's function is given."""

@@ -11,9 +11,9 @@ becomes one when `choices` lists values for it, and keeps its default otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -26,18 +26,21 @@ from langchain_core.runnables import (
     RunnablePick,
     RunnableSequence,
 )
+from langchain_core.runnables.base import coerce_to_runnable
+from langchain_core.runnables.config import merge_configs
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.runnables.passthrough import RunnableAssign
 from langchain_core.runnables.utils import ConfigurableFieldSpec
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
-from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source
-from circinus.pipelines.langchain.steps import Call, Step, by_hand, specs_of
+from circinus.pipelines.langchain.held import options, specs_of
+from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id
+from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
 from circinus.pipelines.langchain.values import pack, unpack
 from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
 from circinus.pipelines.payload import Payload
@@ -62,7 +65,11 @@ class Reading:
 
 
 def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
-    """Give the pipeline that a Runnable is; InvalidInput for unknown ids and ids of two steps."""
+    """Give the pipeline that a Runnable is, or what LangChain makes one of (a dict, a function).
+
+    InvalidInput for anything else, unknown ids and ids of two steps.
+    """
+    chain = _runnable(chain)
     reader = _Reader(reading)
     end = reader.walk(chain, INPUT, "")
     if not reader.is_whole(end):
@@ -77,11 +84,26 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         score=lambda output, expected: score(unpack(output), unpack(expected)),
         metric=reading.metric,
         features=features and (lambda item: features(unpack(item))),
-        examples=reading.examples,
+        examples=reading.examples and partial(_examples, reading.examples),
     )
     told = tuple(reader.remarks)
     check = partial(remarks_of, chain, tuple(reader.read), pipeline)
     return replace(pipeline, remarks=lambda inputs: told + check(inputs))
+
+
+def _runnable(chain: object) -> Step:
+    try:
+        return coerce_to_runnable(cast(Step, chain))
+    except TypeError as error:
+        rule = "must be a Runnable, a function or a dict of them; a graph must be compiled"
+        raise InvalidInput.of("chain", rule, type(chain).__name__) from error
+
+
+def _examples(made: Callable[[int, int], Dataset], count: int, seed: int) -> Dataset:
+    """Give examples as they travel: the author's may hold messages, as the chain is given them."""
+    data = made(count, seed)
+    packed = [Example(input=pack(one.input), expected=pack(one.expected)) for one in data.examples]
+    return Dataset(name=data.name, examples=packed)
 
 
 class _Whole(RunnableBinding[Any, Any]):
@@ -90,7 +112,7 @@ class _Whole(RunnableBinding[Any, Any]):
 
 def as_one(step: Step, name: str | None = None) -> Step:
     """Give a step that becomes one operator, whatever it is made of, of this name."""
-    return _Whole(bound=step, config=RunnableConfig(run_name=name) if name else {})
+    return _Whole(bound=_runnable(step), config=RunnableConfig(run_name=name) if name else {})
 
 
 def configured(
@@ -102,8 +124,7 @@ def configured(
     """
     if isinstance(configuration, Configuration):
         configuration = configuration.as_dict()
-    chosen = {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
-    return chain.with_config(configurable=chosen)
+    return _runnable(chain).with_config(configurable=by_id(configuration))
 
 
 def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
@@ -135,6 +156,7 @@ class _Reader:
         self.read: list[ReadStep] = []
         self.remarks: list[str] = []  # what was read otherwise than step by step
         self.ids: dict[str, str] = {}  # configurable id -> operator
+        self._told = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
         self._input: Source | None = None  # of the operator that hands the input on
 
@@ -151,14 +173,16 @@ class _Reader:
             return self._keys(added, base=source)
         if isinstance(step, RunnablePick):
             return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
-        if isinstance(step, RunnablePassthrough) and step.func is None and step.afunc is None:
+        if hands_on(step):
             return source
         if graphs.is_graph(step):
-            return graphs.read(self, step, source, label or step.get_name())
+            with self._telling(cast(Any, step).config or RunnableConfig()):
+                return graphs.read(self, step, source, label or step.get_name())
         if isinstance(step, RunnableBinding):
             label = step.config.get("run_name") or label
-            if _only_names(step):
-                return self.walk(step.bound, source, label)
+            if _only_tells(step):
+                with self._telling(step.config):
+                    return self.walk(step.bound, source, label)
         return self.add(label or _name_of(step), (step,), source)
 
     def add(
@@ -175,8 +199,13 @@ class _Reader:
             steps=tuple(steps),
             body=body or (lambda item, call: call(steps[0], item)),
             source=source,
+            told=self._told,
         )
-        called = lru_cache(maxsize=_CONFIGURED_STEPS)(lambda items: by_hand(dict(items)))
+
+        @lru_cache(maxsize=_CONFIGURED_STEPS)
+        def called(items: tuple[tuple[str, KnobValue], ...]) -> Call:
+            return by_hand(read.configured(dict(items)))
+
         operator = Operator(
             spec=OperatorSpec(name=name, after=source.after, knobs=self._knobs(name, steps)),
             run=lambda inputs, knobs: read.output(inputs, called(tuple(knobs.items()))),
@@ -192,6 +221,14 @@ class _Reader:
         inner = {parent for op in self.operators for parent in op.spec.after}
         sinks = [op.name for op in self.operators if op.name not in inner]
         return len(sinks) == 1 and source is self._outputs[sinks[0]]
+
+    @contextmanager
+    def _telling(self, config: RunnableConfig) -> Iterator[None]:
+        outer = self._told
+        inner = {key: value for key, value in config.items() if key in TOLD and value}
+        self._told = merge_configs(outer, cast(RunnableConfig, inner))
+        yield
+        self._told = outer
 
     def _keys(self, items: Mapping[str, Source], base: Source | None = None) -> Source:
         """Give a dict with a source for each key, laid over a base when there is one."""
@@ -228,16 +265,24 @@ class _Reader:
 
     def _knobs(self, operator: str, steps: Sequence[Step]) -> tuple[Knob, ...]:
         knobs: dict[str, Knob] = {}
-        for spec in (spec for step in steps for spec in specs_of(step)):
-            values = _values(spec) or tuple(self._reading.choices.get(spec.id, ()))
+        for spec in _specs(operator, steps):
+            values = options(spec) or tuple(self._reading.choices.get(spec.id, ()))
             if not values:
                 continue
             other = self.ids.setdefault(spec.id, operator)
-            rule = f"must configure one step, {other} has it already"
+            rule = f"must configure one step, {other} has it already (as_one makes both one)"
             checks.require(other == operator, f"configurable id of {operator}", rule, spec.id)
             checks.name(f"configurable id of {operator}", spec.id)
             knobs[spec.id] = Knob(name=spec.id, values=values)
         return tuple(knobs.values())
+
+
+def _specs(operator: str, steps: Sequence[Step]) -> list[ConfigurableFieldSpec]:
+    try:
+        return [spec for step in steps for spec in specs_of(step)]
+    except ValueError as error:
+        rule = "must have one set of options for each configurable id"
+        raise InvalidInput.of(f"operator {operator}", rule, str(error)) from error
 
 
 def _name_of(step: Step) -> str:
@@ -256,14 +301,7 @@ def _pick(
     return cast(Payload, step.invoke(taken))
 
 
-def _only_names(step: RunnableBinding[Any, Any]) -> bool:
-    """Say whether a binding changes nothing that the step gives."""
+def _only_tells(step: RunnableBinding[Any, Any]) -> bool:
+    """Say whether a binding is a name, tags or metadata and nothing else."""
     plain = type(step) is RunnableBinding and not step.kwargs and not step.config_factories
-    return plain and not set(step.config) - {"run_name", "tags", "metadata", "callbacks"}
-
-
-def _values(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
-    """Give the options of a field, the default first; none when it takes any value."""
-    if not (isinstance(spec.annotation, type) and issubclass(spec.annotation, Enum)):
-        return ()
-    return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
+    return plain and not set(step.config) - NAMES - TOLD

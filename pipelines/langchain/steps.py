@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from threading import Thread
@@ -22,16 +22,15 @@ from langchain_core.runnables import (
     RunnableLambda,
     RunnablePassthrough,
 )
-from langchain_core.runnables.config import set_config_context
+from langchain_core.runnables.config import ensure_config, set_config_context
 from langchain_core.runnables.configurable import DynamicRunnable
-from langchain_core.runnables.utils import ConfigurableFieldSpec
 from langchain_core.tools import StructuredTool, Tool
 
-from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.langchain.held import parts, specs_of
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
-_GRAPH_PARTS = ("StateGraph", "StateNodeSpec", "PregelNode", "BranchSpec")  # no Runnables
-_HOLDING = ("nodes", "runnable", "bound", "branches", "path")  # their fields that hold steps
+NAMES = {"run_name", "callbacks"}  # of a configuration: say nothing of what is done
+TOLD = {"tags", "metadata"}  # what steps can read, and hand on to the steps inside
 
 Value: TypeAlias = Any  # LangChain's steps hand on whatever they like
 Step: TypeAlias = Runnable[Value, Value]
@@ -39,67 +38,59 @@ Call: TypeAlias = Callable[[Step, Any], Any]
 """`call(step, item) -> output`: runs a step of an operator, configured."""
 
 
-def by_hand(chosen: Mapping[str, KnobValue]) -> Call:
+def by_hand(config: RunnableConfig) -> Call:
     """Give how an operator runs its steps: past LangChain where that is the same."""
     functions: dict[int, Callable[[Any], Any]] = {}
 
     def call(step: Step, item: Value) -> Value:
         function = functions.get(id(step))
         if function is None:  # steps live as long as their pipeline: an id is one step's
-            function = functions[id(step)] = _function_of(step, chosen)
+            function = functions[id(step)] = _function_of(step, config)
         return function(item)
 
     return call
 
 
-def by_langchain(chosen: Mapping[str, KnobValue]) -> Call:
+def by_langchain(config: RunnableConfig) -> Call:
     """Give how the chain itself would run them, to compare with."""
-    return lambda step, item: invoked(step, RunnableConfig(configurable=dict(chosen)))(item)
+    return lambda step, item: invoked(step, config)(item)
 
 
 def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
     """Give a step as LangChain runs it; one with a part that is async alone runs in a loop."""
-    needs_loop = any(_is_async_alone(part) for part in _parts(step, set()))
+    inside = parts(step)
+    needs_loop = any(map(_is_async_alone, inside))
+    may_need_loop = any(map(_has_async_of_its_own, inside))
 
-    def call(item: Value) -> Value:
+    def call(item: Value, config: RunnableConfig) -> Value:
         if not needs_loop:
             try:
                 return step.invoke(item, config)
             except NotImplementedError:  # how a step of one's own says that it is async alone
-                pass
+                if not may_need_loop:
+                    raise
         return _wait_for(step.ainvoke(item, config))
 
     def in_context(item: Value) -> Value:
-        # As in a sequence or a graph: what a function calls without a configuration finds it.
-        with set_config_context(config) as context:
-            return context.run(call, item)
+        # As in a sequence or a graph: whole, and found by functions that call without one.
+        whole = ensure_config(config)
+        with set_config_context(whole) as context:
+            return context.run(call, item, whole)
 
     return in_context
 
 
-def specs_of(step: Step) -> tuple[ConfigurableFieldSpec, ...]:
-    """Give what of a step is configurable, once for each id; graphs are looked into as well.
-
-    LangGraph does not tell what its nodes, and the functions it wraps, have to configure.
-    """
-    found = {spec.id: spec for spec in step.config_specs}
-    for part in _parts(step, set()):
-        if type(part).__name__ == _GRAPH_FUNCTION:
-            function: Value = getattr(part, "func", None) or getattr(part, "afunc", None)
-            found.update({spec.id: spec for spec in RunnableLambda(function).config_specs})
-        elif builder := getattr(part, "builder", None):
-            held = (node.runnable for node in getattr(builder, "nodes", {}).values())
-            found.update({spec.id: spec for inner in held for spec in specs_of(inner)})
-    return tuple(found.values())
+def hands_on(step: Step) -> bool:
+    """Say whether a step gives what it is given, and does nothing else."""
+    return isinstance(step, RunnablePassthrough) and step.func is None and step.afunc is None
 
 
-def _function_of(step: Step, chosen: Mapping[str, KnobValue]) -> Callable[[Any], Any]:
-    config = RunnableConfig(configurable=dict(chosen))
-    while isinstance(step, DynamicRunnable):
+def _function_of(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
+    if isinstance(step, DynamicRunnable):
         step, config = step.prepare(config)
-    if isinstance(step, RunnablePassthrough) and step.func is None and step.afunc is None:
+    if hands_on(step):
         return lambda item: item
-    final, plain = step, _plain_function(step)
+    final, plain = step, None if _tells(config) else _plain_function(step)
     if plain is None:
         return invoked(final, config)
     function = plain
@@ -114,12 +105,16 @@ def _function_of(step: Step, chosen: Mapping[str, KnobValue]) -> Callable[[Any],
 def _plain_function(step: Step) -> Callable[[Any], Any] | None:
     """Give the function that a step is, when calling it is all that LangChain would do."""
     function = getattr(step, "func", None) if type(step) is RunnableLambda else None
-    if function is None or step.config_specs or not callable(function):
+    if function is None or specs_of(step) or not callable(function):
         return None
     kinds = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
     if any(kind(function) for kind in kinds) or not _takes_one(function):
         return None
     return cast(Callable[[Any], Any], function)
+
+
+def _tells(config: RunnableConfig) -> bool:
+    return any(config.get(key) for key in TOLD)
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
@@ -144,24 +139,8 @@ def _is_async_alone(part: object) -> bool:
     )
 
 
-def _parts(value: object, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
-    """Give a step and the steps that it holds in its fields, lists and dicts, at any depth."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if type(value).__name__ in _GRAPH_PARTS:
-        inner = [getattr(value, name, None) for name in _HOLDING]
-    elif isinstance(value, Mapping):
-        inner = list(value.values())
-    elif isinstance(value, list | tuple):
-        inner = list(value)
-    elif isinstance(value, Runnable):
-        yield value
-        inner = [getattr(value, "builder", None), *vars(value).values()]
-    else:
-        return
-    for item in inner:
-        yield from _parts(item, seen)
+def _has_async_of_its_own(part: Step) -> bool:
+    return not type(part).ainvoke.__module__.startswith(("langchain", "langgraph"))
 
 
 def _wait_for(work: Coroutine[Value, Value, Value]) -> Value:

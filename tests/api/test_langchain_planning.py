@@ -1,33 +1,40 @@
 """A LangChain chain is planned through the path that every query takes."""
 
-from typing import Any
+import re
+from typing import Any, TypedDict
 
+import pytest
 from langchain_core.runnables import (
     ConfigurableField,
     Runnable,
     RunnableLambda,
     RunnablePassthrough,
 )
+from langgraph.graph import StateGraph
+from langgraph.types import Command
 
 from circinus.api.bootstrap.planning import plan_query
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.query import OnFailure, PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.search.result import PlanningOutcome
 
 WORDS = ("  Planner ", "EDGE ", " cloud", "De vice  ")
 
 
-def _chain() -> Runnable[Any, Any]:
-    """Tidies text two ways, then counts letters and words side by side."""
-    tidy: Runnable[Any, Any] = RunnablePassthrough().configurable_alternatives(
+def _tidied() -> Runnable[Any, Any]:
+    return RunnablePassthrough().configurable_alternatives(
         ConfigurableField(id="tidy"),
         default_key="keep",
         strip=RunnableLambda(lambda text: text.strip()),
     )
+
+
+def _chain() -> Runnable[Any, Any]:
+    """Tidies text two ways, then counts letters and words side by side."""
     case: Runnable[Any, Any] = RunnablePassthrough().configurable_alternatives(
         ConfigurableField(id="case"),
         default_key="same",
@@ -38,7 +45,7 @@ def _chain() -> Runnable[Any, Any]:
         "text": case,
         "words": RunnableLambda(lambda text: len(text.split())),
     }
-    return tidy | counts | RunnableLambda(lambda both: f"{both['text']}/{both['words']}")
+    return _tidied() | counts | RunnableLambda(lambda both: f"{both['text']}/{both['words']}")
 
 
 def _examples(count: int) -> Dataset:
@@ -85,3 +92,51 @@ def test_a_chain_that_no_alternative_makes_good_enough_is_told_so() -> None:
     assert result.outcome is PlanningOutcome.INFEASIBLE
     assert result.shortfall is not None
     assert result.shortfall.binding == ("accuracy",)
+
+
+class State(TypedDict):
+    text: str
+
+
+def _now_and_then(state: State) -> State | Command[str]:
+    update = State(text=state["text"].upper())
+    return Command(update=update) if state["text"].endswith("7") else update
+
+
+def _commanding() -> Runnable[Any, Any]:
+    graph = StateGraph(State)
+    graph.add_node("commands", _now_and_then)
+    graph.add_edge("__start__", "commands")
+    return graph.compile()
+
+
+def _as_a_set(text: str) -> str | set[str]:
+    return {text} if text.endswith("7") else text
+
+
+@pytest.mark.parametrize("on_failure", list(OnFailure))
+def test_what_cannot_travel_on_some_inputs_ends_planning(on_failure: OnFailure) -> None:
+    chain = _tidied() | RunnableLambda(_as_a_set, name="odd") | RunnableLambda(str)
+    pipeline = pipeline_from_runnable(chain, Reading(name="odd", score=lambda o, e: 1.0))
+    slo = Slo(accuracy=0.5, latency_s=1.0)
+    query = Query(pipeline="odd", slo=slo, on_failure=on_failure)
+
+    result = plan_query(query, PRESETS["one-tier"], pipeline, _examples(40))
+
+    assert result.outcome is PlanningOutcome.FAILED
+    assert result.plans == ()
+    assert re.match(
+        r"odd failed on input \d+.*: cannot be planned: output", result.stopped_because
+    )
+
+
+def test_a_node_that_commands_on_some_inputs_ends_planning() -> None:
+    begins: Runnable[Any, Any] = RunnableLambda(lambda text: {"text": text})
+    chain = begins | _commanding()
+    pipeline = pipeline_from_runnable(chain, Reading(name="odd", score=lambda o, e: 1.0))
+    query = Query(pipeline="odd", slo=Slo(accuracy=0.5, latency_s=1.0))
+
+    result = plan_query(query, PRESETS["one-tier"], pipeline, _examples(40))
+
+    assert result.outcome is PlanningOutcome.FAILED
+    assert "cannot be planned: update of node commands must be" in result.stopped_because

@@ -4,13 +4,16 @@ A case gives the chain, inputs it takes, and what is expected: outputs that depe
 that one that is not handed on shows, or the words of the refusal.
 """
 
+import enum
 import operator
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+import numpy as np
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
@@ -428,6 +431,147 @@ def _streaming(state: State) -> State:
     return {"text": state["text"]}
 
 
+def _agent() -> Step:
+    return graph({"one": lambda s: {"text": AGENT_SCALE.invoke(s["text"])}}, LINE[:1])
+
+
+AGENT_SCALE = scale("agent")
+AGENT = _agent()
+
+
+def _asking_agent(text: str) -> str:
+    return str(AGENT.invoke({"text": text})["text"])
+
+
+def _scaled_by(text: str, step: Step) -> str:
+    return str(step.invoke(text))
+
+
+def _with_default(step: Step) -> Callable[[str], str]:
+    def call(text: str, by: Step = step) -> str:
+        return str(by.invoke(text))
+
+    return call
+
+
+def _of_dict(steps: dict[str, Step]) -> Callable[[str], str]:
+    return lambda text: str([step.invoke(text) for step in steps.values()])
+
+
+@dataclass
+class _Holding:
+    step: Step
+
+
+@dataclass
+class _Asking:
+    held: _Holding
+
+    def ask(self, text: str) -> str:
+        return str(self.held.step.invoke(text))
+
+    def __call__(self, text: str) -> str:
+        return self.ask(text)
+
+
+HELPING = scale("helping")
+
+
+def _helper(text: str) -> str:
+    return str(HELPING.invoke(text))
+
+
+def _helping(text: str) -> str:
+    return _helper(text)
+
+
+def _tool_around() -> Step:
+    step = scale()
+
+    @tool
+    def scaled(text: str) -> str:
+        """Scale it."""
+        return str(step.invoke(text))
+
+    return scaled
+
+
+def _chunks_around(step: Step) -> Step:
+    def chunks(given: Iterator[str]) -> Iterator[str]:
+        for chunk in given:
+            yield step.invoke(chunk)
+
+    return RunnableGenerator(chunks)
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+
+
+def _random_then(given: Value) -> Step:
+    return part(lambda x: random.random()) | part(lambda x: given, name="gives") | part(str)
+
+
+def _scored(text: str) -> Document:
+    return Document(page_content=text, metadata={"score": np.float32(len(text) / 10)})
+
+
+ACME = {"tenant": "acme"}
+
+
+def _tenant(text: str, config: RunnableConfig) -> str:
+    return f"{text} of {config['metadata'].get('tenant')}"
+
+
+def _told(state: State, config: RunnableConfig) -> State:
+    return {"text": f"{config['metadata'].get('tenant')} {'callbacks' in config}"}
+
+
+def _redacting() -> Step:
+    from langgraph.graph import MessagesState, StateGraph
+
+    made = StateGraph(MessagesState)
+    hidden = partial(HumanMessage, "hidden")
+    made.add_node("hide", lambda s: {"messages": [hidden(id=s["messages"][0].id)]})
+    made.add_node("answer", lambda s: {"messages": [AIMessage("seen")]})
+    made.add_edge("__start__", "hide")
+    made.add_edge("__start__", "answer")
+    return made.compile()
+
+
+def _extend(old: list[int], new: list[int]) -> list[int]:
+    old.extend(new)
+    return old
+
+
+class Growing(TypedDict):
+    seen: Annotated[list[int], _extend]
+
+
+def _growing(conditions: dict[str, tuple[Value, list[str]]]) -> Step:
+    from langgraph.graph import StateGraph
+
+    made = StateGraph(Growing)
+    made.add_node("one", lambda state: {"seen": [len(state["seen"])]})
+    made.add_node("two", lambda state: {"seen": [-1]})
+    for start, end in LINE:
+        if start not in conditions:
+            made.add_edge(start, end)
+    for start, (path, ends) in conditions.items():
+        made.add_conditional_edges(start, path, ends)
+    return made.compile()
+
+
+GROWN = [{"seen": [len(word)]} for word in WORDS]
 STATES = [{"text": text, "log": []} for text in WORDS]
 TALKS = [{"messages": [HumanMessage(content=text)]} for text in WORDS]
 MODEL = {"question": RunnablePassthrough(), "context": library() | texts}
@@ -566,7 +710,7 @@ CASES = [
     Case(
         "gives what cannot be sent",
         lambda: part(lambda x: object(), name="opaque") | part(str),
-        refused="output of opaque must give what can be sent",
+        refused="output of operator opaque must be made of .* got 'object'",
     ),
     Case("kept as one what cannot be sent", lambda: as_one(part(lambda x: {x}) | part(sorted))),
     Case("knob without effect", lambda: scale() | part(lambda x: len(x) > 0), knobs=1),
@@ -678,7 +822,7 @@ CASES = [
         "graph that commands besides its edges",
         lambda: graph({"one": _command, "two": _note("two")}, LINE),
         STATES,
-        refused="operator one must give",
+        refused="update of node one of operator one must be a dict or nothing",
     ),
     Case(
         "graph that sends",
@@ -686,7 +830,13 @@ CASES = [
             {"one": _note("one"), "two": _note("two")}, LINE[:1], {"one": (_send, ["two"])}
         ),
         STATES,
-        refused="operator one must give",
+        refused="condition _send after one of operator one must name nodes",
+    ),
+    Case(
+        "graph that sends from its beginning",
+        lambda: graph({"two": _note("two")}, [], {"__start__": (_send, ["two"])}),
+        STATES,
+        refused="condition _send after __start__ of operator LangGraph-start must name nodes",
     ),
     Case(
         "graph that sends, kept as one",
@@ -769,7 +919,7 @@ CASES = [
     Case(
         "step in a list, configured elsewhere",
         lambda: library() | texts | part(lambda x: HIDDEN[0].invoke(x), name="hides"),
-        refused="operator hides must give",
+        refused="configurable id of hides must configure one step",
     ),
     Case(
         "step made in a lambda, configured elsewhere",
@@ -841,5 +991,99 @@ CASES = [
         lambda: graph({"one": _streaming}, LINE[:1]),
         STATES,
         refused="operator one must give",
+    ),
+    # knobs where LangChain does not look
+    Case(
+        "function that calls a graph that calls a step",
+        lambda: part(_asking_agent, name="agent") | cased(),
+        knobs=2,
+    ),
+    Case("step in a partial", lambda: part(partial(_scaled_by, step=scale())), knobs=1),
+    Case("step in a default", lambda: part(_with_default(scale())), knobs=1),
+    Case("step in a dict", lambda: part(_of_dict({"a": scale()})), knobs=1),
+    Case("step in an attribute", lambda: part(_Asking(_Holding(scale())).ask), knobs=1),
+    Case("step in an object that is called", lambda: part(_Asking(_Holding(scale()))), knobs=1),
+    Case("step two helpers away", lambda: part(lambda x: _helping(x) + "."), knobs=1),
+    Case("tool that calls a step", lambda: part(lambda x: {"text": x}) | _tool_around(), knobs=1),
+    Case("runnable generator that calls a step", lambda: _chunks_around(scale()), knobs=1),
+    Case(
+        "node that calls a graph",
+        lambda: graph({"one": lambda s: AGENT.invoke(s), "two": _note("two")}, LINE),
+        STATES,
+        knobs=1,
+    ),
+    Case(
+        "id with two sets of options in one step",
+        lambda: as_one(scale("k") | part(_of_dict({"a": library("k")}))),
+        refused="operator RunnableSequence must have one set of options .*k has options",
+    ),
+    # what would arrive as something else
+    Case(
+        "numpy's numbers",
+        lambda: part(lambda x: np.mean([len(x), 2.25])) | part(lambda m: str(m.round(1))),
+    ),
+    Case(
+        "numpy's numbers in documents",
+        lambda: part(_scored) | part(lambda d: f"{d.metadata['score']} {d.page_content}"),
+    ),
+    Case(
+        "text of a class of its own",
+        lambda: part(_calling) | part(lambda m: m.text) | part(lambda t: t.upper()),
+    ),
+    *(
+        Case(
+            f"gives {of}",
+            partial(_random_then, given),
+            refused=f"output of operator gives must be made of .* got '{of}'",
+        )
+        for of, given in {
+            "Colour": Colour.RED,
+            "Number": Number.ONE,
+            "Counter": Counter("aab"),
+            "Pair": Pair(1, 2),
+        }.items()
+    ),
+    Case(
+        "random step before one that writes into its input",
+        lambda: (
+            part(lambda x: [x, str(random.random())])
+            | {"a": part(lambda d: d.append("x") or d, name="writes"), "b": part(len)}
+        ),
+        refused="operator a must leave what it is given as it was",
+    ),
+    Case(
+        "random step before one that writes into what nobody else sees",
+        lambda: (
+            part(lambda x: [x, random.random()]) | part(lambda d: d.append("x") or d) | part(len)
+        ),
+        remark="another output each time",
+    ),
+    # what a step is told
+    Case(
+        "metadata of a step", lambda: part(_tenant).with_config(metadata=ACME) | cased(), knobs=1
+    ),
+    Case(
+        "metadata and tags of a sequence",
+        lambda: (part(_tenant) | cased()).with_config(metadata=ACME, tags=["t"]) | scale(),
+        knobs=2,
+    ),
+    Case(
+        "graph with metadata",
+        lambda: graph({"one": _told, "two": _text(cased())}, LINE).with_config(metadata=ACME),
+        STATES,
+        knobs=1,
+    ),
+    # graphs as LangGraph runs them
+    Case("graph with two beginnings, messages without ids", _redacting, TALKS),
+    Case("graph whose reducer grows what it is given", lambda: _growing({}), GROWN),
+    Case(
+        "graph whose reducer grows what conditions see",
+        lambda: _growing({"one": (lambda s: "two", ["two"])}),
+        GROWN,
+    ),
+    Case(
+        "graph whose reducer grows what the first condition sees",
+        lambda: _growing({"__start__": (lambda s: "one", ["one"])}),
+        GROWN,
     ),
 ]

@@ -1,6 +1,8 @@
-from typing import Any
+import sys
+from typing import Any, TypedDict
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import (
     ConfigurableField,
     Runnable,
@@ -10,11 +12,13 @@ from langchain_core.runnables import (
     RunnableSerializable,
 )
 from langchain_core.runnables.utils import ConfigurableFieldSingleOption
+from langgraph.graph import StateGraph
 
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import Payload, encode
 from circinus.pipelines.pipeline import Pipeline
 
 
@@ -169,8 +173,6 @@ def test_a_step_runs_its_own_function_without_the_chain_around_it() -> None:
     callers: list[str] = []
 
     def spy(item: float) -> float:
-        import sys
-
         callers.append(sys._getframe(1).f_globals["__name__"])
         return item
 
@@ -189,3 +191,70 @@ def test_steps_of_one_name_get_names_of_their_own() -> None:
         "same-step-2",
         "same-step-3",
     ]
+
+
+class State(TypedDict):
+    text: str
+
+
+@pytest.mark.parametrize("chain", [3, "no step", StateGraph(State)])
+def test_what_is_no_chain_is_refused(chain: Runnable[Any, Any]) -> None:
+    with pytest.raises(InvalidInput, match="chain must be a Runnable, a function or a dict of th"):
+        _read(chain)
+
+
+def test_a_function_and_a_dict_are_read_as_langchain_does() -> None:
+    functions: Any = {"a": lambda x: x + 1, "b": lambda x: x * 2}
+    pipeline = _read(functions)
+
+    assert [op.name for op in pipeline.graph.operators] == ["a", "b", "output"]
+    assert _agree_everywhere(RunnableLambda(functions["a"]), _read(functions["a"]), 1) == [2]
+
+
+def test_examples_and_scores_are_in_the_chain_s_own_values() -> None:
+    seen: list[Any] = []
+
+    def score(output: Payload, expected: Payload) -> float:
+        seen.extend([output, expected])
+        return 1.0
+
+    data = Dataset(name="d", examples=[Example(input=HumanMessage("hi"), expected=("hi", 2))])  # type: ignore[arg-type]  # what authors write
+    chain: Runnable[Any, Any] = RunnableLambda(lambda said: (said.content, len(said.content)))
+    reading = Reading(name="talk", score=score, examples=lambda count, seed: data)
+    pipeline = pipeline_from_runnable(chain, reading)
+
+    assert pipeline.examples is not None
+    (example,) = pipeline.examples(1, 0).examples
+    output = pipeline.run(example.input, ConfigurationSpace(pipeline.graph).configuration(0))
+    pipeline.score_of(output, example.expected)
+    assert encode(example.input)
+    assert seen == [("hi", 2), ("hi", 2)]
+
+
+def test_a_named_sequence_is_still_read_step_by_step() -> None:
+    steps = _scale() | _shift()
+    pipeline = _read(steps.with_config(run_name="both", tags=["t"], metadata={"m": 1}))
+
+    assert len(pipeline.graph.operators) == 2
+
+
+def test_a_step_that_has_to_be_asked_otherwise_is_asked_once() -> None:
+    calls: list[int] = []
+
+    def refuses(item: int, unused: int = 0) -> int:
+        calls.append(item)
+        raise NotImplementedError("not for this")
+
+    pipeline = _read(RunnableLambda(refuses, name="refuses"))
+    with pytest.raises(OperatorFailed, match="not for this"):
+        pipeline.run(1, ConfigurationSpace(pipeline.graph).configuration(0))
+
+    assert calls == [1]
+
+
+def test_what_ends_its_process_is_left_to_profiling() -> None:
+    leaves: Runnable[Any, Any] = RunnableLambda(lambda x: sys.exit(3), name="leaves")
+    pipeline = _read(_scale() | leaves)
+
+    assert pipeline.remarks is not None
+    assert pipeline.remarks([1.0]) == ()

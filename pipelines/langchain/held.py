@@ -1,0 +1,161 @@
+"""What a step is made of, and what its functions can call.
+
+LangChain tells of a step's configurable parts where it sees them: in its own steps, and one level
+into functions. The configuration reaches further, to whatever runs below the step, so that a knob
+is looked for in all that its functions name: closures, defaults, globals, attributes, helpers.
+Functions of installed packages are not read, except by functions of the same package.
+"""
+
+from __future__ import annotations
+
+import dis
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import lru_cache, partial
+from inspect import getattr_static
+from itertools import islice
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+from langchain_core.runnables import (
+    Runnable,
+    RunnableLambda,
+    RunnableParallel,
+    RunnableSequence,
+)
+from langchain_core.runnables.utils import ConfigurableFieldSpec
+
+from circinus.pipelines.operators import KnobValue
+
+_GRAPH_PARTS = ("StateGraph", "StateNodeSpec", "PregelNode", "BranchSpec")  # no Runnables
+_HOLDING = ("nodes", "runnable", "bound", "branches", "path")  # their fields that hold steps
+_NONE_OF_THEIR_OWN = (RunnableLambda, RunnableParallel, RunnableSequence)  # but of what they hold
+_DATA = str | bytes | int | float | None
+_MOST = 10_000  # values that are looked at, the nearest first: what holds more is data
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+_Step = Runnable[Any, Any]
+
+
+def parts(step: _Step) -> list[_Step]:
+    """Give a step and the steps that it holds in its fields, lists and dicts, at any depth."""
+    return _found(step, _fields)
+
+
+def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
+    """Give what of a step is configurable, once for each id; ValueError if two differ in options.
+
+    The step's own come first, then those of what it holds and names.
+    """
+    found: dict[str, ConfigurableFieldSpec] = {}
+    for part in _found(step, lambda value: [*_fields(value), *_named(value)]):
+        for spec in () if isinstance(part, _NONE_OF_THEIR_OWN) else part.config_specs:
+            other = found.setdefault(spec.id, spec)
+            if options(other) != options(spec):
+                raise ValueError(f"{spec.id} has options {options(other)} and {options(spec)}")
+    return tuple(found.values())
+
+
+def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
+    """Give the options of a field, the default first; none when it takes any value."""
+    if not (isinstance(spec.annotation, type) and issubclass(spec.annotation, Enum)):
+        return ()
+    return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
+
+
+def _found(step: _Step, inside: Callable[[object], Iterable[object]]) -> list[_Step]:
+    waiting, seen = deque[object]([step]), dict[int, object]()  # kept: an id stays one value's
+    while waiting and len(seen) < _MOST:
+        value = waiting.popleft()
+        if id(value) not in seen:
+            seen[id(value)] = value
+            waiting.extend(each for each in inside(value) if not isinstance(each, _DATA))
+    return [value for value in seen.values() if isinstance(value, Runnable)]
+
+
+def _fields(value: object) -> Iterable[object]:
+    if type(value).__name__ in _GRAPH_PARTS:
+        return [getattr(value, name, None) for name in _HOLDING]
+    if isinstance(value, dict):
+        return islice(value.values(), _MOST)
+    if isinstance(value, list | tuple):
+        return islice(value, _MOST)
+    if isinstance(value, Runnable):
+        return [getattr(value, "builder", None), *vars(value).values()]
+    return ()
+
+
+def _named(value: object) -> Iterable[object]:
+    """Give what a function can call: what it holds, and of this the attributes that it names."""
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, MethodType):
+        return _of_function(value.__func__, [value.__self__])
+    if isinstance(value, FunctionType):
+        return _of_function(value, [])
+    own = getattr_static(type(value), "__call__", None)
+    is_callable = isinstance(own, FunctionType) and not isinstance(value, Runnable | type)
+    return [MethodType(own, value)] if is_callable else ()
+
+
+def _of_function(function: object, held: list[object]) -> list[object]:
+    if not isinstance(function, FunctionType):
+        return held
+    loaded, names = _names_in(function.__code__)
+    held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    held += [_content(cell) for cell in function.__closure__ or ()]
+    held += [function.__globals__[name] for name in loaded if name in function.__globals__]
+    held.append(getattr(function, "__wrapped__", None))
+    known = {id(value) for value in held}
+    for value in islice(held, _MOST):  # it grows on the way: a.b.c
+        for found in _attributes(value, names):
+            if id(found) not in known:
+                known.add(id(found))
+                held.append(found)
+    return [value for value in held if _is_read(value, function)]
+
+
+def _attributes(value: object, names: Iterable[str]) -> Iterable[object]:
+    if isinstance(value, FunctionType | MethodType | Runnable) or not hasattr(value, "__dict__"):
+        return
+    for name in names:
+        found = getattr_static(value, name, None)  # asks no property
+        if isinstance(found, FunctionType) and name not in vars(value):
+            found = MethodType(found, value)
+        if found is not None:
+            yield found
+
+
+def _is_read(value: object, by: FunctionType) -> bool:
+    function = getattr(value, "__func__", value)
+    if not isinstance(function, FunctionType):
+        return True
+    is_installed = function.__code__.co_filename.startswith(_INSTALLED)
+    return not is_installed or _package(function) == _package(by)
+
+
+def _package(function: FunctionType) -> str:
+    return str(function.__module__).partition(".")[0]
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _names_in(code: CodeType) -> tuple[list[str], list[str]]:
+    """Give the globals that a function loads and all that it names, functions inside included.
+
+    In an order that is the same in every process: knobs are found in it.
+    """
+    inner = [_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    loads = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return (
+        sorted(loads.union(*(globals_ for globals_, _ in inner))),
+        sorted({*code.co_names}.union(*(names for _, names in inner))),
+    )
