@@ -51,7 +51,7 @@ class Operators(Protocol):
 
 def is_graph(step: Step) -> bool:
     """Say whether a step is a compiled graph of LangGraph's."""
-    return any(f"{cls.__module__}.{cls.__name__}" == _COMPILED for cls in type(step).__mro__)
+    return f"{type(step).__module__}.{type(step).__name__}" == _COMPILED
 
 
 def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Source:

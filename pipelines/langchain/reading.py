@@ -162,16 +162,17 @@ class _Reader:
 
     def walk(self, step: Step, source: Source, label: str) -> Source:
         """Give where the step's output is found, having added the operators inside it."""
-        if isinstance(step, RunnableSequence):
+        # What a class of one's own makes of its steps is not known: it is one operator.
+        if type(step) is RunnableSequence:
             for inner in step.steps:
                 source = self.walk(inner, source, label if len(step.steps) == 1 else "")
             return source
-        if isinstance(step, RunnableParallel):
+        if type(step) is RunnableParallel:
             return self._keys({k: self.walk(s, source, k) for k, s in step.steps__.items()})
-        if isinstance(step, RunnableAssign):
+        if type(step) is RunnableAssign:
             added = {k: self.walk(s, source, k) for k, s in step.mapper.steps__.items()}
             return self._keys(added, base=source)
-        if isinstance(step, RunnablePick):
+        if type(step) is RunnablePick:
             return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
         if hands_on(step):
             return source

@@ -60,7 +60,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
     """Give a step as LangChain runs it; one with a part that is async alone runs in a loop."""
     inside = parts(step)
     needs_loop = any(map(_is_async_alone, inside))
-    may_need_loop = any(map(_has_async_of_its_own, inside))
+    may_need_loop = any(map(_is_of_one_s_own, inside))
 
     def call(item: Value, config: RunnableConfig) -> Value:
         if not needs_loop:
@@ -82,7 +82,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
 
 def hands_on(step: Step) -> bool:
     """Say whether a step gives what it is given, and does nothing else."""
-    return isinstance(step, RunnablePassthrough) and step.func is None and step.afunc is None
+    return type(step) is RunnablePassthrough and step.func is None and step.afunc is None
 
 
 def _function_of(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
@@ -139,8 +139,8 @@ def _is_async_alone(part: object) -> bool:
     )
 
 
-def _has_async_of_its_own(part: Step) -> bool:
-    return not type(part).ainvoke.__module__.startswith(("langchain", "langgraph"))
+def _is_of_one_s_own(part: Step) -> bool:
+    return not type(part).__module__.startswith(("langchain", "langgraph"))
 
 
 def _wait_for(work: Coroutine[Value, Value, Value]) -> Value:

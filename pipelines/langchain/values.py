@@ -45,8 +45,8 @@ _CLASSES: tuple[type[BaseModel], ...] = (
 _BY_NAME = {cls.__name__: cls for cls in _CLASSES}
 _OBJECT, _FIELDS, _TUPLE, _SCALAR = "$langchain", "$fields", "$tuple", "$scalar"
 _RULE = (
-    "must be made of None, truth values, numbers, text, bytes, arrays, lists, tuples, dicts, and "
-    "LangChain's documents, prompts and messages (as_one keeps a step and the next one together)"
+    "must be made of None, truth values, numbers, text, bytes, arrays, plain lists, tuples and "
+    "dicts, and LangChain's documents, prompts and messages (as_one keeps steps together)"
 )
 # As they are even where a class of one's own says otherwise: `AIMessage.text` is such a text.
 _PLAIN: dict[type, Callable[[Any], object]] = {

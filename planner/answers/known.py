@@ -78,7 +78,7 @@ def answer(
     found = [
         ended(bench, space.number(profile.configuration), profile, wanted=len(profile.inputs))
         for profile in profiles
-        if holds(space, profile.configuration)
+        if counting.end is None and holds(space, profile.configuration)
     ]
     good = tuple(one for one in found if isinstance(one, Measured))
     tail = LatencyTail()

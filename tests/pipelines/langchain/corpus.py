@@ -19,6 +19,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 from langchain_core.output_parsers import StrOutputParser
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
@@ -30,6 +31,7 @@ from langchain_core.runnables import (
     RunnableLambda,
     RunnableParallel,
     RunnablePassthrough,
+    RunnableSequence,
     RunnableSerializable,
     chain,
 )
@@ -83,6 +85,26 @@ class Echo(FakeListChatModel):
 
     def _call(self, messages: list[BaseMessage], *args: Value, **more: Value) -> str:
         return str(messages[-1].content)[-self.length :]
+
+
+class AsyncEcho(Echo):
+    """Can be asked asynchronously alone."""
+
+    def _call(self, messages: list[BaseMessage], *args: Value, **more: Value) -> str:
+        raise NotImplementedError
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], *args: Value, **more: Value
+    ) -> ChatResult:
+        message = AIMessage(super()._call(messages))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class Guarded(RunnableSequence[Any, Any]):
+    """Does not run its steps on some inputs."""
+
+    def invoke(self, input: Value, config: RunnableConfig | None = None, **more: Value) -> Value:
+        return "no birds" if "bird" in input else super().invoke(input, config, **more)
 
 
 class Scale(RunnableSerializable[Any, Any]):
@@ -691,6 +713,12 @@ CASES = [
     Case("runnable generator", lambda: RunnableGenerator(_letters) | scale(), knobs=1),
     Case("async generator alone", lambda: RunnableGenerator(_aletters) | scale(), knobs=1),
     Case("async function alone", lambda: part(_upper) | scale(), knobs=1),
+    Case("model that is async alone", AsyncEcho),
+    Case(
+        "sequence of a class of one's own",
+        lambda: Guarded(first=part(str.strip), last=scale()) | cased(),
+        knobs=2,
+    ),
     Case("async step with a knob", lambda: part(str.strip) | scale(cls=AsyncScale), knobs=1),
     Case(
         "async inside a parallel kept as one",
