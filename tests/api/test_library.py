@@ -45,7 +45,7 @@ def test_a_chain_whose_step_cannot_be_sent_is_refused_by_name() -> None:
     chain = gather | RunnableLambda(max, name="largest")
     pipeline = circinus.pipeline_from_runnable(chain, _reading())
 
-    with pytest.raises(InvalidInput, match="output of gather must give what can be sent"):
+    with pytest.raises(InvalidInput, match="output of operator gather must be made of"):
         circinus.plan(QUERY, PRESETS["one-tier"], pipeline, DATA)
 
 

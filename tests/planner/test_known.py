@@ -8,6 +8,7 @@ from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.profile import UNPLANNABLE, Failure
 from circinus.pipelines.query import Query
 from circinus.pipelines.restrictions import Choice, Restrictions
 from circinus.pipelines.slo import Slo
@@ -167,3 +168,14 @@ def test_what_is_accurate_is_judged_by_the_strategy_that_saw_all_of_it() -> None
     for plan in found.plans:
         row = space.indices([space.number(plan.configuration)])[0]
         assert truly(row) >= QUERY.slo.accuracy
+
+
+def test_what_ended_planning_gives_no_plan() -> None:
+    known = _known()
+    lost = Failure(input=3, operator="o0", cause=f"{UNPLANNABLE}no payload")
+    profiles = [replace(known.profiles[0], failures=(lost,)), *known.profiles[1:]]
+
+    found = answer(QUERY, TWO, replace(known, profiles=profiles), exhaustive_search, TTest())
+
+    assert _answer().plans
+    assert found.plans == ()

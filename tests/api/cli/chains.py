@@ -1,5 +1,7 @@
 """Chains that commands load by name."""
 
+import sys
+
 from langchain_core.runnables import RunnableLambda
 
 from circinus import Reading, pipeline_from_runnable
@@ -21,6 +23,9 @@ def idle() -> Pipeline:
 
 
 def hiding() -> Pipeline:
-    held = [library()]
-    hides = RunnableLambda(lambda text: held[0].invoke(text), name="hides")
+    hides = RunnableLambda(lambda text: library().invoke(text), name="hides")
     return _read(library() | texts | hides | texts)
+
+
+def leaving() -> Pipeline:
+    return _read(RunnableLambda(lambda text: sys.exit(3), name="leaves") | scale())
