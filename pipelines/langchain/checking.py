@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from langchain_core.runnables import RunnableConfig
 
+from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.graph import Slot
@@ -114,9 +115,12 @@ class _Check:
         call = by_hand(step.configured(at.of(name)))
         with suppress(_Raised):
             _made(name, lambda: pack(step.body(given, call)))
-        if encode(pack(given)) != encode(before):
-            rule = "must leave what it is given as it was"
-            raise InvalidInput.of(f"operator {name}", rule, before)
+        try:
+            is_as_it_was = encode(pack(given)) == encode(before)
+        except NotCarried:  # it has put something in
+            is_as_it_was = False
+        rule = "must leave what it is given as it was"
+        checks.require(is_as_it_was, f"operator {name}", rule, before)
 
     def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
         """Give the knobs that changed no output, each turned alone."""

@@ -1080,6 +1080,14 @@ CASES = [
         refused="operator a must leave what it is given as it was",
     ),
     Case(
+        "random step before one that puts an object into its input",
+        lambda: (
+            part(lambda x: [x, str(random.random())])
+            | {"a": part(lambda d: d.append(object()) or "a", name="writes"), "b": part(len)}
+        ),
+        refused="operator a must leave what it is given as it was",
+    ),
+    Case(
         "random step before one that writes into what nobody else sees",
         lambda: (
             part(lambda x: [x, random.random()]) | part(lambda d: d.append("x") or d) | part(len)
