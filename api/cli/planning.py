@@ -39,7 +39,7 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query, fitted
 from circinus.pipelines.restrictions import words
 from circinus.pipelines.slo import HoldsFor
-from circinus.planner.models.ahead import accuracy_needed, too_few
+from circinus.planner.models.ahead import accuracy_needed, doubt
 from circinus.planner.search import result as search
 
 _DEFAULT_INFRASTRUCTURE = "local"
@@ -199,10 +199,10 @@ def _asked(
 def _doubts(asked: _Asked) -> list[str]:
     """Give what the examples cannot show of future inputs, before anything is measured."""
     slo, examples = asked.query.slo, len(asked.dataset)
+    if (told := doubt(slo, examples)) is not None:
+        return [told]
     needed = accuracy_needed(slo.accuracy, examples)
-    if needed is None:
-        return [too_few(slo.accuracy, examples)]
-    if slo.holds_for is HoldsFor.FUTURE:
+    if slo.holds_for is HoldsFor.FUTURE and needed is not None:
         told = f"must score {needed:.4g} to show {slo.accuracy:g} for future inputs"
         return [f"where scores are 0 and 1, the {examples} examples {told}"]
     return []

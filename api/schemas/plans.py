@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
@@ -10,9 +9,9 @@ from pydantic import Field
 from circinus.api.schemas.base import Finite, View
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Outlook, Plan
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import HoldsFor, Slo, SloState
-from circinus.planner.models.ahead import examples_needed
+from circinus.planner.models.ahead import would_show
 
 
 class EstimateView(View):
@@ -41,8 +40,8 @@ class OutlookView(View):
     states: dict[str, SloState] = Field(default_factory=dict)
     """What is known of each SLO there."""
     examples_needed: int | None = None
-    """Examples that would show the accuracy asked for, were it what it is estimated to be; none:
-    these do, or none would."""
+    """Examples that would show accuracy and latency, were they as estimated; none: these do, no
+    number would, or it is not known."""
 
 
 class PlanView(View):
@@ -77,12 +76,6 @@ class PlanList(View):
     items: list[PlanView] = Field(description="Cheapest first.")
 
 
-def _outlook(ahead: Outlook, states: Mapping[str, SloState], slo: Slo) -> OutlookView:
-    shown = states["accuracy"] is SloState.MET
-    needed = None if shown else examples_needed(slo.accuracy, ahead.accuracy.value)
-    return OutlookView.of(ahead, states=states, examples_needed=needed)
-
-
 def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
     """Give a plan as the owner of a query with that SLO sees it."""
     deployment, ahead = plan.deployment, plan.future
@@ -94,6 +87,8 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         allocation=deployment.allocation,
         replicas=deployment.replicas,
         states=plan.states(slo),
-        future=None if ahead is None else _outlook(ahead, there, slo),
+        future=None
+        if ahead is None
+        else OutlookView.of(ahead, states=there, examples_needed=would_show(ahead, slo)),
         emulated=[tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
     )

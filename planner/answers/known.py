@@ -114,7 +114,7 @@ def _accurate(
     return {
         one.configuration: judgement.accuracy or one.accuracy
         for one, judgement in judged
-        if judgement.enough or setting.slo.accuracy <= known.trusted.get(one.configuration, -1.0)
+        if judgement.enough or setting.asked.accuracy <= known.trusted.get(one.configuration, -1.0)
     }
 
 

@@ -147,8 +147,9 @@ class LatencyTail:
         """
         left = population - work.operator_s.shape[1]
         left_s = left * float(work.operator_s.mean(axis=1).sum())
-        met, met_s, slow = np.sum([run for known in self._runs for run in known.values()], axis=0)
-        exposed = max(left * len(work.operator_s) / met, left_s / max(met_s, _SHORTEST_S))
+        runs = [run for known in self._runs for run in known.values()]
+        met, met_s, slow = np.sum(runs or [(0, 0.0, 0)], axis=0)
+        exposed = max(left * len(work.operator_s) / max(met, 1), left_s / max(met_s, _SHORTEST_S))
         return min(float((slow + 0.5) * exposed), 1.0)
 
     def upper_ratio(

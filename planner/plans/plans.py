@@ -17,12 +17,12 @@ from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic
+from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
 from circinus.planner.deployment.shares import tightened
-from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead, latency_sureness
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.failing import standing
@@ -48,24 +48,45 @@ def announced(
     most: int,  # plans
     confidence: float | None,  # see `upper_ratio`
 ) -> tuple[Plan, ...]:
-    """Give the Pareto set of a configuration's plans, tightened as far as its interval allows."""
-    ratio, slo = upper_ratio(setting, measured, tail, confidence), setting.slo
-    known = accuracy or measured.accuracy
-    known = replace(known, inputs=int(standing(measured.profile).sum()))
+    """Give the Pareto set of a configuration's plans, tightened as far as its interval allows.
+
+    Where objectives hold for future inputs, only those that are shown to meet them.
+    """
+    ratio, asked = upper_ratio(setting, measured, tail, confidence), setting.asked
+    plans = tuple(
+        estimated(setting, plan, measured, tail, accuracy)
+        for plan in feasible_plans(setting.with_slo(stricter(setting.slo, ratio)), measured, most)
+    )
+    if asked.holds_for is HoldsFor.EXAMPLES:
+        return plans
+    return tuple(plan for plan in plans if set(plan.states(asked).values()) == {SloState.MET})
+
+
+def stricter(slo: Slo, ratio: float) -> Slo:
+    """Give the objectives that seconds `ratio` times as long would still meet."""
     throughput = slo.throughput_per_s
-    stricter = replace(  # what seconds `ratio` times as long would still meet
+    return replace(
         slo,
         latency_s=slo.latency_s / ratio,
         throughput_per_s=None if throughput is None else throughput * ratio,
     )
-    return tuple(
-        replace(
-            plan,
-            accuracy=known,
-            latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
-            future=_outlook(setting, plan, measured, tail, known),
-        )
-        for plan in feasible_plans(setting.with_slo(stricter), measured, most)
+
+
+def estimated(
+    setting: SearchSetting,
+    plan: Plan,
+    measured: Measured,
+    tail: LatencyTail,
+    accuracy: Estimate | None = None,  # None: what its own scores say
+) -> Plan:
+    """Give a plan with what all that was measured says of it, on the examples and ahead."""
+    known = accuracy or measured.accuracy
+    known = replace(known, inputs=int(standing(measured.profile).sum()))
+    return replace(
+        plan,
+        accuracy=known,
+        latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
+        future=_outlook(setting, plan, measured, tail, known),
     )
 
 
@@ -80,11 +101,13 @@ def _outlook(
     )
     kept = standing(measured.profile)
     examples = setting.population - int((~kept).sum())
+    known = _interval(
+        setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
+    )
+    sure = min(known.confidence, latency_sureness(setting.context.statistic, known.inputs))
     return Outlook(
         accuracy=accuracy_ahead(measured.scores[kept], accuracy, examples=examples),
-        latency_s=_interval(
-            setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
-        ),
+        latency_s=replace(known, confidence=sure),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
+from circinus.pipelines.slo import Estimate
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
@@ -21,11 +21,9 @@ class Findings:
     def __init__(
         self,
         setting: SearchSetting,
-        asked: Slo,  # the setting's may be stricter
         most_plans: int,
         margin_confidence: float | None,
     ) -> None:
-        self._asked = asked
         self._setting = setting
         self._most_plans = most_plans  # of the Pareto set, `>= 1`
         self._confidence = margin_confidence  # see `planner.plans.plans.upper_ratio`
@@ -101,9 +99,6 @@ class Findings:
             return ()
         most, confidence = self._most_plans, self._confidence
         plans = announced(self._setting, measured, self.tail, accuracy, most, confidence)
-        asked = self._asked
-        if asked.holds_for is HoldsFor.FUTURE:
-            plans = tuple(p for p in plans if set(p.states(asked).values()) == {SloState.MET})
         if not plans:
             self._unable[number] = inputs
         return plans

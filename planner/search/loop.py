@@ -10,7 +10,7 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -22,9 +22,9 @@ from circinus.pipelines.errors import Stopped
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import OnFailure, Query
-from circinus.pipelines.slo import HoldsFor, Slo
+from circinus.pipelines.slo import HoldsFor
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
-from circinus.planner.models.ahead import accuracy_needed, too_few
+from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 from circinus.planner.plans.failing import Tolerant
 from circinus.planner.plans.measuring import (
@@ -112,10 +112,6 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     query's, no tier has a machine, there are too many placements, or the restrictions do not fit
     pipeline and tiers or leave nothing.
     """
-    asked = query.slo
-    if asked.holds_for is HoldsFor.FUTURE:  # what the examples must show, all of them if need be
-        needed = accuracy_needed(asked.accuracy, evaluator.population)
-        query = replace(query, slo=replace(asked, accuracy=1.0 if needed is None else needed))
     named, words = evaluator.graph.name, "must be the evaluator's"
     checks.require(query.pipeline == named, "query.pipeline", f"{words}, {named}", query.pipeline)
     settings = settings or SearchSettings()
@@ -128,7 +124,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         history=history,
     )
     bench = Bench(setting=setting, rule=rule, looks=settings.looks)
-    return _Search(bench, evaluator, settings, observer, clock or SystemClock(), asked).run()
+    return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
 
 
 class _Stop(NamedTuple):
@@ -148,12 +144,10 @@ class _Search:
         settings: SearchSettings,
         observer: Observer | None,
         clock: Clock,
-        asked: Slo,  # the bench's may be stricter
     ) -> None:
         self._bench, self._settings, self._observer = bench, settings, observer
         self._clock, self._start, self._cancelled = clock, clock.now(), False
-        setting, self._asked_slo = bench.setting, asked
-        query = setting.context.query
+        setting, query = bench.setting, bench.setting.context.query
         self._evaluator = Tolerant(evaluator, query.on_failure)
         self._budget = Budget.of(query.limits, setting.context.infrastructure)
         self._begin()
@@ -171,16 +165,16 @@ class _Search:
         rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
         self._strategy = settings.strategy(setting, rng)
         most, confidence = settings.most_plans, settings.margin_confidence
-        self._findings = Findings(setting, self._asked_slo, most, confidence)
+        self._findings = Findings(setting, most, confidence)
 
     def run(self) -> PlanningResult:
         """Give the result of the whole search."""
-        findings, stop = self._findings, self._too_few()
+        stop = self._too_few()
         if stop is None:
             self._probe()
             stop = self._limit()
         while stop is None:
-            most = self._budget.limits.configurations or inf
+            findings, most = self._findings, self._budget.limits.configurations or inf
             width, new = self._evaluator.width, most - findings.count
             proposals = proposed(self._strategy, findings.inputs_of, width=width, new=new)
             stop = self._settled(proposals[0] if proposals else None)
@@ -188,16 +182,17 @@ class _Search:
                 self._take(proposals)
                 self._report()
                 stop = self._limit()
+        if not self._findings.plans and stop.without_plans is not PlanningOutcome.CANCELLED:
+            self._judge_again()
         self._report(PlanningPhase.FINISHED)
         return self._result(stop)
 
     def _too_few(self) -> _Stop | None:
         """Say how many examples would do when these cannot show what is asked."""
-        asked, examples = self._asked_slo, self._evaluator.population
-        ahead = asked.holds_for is HoldsFor.FUTURE
-        if not ahead or accuracy_needed(asked.accuracy, examples) is not None:
-            return None
-        return _Stop(PlanningOutcome.INFEASIBLE, too_few(asked.accuracy, examples))
+        asked, told = self._bench.setting.asked, None
+        if asked.holds_for is HoldsFor.FUTURE:
+            told = doubt(asked, self._evaluator.population)
+        return None if told is None else _Stop(PlanningOutcome.INFEASIBLE, told)
 
     def _probe(self) -> None:
         """Say what the search is expected to cost, within the limits."""
@@ -268,6 +263,15 @@ class _Search:
         judgement = self._strategy.judged(one.number, seen)
         self._findings.judge(one, judgement, is_new=is_new)
 
+    def _judge_again(self) -> None:
+        """Look for plans once more: what was measured later tells of what was earlier, too."""
+        late = self._too_late()
+        for one in tuple(self._findings.measured.values()):
+            if late():
+                return
+            judgement = self._strategy.judged(one.number, one)
+            self._findings.judge(one, judgement, is_new=False)
+
     def _limit(self) -> _Stop | None:
         if self._is_cancelled():
             return _Stop(PlanningOutcome.CANCELLED, "cancelled")
@@ -275,9 +279,10 @@ class _Search:
             return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
         findings, because = self._findings, self._reached(within=True)
         if self._ended:
-            because = f"{because or 'it was told to stop'}; {self._ended}"
-            started = bool(findings.measured)
-            return _Stop(PlanningOutcome.EXHAUSTED if started else PlanningOutcome.FAILED, because)
+            # What runs is ended by a clock of its own, which may be a moment ahead of this one.
+            timed = self._budget.limits.response_s is not None
+            told = "limit response_s reached" if timed else "it was told to stop"
+            return _Stop(PlanningOutcome.EXHAUSTED, f"{because or told}; {self._ended}")
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
             because = f"no cheaper plan in {findings.fruitless} more configurations"
         failures = len(findings.failed)

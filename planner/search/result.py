@@ -37,7 +37,8 @@ class PlanningPhase(StrEnum):
 class Shortfall:
     """Why there is no plan, and what would have been enough."""
 
-    # The SLOs that bind, among accuracy, latency and cost; empty when nothing was measured.
+    # The SLOs that bind, among accuracy, latency and cost; empty when nothing, or too little, was
+    # measured.
     binding: tuple[str, ...]
     # The measured plan that misses the SLOs by least; None when nothing was measured.
     closest: Plan | None

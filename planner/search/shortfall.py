@@ -2,8 +2,8 @@
 
 Told with the nearest bound of each SLO that a measured plan would have met, the others as they
 are, and with the bound that would surely do: estimates have intervals, and a bound at the
-estimate itself would be missed half the time. SLOs are never relaxed here: relaxations are told,
-not taken.
+estimate itself would be missed half the time. For future inputs that one alone would do. SLOs are
+never relaxed here: relaxations are told, not taken.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import numpy as np
 from circinus.pipelines import units
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import ANY_LATENCY_S, Slo
+from circinus.pipelines.slo import ANY_LATENCY_S, SURE, HoldsFor, Slo, SloState
 from circinus.planner.deployment.placement import FULL_STEPS
 from circinus.planner.deployment.prediction import fastest, predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
+from circinus.planner.models.ahead import accuracy_shown, would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.plans import feasible_plans, plan_of, upper_ratio
+from circinus.planner.plans.plans import estimated, feasible_plans, plan_of, stricter, upper_ratio
 from circinus.planner.search.result import Shortfall
 from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
 
@@ -41,7 +42,7 @@ class _Option:
 
     measured: Measured
     plan: Plan  # its cheapest plan that meets the latency SLO, or its fastest one
-    accurate: bool  # whether it counts as accurate enough
+    accurate: bool  # whether it counts as accurate enough, or is not decided
     in_time: bool
     in_cost: bool
 
@@ -72,21 +73,22 @@ def shortfall(
         return Shortfall(
             binding=(),
             closest=None,
-            sentence=f"Nothing is known of the query: {evidence}.",
+            sentence=f"Nothing is known of the query: {evidence.rstrip('.')}.",
             relaxations={},
             evidence=evidence,
         )
-    slo = setting.slo
-    options = _options(setting, measured, late)
-    plan = min(options, key=lambda option: _distance(slo, option)).plan
+    slo, judged = setting.slo, partial(_option, setting, tail, confidence)
+    options = _options(slo, measured, judged, late)
+    closest = min(options, key=lambda option: _distance(slo, option))
     binding = _binding(slo, options)
     relaxed = _relaxations(setting, options, tail, confidence, late)
     if late():
         evidence = f"{evidence}; there was no time to compare all of them"
+    plan = estimated(setting, closest.plan, closest.measured, tail)
     return Shortfall(
         binding=binding,
         closest=plan,
-        sentence=_sentence(slo, binding, plan, relaxed, evidence),
+        sentence=_sentence(setting.asked, binding, plan, relaxed, evidence),
         relaxations={name: one.value for name, one in relaxed.items()},
         sure_relaxations={name: one.sure for name, one in relaxed.items()},
         evidence=evidence,
@@ -94,40 +96,57 @@ def shortfall(
 
 
 def _options(
-    setting: SearchSetting, measured: Sequence[Measured], late: Callable[[], bool]
+    slo: Slo,
+    measured: Sequence[Measured],
+    judged: Callable[..., _Option],  # gives what one is, see `_option`
+    late: Callable[[], bool],
 ) -> list[_Option]:
     """Give what was measured, the most promising first.
 
     Finding the cheapest deployment goes over all placements. Where no cost is bound, costs decide
     among those alone that miss the SLOs by least.
     """
-    slo, options = setting.slo, list[_Option]()
+    options = list[_Option]()
     ordered = sorted(measured, key=partial(_missed, slo))
     least = _missed(slo, ordered[0])
     for one in ordered:
         decides = slo.cost_usd_per_hour is not None or _missed(slo, one) <= least
         in_full = decides and not (options and late())
-        options.append(_option(setting, one, in_full=in_full))
+        options.append(judged(one, in_full=in_full))
     return options
 
 
-def _option(setting: SearchSetting, measured: Measured, *, in_full: bool) -> _Option:
-    slo, ending, score = setting.slo, measured.ending, measured.accuracy.value
+def _option(
+    setting: SearchSetting,
+    tail: LatencyTail,
+    confidence: float | None,
+    measured: Measured,
+    *,
+    in_full: bool,
+) -> _Option:
+    slo, asked, ahead = setting.slo, setting.asked, setting.asked.holds_for is HoldsFor.FUTURE
+    ending, score = measured.ending, measured.accuracy.value
+    within = stricter(slo, upper_ratio(setting, measured, tail, confidence) if ahead else 1.0)
     plans: tuple[Plan, ...] = ()
-    in_time = measured.latency_s <= slo.latency_s
+    in_time, accurate = measured.latency_s <= within.latency_s, ending is Ending.ACCURATE
     if in_time and in_full:
-        at_any_cost = setting.with_slo(replace(slo, cost_usd_per_hour=None))
+        at_any_cost = setting.with_slo(replace(within, cost_usd_per_hour=None))
         plans = feasible_plans(at_any_cost, measured, most=1)
     if plans:
         plan = plans[0]
     else:
         best = fastest(setting.context, setting.placements, measured.work)
         plan = plan_of(setting, best, best.full_steps, measured)
-    undecided = ending in (Ending.SLOW, Ending.PARTIAL) and score >= slo.accuracy
+    if ahead:
+        plan = estimated(setting, plan, measured, tail)
+        states = plan.states(asked)
+        accurate = states["accuracy"] is SloState.MET
+        in_time = in_time and states["latency"] is SloState.MET
+    undecided = ending not in (Ending.ACCURATE, Ending.INACCURATE) and score >= slo.accuracy
     return _Option(
         measured=measured,
         plan=plan,
-        accurate=ending is Ending.ACCURATE or undecided,
+        accurate=accurate or undecided,
         in_time=in_time,
         in_cost=plan.cost_usd_per_hour <= _cost_bound(slo),
     )
@@ -153,6 +172,8 @@ def _missed(slo: Slo, measured: Measured) -> float:
 def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
     """Give the SLOs that nothing meets; if each is met by something, those not met together.
 
+    None where something seems to meet all, and met too few inputs to say so.
+
     Late configurations meet few inputs: beside a latency that nothing keeps, accuracy is told
     only where none of them may have it.
     """
@@ -164,8 +185,10 @@ def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
         return (speed,) if known else ("accuracy", speed)
     if not accurate:
         return ("accuracy",)
-    both = any(o.accurate and o.in_time for o in options)
-    return ("cost",) if both and slo.cost_usd_per_hour is not None else ("accuracy", speed)
+    both = [o for o in options if o.accurate and o.in_time]
+    if any(o.in_cost for o in both):
+        return ()
+    return ("cost",) if both else ("accuracy", speed)
 
 
 def _sentence(
@@ -175,28 +198,41 @@ def _sentence(
     relaxed: dict[str, Relaxation],
     evidence: str,
 ) -> str:
+    ahead = closest.future if slo.holds_for is HoldsFor.FUTURE else None
     asked = {
-        "accuracy": f"accuracy >= {slo.accuracy:.4g}",
+        "accuracy": f"accuracy >= {slo.accuracy:.15g}",
         "latency": f"{slo.latency_statistic} latency <= {units.seconds(slo.latency_s)}",
         "cost": f"cost <= {units.dollars_per_hour(_cost_bound(slo))}",
         "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
     }
-    words = " with ".join(asked[name] for name in binding)
+    words, future = " with ".join(asked[name] for name in binding), ""
+    told = f"No measured plan is confirmed to reach {words}"
+    if not binding:
+        told = "No configuration was measured on enough inputs to confirm a plan"
+    if ahead is not None:
+        future = f" ({ahead.accuracy.low:.4g}-{ahead.accuracy.high:.4g} for future inputs)"
+        told = f"{told} for future inputs"
     parts = [
-        f"No measured plan is confirmed to reach {words} ({evidence}).",
-        f"The closest one has accuracy {closest.accuracy.value:.4g}, "
+        f"{told} ({evidence}).",
+        f"The closest one has accuracy {closest.accuracy.value:.4g}{future}, "
         f"{slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
         f"and costs {units.dollars_per_hour(closest.cost_usd_per_hour)} "
         f"({closest.accuracy.inputs} inputs measured).",
     ]
     if relaxed:
         enough = " or ".join(
-            f"{name} {_figure(name, one.value)} "
-            f"({_figure(name, one.sure)} with {CONFIDENCE:.0%} confidence)"
+            f"{name} {_figure(name, one.value)} ({_sure_figure(name, one)}"
+            f"with {CONFIDENCE:.0%} confidence)"
             for name, one in relaxed.items()
         )
         parts.append(f"Enough would have been: {enough}.")
+    if ahead is not None and (needed := would_show(ahead, slo)) is not None:
+        parts.append(f"About {needed} examples would show it for future inputs.")
     return " ".join(parts)
+
+
+def _sure_figure(name: str, one: Relaxation) -> str:
+    return "" if one.sure == one.value else f"{_figure(name, one.sure)} "
 
 
 def _figure(name: str, value: float) -> str:
@@ -212,31 +248,32 @@ def _relaxations(
     late: Callable[[], bool],
 ) -> dict[str, Relaxation]:
     """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
-    slo = setting.slo
+    slo, ahead = setting.slo, setting.asked.holds_for is HoldsFor.FUTURE
     # With how much slower they may be, as plans are judged: what is told as sure is announced.
     enough = [
         (o, upper_ratio(setting, o.measured, tail, confidence))
         for o in _until(late, (o for o in options if o.accurate))
+        if not ahead or _is_sure(o.plan)
     ]
-    accuracies = [
-        Relaxation(o.measured.accuracy.value, o.measured.accuracy.low)
-        for o in options
-        if o.in_time and o.in_cost
-    ]
+    accuracies = [_accuracy(setting, o) for o in options if o.in_time and o.in_cost]
     latencies = [
         Relaxation(least, least * slower)
         for o, slower in _until(late, enough)
         if (least := _least_latency(setting, o)) < inf
     ]
+    # Ahead, plans are as cheap as they may be already.
     in_time = [(o.plan.cost_usd_per_hour, slower) for o, slower in enough if o.in_time]
-    costs = [Relaxation(cost, cost * slower) for cost, slower in in_time]
+    costs = [Relaxation(cost, cost * (1 if ahead else slower)) for cost, slower in in_time]
     throughputs = [
         Relaxation(most := _most_throughput(setting, o), most / slower)
         for o, slower in enough
         if slo.throughput_per_s is not None
     ]
+    if ahead:  # nothing but what is shown is announced
+        latencies = [Relaxation(one.sure, one.sure) for one in latencies]
+        throughputs = [Relaxation(one.sure, one.sure) for one in throughputs]
     found: dict[str, tuple[Relaxation | None, Callable[[float], bool]]] = {
-        "accuracy": (max(accuracies, default=None), lambda value: value < slo.accuracy),
+        "accuracy": (max(accuracies, default=None), lambda value: value < setting.asked.accuracy),
         "latency": (min(latencies, default=None), lambda value: value > slo.latency_s),
         "cost": (min(costs, default=None), lambda value: value > _cost_bound(slo)),
         "throughput": (
@@ -246,6 +283,18 @@ def _relaxations(
     }
     told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
     return {name: one for name, one in told.items() if one is not None}
+
+
+def _accuracy(setting: SearchSetting, option: _Option) -> Relaxation:
+    known, ahead = option.measured.accuracy, option.plan.future
+    if ahead is None:
+        return Relaxation(known.value, known.low)
+    shown = min(ahead.accuracy.low, accuracy_shown(known.value, setting.population))
+    return Relaxation(shown, shown)
+
+
+def _is_sure(plan: Plan) -> bool:
+    return plan.future is not None and plan.future.latency_s.confidence >= SURE
 
 
 def _until(late: Callable[[], bool], items: Iterable[_Item]) -> Iterator[_Item]:

@@ -16,8 +16,9 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import PlanningContext, Query, fitted
-from circinus.pipelines.slo import Estimate, Slo
+from circinus.pipelines.slo import Estimate, HoldsFor, Slo
 from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements
+from circinus.planner.models.ahead import accuracy_needed
 from circinus.planner.models.history import QueryRecord, within
 
 
@@ -33,6 +34,8 @@ class SearchSetting:
     history: tuple[QueryRecord, ...] = ()
     # Of configurations that are candidates in any case, however few others are drawn.
     numbers: tuple[int, ...] = ()
+    # Least accuracy on all examples that shows the one asked for ahead; None: it is asked of them.
+    needed: float | None = None
 
     @classmethod
     def of(
@@ -54,17 +57,28 @@ class SearchSetting:
         spots = placements(
             context.graph, own, most=most_placements, restrictions=query.restrictions
         )
+        needed = None
+        if query.slo.holds_for is HoldsFor.FUTURE:  # all of them where none is known to do
+            shown = accuracy_needed(query.slo.accuracy, population)
+            needed = 1.0 if shown is None else shown
         return cls(
             space=space,
             context=context,
             placements=spots,
             population=population,
             history=within(history, space),
+            needed=needed,
         )
 
     @property
     def slo(self) -> Slo:
-        """The query's objectives."""
+        """The query's objectives, as the examples must show them."""
+        asked, needed = self.context.slo, self.needed
+        return asked if needed is None else replace(asked, accuracy=needed)
+
+    @property
+    def asked(self) -> Slo:
+        """The same as the query says them."""
         return self.context.slo
 
     def with_slo(self, slo: Slo) -> SearchSetting:

@@ -1,4 +1,5 @@
 import gc
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -8,14 +9,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput, Stopped
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.profile import Profile
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import HoldsFor, Slo
+from circinus.pipelines.slo import HoldsFor, Slo, SloState
 from circinus.pipelines.trace import load_trace
+from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import (
     PlanningOutcome,
@@ -390,3 +393,87 @@ def test_examples_that_are_too_few_are_told_before_anything_is_measured() -> Non
         "30 examples are too few to show accuracy 0.9 for future inputs: "
         "42 would do, were all of them right"
     )
+
+
+@pytest.mark.parametrize(
+    ("slo", "binding", "asked"),
+    [
+        (Slo(accuracy=0.88, latency_s=0.1), "accuracy", "accuracy >= 0.88"),
+        (Slo(accuracy=0.0, latency_s=0.005), "latency", "mean latency <= 5.00 ms"),
+    ],
+)
+def test_a_shortfall_for_future_inputs_is_told_by_what_was_asked_and_what_they_show(
+    slo: Slo, binding: str, asked: str
+) -> None:
+    def found(slo: Slo) -> PlanningResult:
+        evaluator = SyntheticEvaluator(
+            chain(3), lambda k: 0.5 + 0.2 * k[0], lambda k: 0.01 + 0.01 * k[0], noise=0.1
+        )
+        ahead = replace(slo, holds_for=HoldsFor.FUTURE)
+        return _search(replace(_query(), slo=ahead), evaluator)
+
+    why = found(slo).shortfall
+    assert why is not None
+    assert why.binding == (binding,)
+    assert f"confirmed to reach {asked} for future inputs" in why.sentence
+    assert why.closest is not None
+    assert why.closest.future is not None
+    if slo.accuracy == 0.88:  # scores 0.8 and 1 are 0.9 on average
+        assert why.closest.states(slo)["accuracy"] is SloState.MET
+        assert f"-{why.closest.future.accuracy.high:.4g} for future inputs" in why.sentence
+        assert re.search(r"About \d+ examples would show it", why.sentence)
+    assert set(why.relaxations) == {binding}
+    value = why.relaxations[binding]
+    name = {"latency": "latency_s"}.get(binding, binding)
+    eased = value * (1 + 1e-9) if binding == "latency" else value * (1 - 1e-9)
+    relaxed = replace(slo, **{name: eased})  # type: ignore[arg-type]  # a float field
+    assert found(relaxed).outcome is PlanningOutcome.FEASIBLE
+
+
+@pytest.mark.parametrize(("examples", "feasible"), [(1, False), (10, False), (11, True)])
+def test_a_latency_for_future_inputs_takes_inputs_of_which_a_slow_quarter_would_show(
+    examples: int, feasible: bool
+) -> None:
+    evaluator = SyntheticEvaluator(chain(1), lambda _: 1.0, lambda _: 0.001, examples, noise=0.0)
+    slo = Slo(accuracy=0.0, latency_s=0.2)
+    on_examples = _search(replace(_query(), slo=slo), evaluator)
+    assert on_examples.plans
+    ahead = replace(slo, holds_for=HoldsFor.FUTURE)
+    latency = on_examples.plans[0].states(ahead)["latency"]
+    assert latency is (SloState.MET if feasible else SloState.LIKELY)  # 0.75^11 = 0.042
+    result = _search(replace(_query(), slo=ahead), evaluator)
+    assert (result.outcome is PlanningOutcome.FEASIBLE) is feasible
+    if not feasible:
+        told = "too few to show a mean latency for future inputs: it takes 11 at least"
+        assert result.stopped_because.endswith(told)
+
+
+class _Ended(SyntheticEvaluator):
+    """One whose operators are ended, as when the time is over."""
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        raise Stopped("o0 was ended after 0.3 s")
+
+
+@pytest.mark.parametrize("probes", [None, Probes()])
+def test_operators_that_the_time_limit_ended_have_not_failed(probes: Probes | None) -> None:
+    evaluator = _Ended(chain(3), lambda _: 0.5, lambda _: 0.1)
+    query = _query(limits=PlanningLimits(response_s=3.0))
+    result = _search(query, evaluator, settings=SearchSettings(forecast=probes))
+    assert (result.outcome, result.failed) == (PlanningOutcome.EXHAUSTED, 0)
+    assert result.stopped_because == "limit response_s reached; o0 was ended after 0.3 s"
+    unlimited = replace(query, limits=PlanningLimits(response_s=None))
+    told = _search(unlimited, evaluator).stopped_because
+    assert told == "it was told to stop; o0 was ended after 0.3 s"
+
+
+def test_where_a_limit_came_before_enough_inputs_no_objective_binds() -> None:
+    evaluator = SyntheticEvaluator(chain(1), lambda _: 0.9, lambda _: 0.3, noise=0.1)
+    result = _search(_query(0.8, 5.0, limits=PlanningLimits(profiling_s=1.0)), evaluator)
+    why = result.shortfall
+    assert result.outcome is PlanningOutcome.EXHAUSTED
+    assert why is not None
+    assert why.binding == ()
+    assert why.sentence.startswith("No configuration was measured on enough inputs")
+    sure = why.sure_relaxations["accuracy"]  # 0.9 would do; of few inputs it is not known to
+    assert f"accuracy {sure:.4g} (with 95% confidence)" in why.sentence

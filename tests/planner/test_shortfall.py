@@ -87,6 +87,12 @@ def test_every_relaxation_is_told_with_what_is_sure() -> None:
     assert "with 95% confidence" in why.sentence
 
 
+def test_an_accuracy_is_told_as_it_was_asked() -> None:
+    why = _searched(Slo(accuracy=0.99999, latency_s=1.0)).shortfall
+    assert why is not None
+    assert "confirmed to reach accuracy >= 0.99999 (" in why.sentence
+
+
 def test_a_throughput_beyond_the_machines_binds_and_is_relaxed_to_what_they_give() -> None:
     slo = Slo(accuracy=0.75, latency_s=ANY_LATENCY_S, throughput_per_s=1000.0)
     result = _searched(slo)

@@ -89,13 +89,13 @@ def _plan_rows(plan: PlanView, name: str) -> Iterator[Sequence[str]]:
 
 
 def _ahead_notes(plan: PlanView) -> Iterator[str]:
-    """Give what the two lines of a plan mean, and how many examples would show its accuracy."""
+    """Give what the two lines of a plan mean, and how many examples would show the second."""
     if plan.future is None:
         return
     yield "  First line: on the examples. Second: on future inputs of the same source, corrected"
     yield "  for picking among configurations."
     if (needed := plan.future.examples_needed) is not None:
-        yield f"  About {needed} examples would show its accuracy for future inputs."
+        yield f"  About {needed} examples would show it for future inputs."
 
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:
