@@ -72,6 +72,10 @@ class OperatorFailed(CircinusError):
 class Stopped(CircinusError):
     """What ran was ended on the way, because whoever asked for it has given up."""
 
+    def __init__(self, reason: str, *, spent_s: float = 0.0) -> None:
+        self.spent_s = spent_s  # what it had run for, `>= 0`
+        super().__init__(reason)
+
 
 class Unavailable(CircinusError):
     """Nothing is wrong, but it cannot be served now; try again after `retry_after_s`, `>= 0`."""

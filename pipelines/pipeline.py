@@ -95,8 +95,9 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
         raise OperatorFailed(operator.name, str(error), faults) from error
     except CircinusError as error:
         raise OperatorFailed(operator.name, str(error)) from error
-    except Exception as error:  # an operator is the user's code: a border
-        raise OperatorFailed(operator.name, f"{type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # an operator is the user's code: a border
+        told = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise OperatorFailed(operator.name, told) from error
 
 
 def inputs_of(

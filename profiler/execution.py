@@ -74,30 +74,32 @@ class InProcess:
         settings = tuple(configuration.of(operator.name).items())
         key = (operator.name, operator.version, settings)
         if key in self._warm:
-            return self._once(operator, inputs, configuration)
-        warm_up = self._once(operator, inputs, configuration)
+            return run_once(self.clock, operator, inputs, configuration)
+        warm_up = run_once(self.clock, operator, inputs, configuration)
         if isinstance(warm_up, FailedRun):
             return warm_up
         self._warm.add(key)
-        timed = self._once(operator, inputs, configuration)
+        timed = run_once(self.clock, operator, inputs, configuration)
         return replace(timed, spent_s=warm_up.spent_s + timed.spent_s)
 
-    def _once(
-        self, operator: Operator, inputs: Payload, configuration: Configuration
-    ) -> Completed | FailedRun:
-        given = handed_out(inputs)
-        start = self.clock.now()
-        try:
-            output = run_operator(operator, given, configuration)
-        except OperatorFailed as error:
-            return FailedRun(cause=error.cause, spent_s=self.clock.now() - start)
-        seconds = self.clock.now() - start
-        try:
-            size = payload_bytes(output)
-        except ValueError as error:  # no payload, or text that is no Unicode
-            return FailedRun(cause=str(error), spent_s=seconds)
-        freeze(output)
-        return Completed(output=output, output_bytes=size, seconds=seconds, spent_s=seconds)
+
+def run_once(
+    clock: Clock, operator: Operator, inputs: Payload, configuration: Configuration
+) -> Completed | FailedRun:
+    """Give what one call makes of the inputs, see `Executor`, timed by the clock."""
+    given = handed_out(inputs)
+    start = clock.now()
+    try:
+        output = run_operator(operator, given, configuration)
+    except OperatorFailed as error:
+        return FailedRun(cause=error.cause, spent_s=clock.now() - start)
+    seconds = clock.now() - start
+    try:
+        size = payload_bytes(output)
+    except ValueError as error:  # no payload, or text that is no Unicode
+        return FailedRun(cause=str(error), spent_s=seconds)
+    freeze(output)
+    return Completed(output=output, output_bytes=size, seconds=seconds, spent_s=seconds)
 
 
 def freeze(payload: Payload) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
@@ -88,7 +89,11 @@ class Profiler:
                     self._walk.learn(known.prints, known.recalled[index])
                 else:
                     missing.append((known, index))
-        self._measure_all(missing)
+        try:
+            self._measure_all(missing)
+        except Stopped as stopped:
+            self.spent_s += stopped.spent_s
+            raise
         for known, indices in each:
             for measured in map(known.recalled.pop, indices):
                 known.columns.append(measured)

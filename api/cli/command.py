@@ -6,7 +6,7 @@ import inspect
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import is_dataclass
 from enum import IntEnum
 from functools import wraps
@@ -73,6 +73,8 @@ def wrapped(body: Callable[..., None]) -> Callable[..., None]:
         screen = Screen(as_json=as_json)
         try:
             with ExitStack() as opened:
+                if as_json:  # what a pipeline prints in this process is no part of the document
+                    opened.enter_context(redirect_stdout(sys.stderr))
                 for name, maker in made.items():
                     value = maker(**{part: given.pop(part) for part in parts[name]})
                     given[name] = opened.enter_context(value) if maker is connect else value

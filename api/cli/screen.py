@@ -51,7 +51,7 @@ class Screen:
 
     def json(self, document: object) -> None:
         """Print a JSON document."""
-        sys.stdout.write(json_text(document))
+        self.out.file.write(json_text(document))
 
     def document(self, document: Mapping[str, object]) -> None:
         """Print a document that other programs read: as YAML, or as JSON with `--json`."""
@@ -140,4 +140,4 @@ class Follow(ExitStack):
                     shown = list(self._lines.items())
                     if self._live is None:  # of several lines the last one goes on
                         shown = shown[-1:]
-                    self._print(dict(shown), f", for {now - self._since_s:.0f} s")
+                    self._print(dict(shown), f", no news for {now - self._since_s:.0f} s")

@@ -7,6 +7,7 @@ measurement, not the search. The one rule: every run ends, with an answer or wit
 from __future__ import annotations
 
 import queue
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ _KILLED_STARTS = 20  # the same, of workers that were killed from outside
 _RUNS = 3  # a run whose worker died gets another worker: what so many die of is the run
 _RETRY_AFTER_S = 60.0
 _LOOK_S = 0.1  # between two looks at whether to stop
+_NO_MEMORY = re.compile(r"^\w*MemoryError\b|\bout of memory\b")  # of the causes of failed runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class ProfilingPoolSettings:
     """How a pool runs operators."""
 
     workers: int = 1  # processes, `>= 1`. More than cores would time each other's waiting
-    timeout_s: float = 60.0  # of one call, `> 0`; a first call is made twice and has twice
+    timeout_s: float = 60.0  # of one call, `> 0`
     memory_bytes: int | None = 2 * 2**30  # beyond the loaded pipeline; None: any
     start_timeout_s: float = 120.0  # most seconds until a worker has loaded the pipeline, `> 0`
 
@@ -55,12 +57,12 @@ class Died(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRun:
-    """One run to make; one that `is_first` is made twice and the second one timed."""
+    """One run to make."""
 
     operator: Operator
     inputs: Payload
     configuration: Configuration
-    is_first: bool
+    is_warm_up: bool  # the first one of an operator with its settings, whose seconds do not count
 
 
 class ProfilingWorker(Protocol):
@@ -184,28 +186,39 @@ class WorkerPool(ABC):
                 operator=operator,
                 inputs=inputs,
                 configuration=configuration,
-                is_first=key not in place.warm,
+                is_warm_up=key not in place.warm,
             )
             start_s = self._clock.now()
             try:
-                done = worker.run(run, (2 if run.is_first else 1) * self._settings.timeout_s)
+                done = worker.run(run, self._settings.timeout_s)
+                if run.is_warm_up and isinstance(done, Completed):
+                    place.warm.add(key)
+                    spent_s, start_s = spent_s + done.spent_s, self._clock.now()
+                    done = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
             except Died as death:
                 spent_s += self._clock.now() - start_s
                 cause = death.cause
                 if self._stopped:
                     place.empty()
                     told = f"{operator.name} was ended after {spent_s:.1f} s"
-                    raise Stopped(told) from death
+                    raise Stopped(told, spent_s=spent_s) from death
                 self.deaths.append(f"{operator.name}: {cause}")
                 place.empty()
                 if not death.in_time:
                     break
             else:
                 if isinstance(done, Completed):
-                    place.warm.add(key)
                     freeze(done.output)
-                return replace(done, spent_s=done.spent_s + spent_s)
-        return FailedRun(cause=cause, spent_s=spent_s)
+                return self._explained(replace(done, spent_s=done.spent_s + spent_s))
+        return self._explained(FailedRun(cause=cause, spent_s=spent_s))
+
+    def _explained(self, done: Completed | FailedRun) -> Completed | FailedRun:
+        """Say which limit it was where memory was not enough."""
+        limit = self._settings.memory_bytes
+        if isinstance(done, Completed) or limit is None or not _NO_MEMORY.search(done.cause):
+            return done
+        told = f"CIRCINUS_CALL_MEMORY_BYTES allows {limit} beyond the loaded pipeline"
+        return replace(done, cause=f"{done.cause} ({told})")
 
     def _started(self) -> ProfilingWorker:
         ended = killed = 0

@@ -33,7 +33,7 @@ from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
-from circinus.profiler.execution import Completed, FailedRun, InProcess
+from circinus.profiler.execution import Completed, FailedRun, run_once
 
 _END_S = 5.0
 _LOOK_S = 0.1  # between two looks at whether to stop
@@ -212,7 +212,7 @@ class Answering:
             torch.set_num_threads(1)
         if memory_bytes is not None:
             limit_memory(memory_bytes)
-        self._executor = InProcess(SystemClock())
+        self._clock = SystemClock()
 
     def ready(self) -> bool:
         """Give True: it is loaded."""
@@ -223,11 +223,17 @@ class Answering:
         asked = cast("dict[str, Any]", decode(data))
         operator = self._pipeline.by_name[asked["operator"]]
         knobs = ((operator.name, knob, value) for knob, value in asked["settings"].items())
-        done = self._executor.run(operator, asked["inputs"], Configuration(tuple(knobs)))
+        settings, start_s = Configuration(tuple(knobs)), self._clock.now()
+        try:
+            done = run_once(self._clock, operator, asked["inputs"], settings)
+        except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
+            done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
         return encode({field.name: getattr(done, field.name) for field in fields(done)})
 
 
 def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
+    os.dup2(2, 1)  # what operators print is no result of the command that plans
+    sys.stdout = sys.stderr
     answering = load()
     with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
         pipe.send_bytes(_READY)

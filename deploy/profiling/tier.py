@@ -112,13 +112,8 @@ class _Deployed:
         speed = self.place.speeds.get(name, 1.0)
         inputs = _inputs(run.operator.spec, run.inputs)
         ask = partial(self.client.run, (name,), inputs, (name,), configuration=run.configuration)
-        warm_up_s = 0.0
         try:
-            if run.is_first:
-                warm_up = self.loop.wait_for(ask(timeout_s=timeout_s, warm_up=True))
-                warm_up_s = warm_up.seconds[name]
-            left_s = max(timeout_s - (self.clock.now() - began), 0.001)
-            reply = self.loop.wait_for(ask(timeout_s=left_s))
+            reply = self.loop.wait_for(ask(timeout_s=timeout_s, warm_up=run.is_warm_up))
         except OperatorFailed as error:
             return FailedRun(cause=error.cause, spent_s=(self.clock.now() - began) * speed)
         except DeadlineExceeded as error:
@@ -130,7 +125,7 @@ class _Deployed:
             output=decode(reply.outputs[name]),
             output_bytes=reply.sizes[name],
             seconds=seconds * speed,
-            spent_s=seconds * speed + warm_up_s * speed,
+            spent_s=seconds * speed,
         )
 
     def end(self) -> None:

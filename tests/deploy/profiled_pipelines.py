@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -75,6 +76,25 @@ def _eat(inputs: Payload, knobs: Settings) -> Payload:
     return int(np.ones(2**30, np.uint8).sum())
 
 
+def _leak(inputs: Payload, knobs: Settings) -> Payload:
+    return len(bytearray(2**30))
+
+
+def _leave(inputs: Payload, knobs: Settings) -> Payload:
+    raise SystemExit("bye")
+
+
+def _interrupt(inputs: Payload, knobs: Settings) -> Payload:
+    raise KeyboardInterrupt
+
+
+def _talk(inputs: Payload, knobs: Settings) -> Payload:
+    sys.stdout.write("said by an operator\n")
+    sys.stdout.flush()
+    os.system("echo said by a program")
+    return inputs
+
+
 _RUNS: dict[str, OperatorFunction] = {
     "echo": _echo,
     "add": _add,
@@ -89,6 +109,10 @@ _RUNS: dict[str, OperatorFunction] = {
     "hang": _hang,
     "die": _die,
     "eat": _eat,
+    "leak": _leak,
+    "leave": _leave,
+    "interrupt": _interrupt,
+    "talk": _talk,
 }
 _KNOBS = {
     "add": (Knob(name="by", values=(0, 1, 2)),),

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import psutil
@@ -14,11 +14,11 @@ import pytest
 
 from circinus.deploy.profiling import processes
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
-from circinus.deploy.profiling.processes import ProcessPool
+from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.profiler.execution import Completed, FailedRun, InProcess
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.measure import Profiler
@@ -68,8 +68,8 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable() -> None:
 def test_an_operator_that_never_ends_is_ended(pool: ProcessPool) -> None:
     done = pool.run(every.by_name["hang"], 1, PLAIN)
     assert isinstance(done, FailedRun)
-    assert done.cause == "took longer than 1 s"  # a first call is made twice
-    assert 1 <= done.spent_s < 5
+    assert done.cause == "took longer than 0.5 s"
+    assert 0.5 <= done.spent_s < 1  # a first call, which would be made twice
 
 
 def test_an_operator_that_takes_its_process_down_costs_that_measurement(
@@ -87,6 +87,57 @@ def test_an_operator_that_wants_too_much_memory_fails(pool: ProcessPool) -> None
     done = pool.run(every.by_name["eat"], 1, PLAIN)
     assert isinstance(done, FailedRun)
     assert "Unable to allocate" in done.cause
+
+
+def test_memory_that_was_not_enough_is_told_with_its_limit(pool: ProcessPool) -> None:
+    done = pool.run(every.by_name["leak"], 1, PLAIN)
+    assert isinstance(done, FailedRun)
+    told = "CIRCINUS_CALL_MEMORY_BYTES allows 300000000 beyond the loaded pipeline"
+    assert done.cause == f"MemoryError ({told})"
+
+
+@pytest.mark.parametrize(
+    ("operator", "cause"), [("leave", "SystemExit: bye"), ("interrupt", "KeyboardInterrupt")]
+)
+def test_an_operator_that_asks_its_process_to_end_has_failed(
+    pool: ProcessPool, operator: str, cause: str
+) -> None:
+    deaths = len(pool.deaths)
+    done = pool.run(every.by_name[operator], 1, PLAIN)
+    assert isinstance(done, FailedRun)
+    assert done.cause == cause
+    assert len(pool.deaths) == deaths
+
+
+def test_what_operators_print_is_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    clock = SystemClock()
+    for opened in (ProcessPool(EVERY, clock), ForkedPool(every, clock)):
+        with opened:
+            assert isinstance(opened.run(every.by_name["talk"], 1, PLAIN), Completed)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.count("said by a program") == 2  # a first call is made twice
+
+
+def test_a_run_that_is_ended_is_paid_for() -> None:
+    clock = SystemClock()
+    settings = ProfilingPoolSettings(timeout_s=20.0)
+    example = Example(input=1, expected=1)
+    sole = replace(every, operators=(every.by_name["hang"],))
+    with ProcessPool(EVERY, clock, settings) as opened:
+        opened.run(every.by_name["echo"], 1, PLAIN)  # so that it has started
+        late_s = clock.now() + 0.3
+        opened.stop_when(lambda: clock.now() > late_s)
+        profiler = Profiler(
+            sole,
+            Dataset(name="one", examples=(example,)),
+            order=np.arange(1),
+            executor=opened,
+            journal=MemoryJournal(),
+        )
+        with pytest.raises(Stopped, match="hang was ended after"):
+            profiler.measure(ConfigurationSpace(sole.graph).configuration(0), 1)
+    assert 0.2 <= profiler.spent_s < 5
 
 
 def test_a_worker_has_one_numeric_thread(pool: ProcessPool) -> None:

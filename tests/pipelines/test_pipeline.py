@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
@@ -50,6 +50,27 @@ def test_an_operator_that_raises_is_named_with_its_cause() -> None:
 
     with pytest.raises(OperatorFailed, match="operator source failed: TypeError: no number: 'x'"):
         pipeline.run("x", configuration)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(SystemExit("bye"), "SystemExit: bye"), (MemoryError(), "MemoryError")]
+)
+def test_an_operator_that_asks_to_end_or_says_nothing_has_failed_too(
+    error: BaseException, told: str
+) -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        raise error
+
+    with pytest.raises(OperatorFailed, match=f"^operator op failed: {told}$"):
+        _one(run).run(1, Configuration(()))
+
+
+def test_an_interrupt_of_the_user_ends_what_runs_in_this_process() -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _one(run).run(1, Configuration(()))
 
 
 def test_a_function_that_cannot_be_called_is_refused() -> None:

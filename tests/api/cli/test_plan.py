@@ -25,6 +25,20 @@ def test_a_pipeline_and_data_of_ones_own_are_planned_in_this_process(folder: Pat
     assert files(folder) == before
 
 
+@pytest.mark.parametrize("executor", ["in-process", "pool"])
+def test_what_a_pipeline_prints_is_no_part_of_the_document(folder: Path, executor: str) -> None:
+    module = folder / "my_pipelines.py"
+    by = 'inputs + knobs["by"]'
+    module.write_text(module.read_text().replace(by, f'print("noise") or {by}'))
+    adder_query(folder)
+    result = invoke(
+        *("plan", "adder.yaml", "--infrastructure", "one-tier", "--json", "--executor", executor)
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["outcome"] == "feasible"
+    assert executor == "pool" or "noise" in result.stderr
+
+
 def test_an_infeasible_query_ends_in_3_and_names_what_binds(folder: Path) -> None:
     adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-12})
     result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier")
