@@ -113,10 +113,11 @@ class Tally:
 
     def bill(self, spent_s: float, forecast: Forecast | None) -> Bill:
         """Give the bill of so many operator seconds paid in all."""
+        not_run_s = max(self._not_run_s, 0.0) if self._not_run else 0.0  # sums are rounded
         return Bill(
             paid=Cost.of(self._runs, spent_s, self._price),
             cache=Cost.of(self._saved_runs, max(self._saved_s, 0.0), self._price),
-            early_stopping=Cost.of(self._not_run, max(self._not_run_s, 0.0), self._price),
+            early_stopping=Cost.of(self._not_run, not_run_s, self._price),
             against=f"every decided configuration on all {self._population} inputs",
             forecast=forecast,
         )

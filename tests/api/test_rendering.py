@@ -190,6 +190,22 @@ def test_a_shortfall_names_what_binds_and_the_closest_plan() -> None:
     assert "Closest measured plan" in text
 
 
+def test_a_shortfall_in_which_nothing_binds_says_so_in_words_only() -> None:
+    shown = plan().model_copy(update={"accuracy": estimate(0.9).model_copy(update={"inputs": 1})})
+    told = ShortfallView(binding=[], closest=shown, sentence="Nothing is known.")
+    text = printed(shortfall_text(told))
+    assert "Binding" not in text
+    assert "over 1 input." in text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(0.0, "$0.0000"), (6.9e-9, "less than $0.0001"), (0.36, "$0.3600"), (3.6, "$3.60")],
+)
+def test_dollars_below_one_have_four_decimals(usd: float, text: str) -> None:
+    assert formats.amount(usd) == text
+
+
 def test_a_query_from_outside_is_no_markup() -> None:
     text = printed(
         query_text(view(QueryPhase.FAILED, message="[bold red]oops[/bold red] :smile:"))

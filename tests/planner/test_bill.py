@@ -77,3 +77,12 @@ def test_a_configuration_that_met_every_input_saved_nothing() -> None:
     saved = tally.bill(0.0, None).early_stopping
     assert saved.runs == 0
     assert saved.seconds == pytest.approx(0.0)
+
+
+def test_what_was_run_after_all_leaves_no_rest_of_rounding() -> None:
+    tally = Tally(GRAPH, population=10, price_usd_per_hour=3600.0)
+    configurations = [SPACE.configuration(number) for number in (0, 3)]
+    for n in (3, 10):  # three inputs first, then all
+        for each, seconds in zip(configurations, (0.1, 0.7), strict=True):
+            tally.end_early(each, np.full((2, n), seconds))
+    assert tally.bill(1.0, None).early_stopping == Cost()

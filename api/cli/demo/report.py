@@ -257,8 +257,7 @@ def problems_of(served: Sequence[ServedQuery]) -> Iterator[str]:
 def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
     """Give predicted beside observed, for every query that was served."""
     known = sum(item.observed.planned_on for item in served)
-    on = f"{known} of them were planned on" if known else "none of them was planned on"
-    title = f"Predicted and observed, on inputs of which {on}"
+    title = f"Predicted and observed, on inputs of which {known or 'none'} were planned on"
     rows = (row for item in served for row in _compared(item))
     yield tables.table(title, "query", "objective", "predicted", "observed", "SLO", rows=rows)
     yield f"  In brackets: {CONFIDENCE:.0%} confidence intervals. An SLO is met or violated"

@@ -14,6 +14,7 @@ from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
 UNKNOWN = "-"
+_LEAST_USD = 1e-4
 
 
 def seconds(value: float | None) -> str:
@@ -32,8 +33,10 @@ def dollars(value: float | None) -> str:
 
 
 def amount(value: float) -> str:
-    """Give dollars, small ones with three figures."""
-    return f"${value:.2f}" if value >= 1 else f"${value:.3g}"
+    """Give dollars, with four decimals below one."""
+    if 0 < value < _LEAST_USD:
+        return f"less than ${_LEAST_USD:g}"
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
 
 
 def fraction(value: float | None) -> str:

@@ -69,7 +69,7 @@ def plans_table(
     inputs = sorted({plan.accuracy.inputs for plan in plans})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
     confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
-    notes = [f"  In brackets: {confidence}, over {span} inputs."]
+    notes = [f"  In brackets: {confidence}, over {span} input{'' if inputs[-1] == 1 else 's'}."]
     notes += _ahead_notes(plans[0])
     if hidden := len(plans) - len(shown):
         notes.append(f"  {hidden} more plans are not shown.")
@@ -100,10 +100,10 @@ def _ahead_notes(plan: PlanView) -> Iterator[str]:
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:
     """Give what binds and what comes closest."""
-    binding = Text(f"Binding: {', '.join(shortfall.binding) or formats.UNKNOWN}", style="bold")
-    closest = shortfall.closest
-    nearest = () if closest is None else [plans_table([closest], title="Closest measured plan")]
-    return Group(binding, shortfall.sentence, *nearest)
+    closest, binding = shortfall.closest, ", ".join(shortfall.binding)
+    named = [Text(f"Binding: {binding}", style="bold")] if binding else []
+    nearest = [] if closest is None else [plans_table([closest], title="Closest measured plan")]
+    return Group(*named, shortfall.sentence, *nearest)
 
 
 _MOST_NAMED = 10  # inputs that are named one by one
