@@ -9,17 +9,20 @@ else is bytes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from posixpath import normpath
+from typing import cast
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.payload import Payload, content_hash
+from circinus.pipelines.payload import Payload, payload_bytes
+from circinus.pipelines.strict_json import read_json
 
 LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
@@ -51,36 +54,61 @@ class Dataset:
         return len(self.examples)
 
 
-def load_json_lines(path: Path) -> Dataset:
+def load_json_lines(path: Path, most: int = LARGEST_DATASET) -> Dataset:
     """Give the examples of a file; InvalidInput numbers every line that is no example."""
-    return Dataset(name=path.name, examples=_examples(path, "input", lambda given: given))
+    return Dataset(name=path.name, examples=_examples(path, "input", lambda given: given, most))
 
 
-def load_folder(folder: Path) -> Dataset:
+def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
     """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
-    examples = _examples(folder / INDEX_FILE, "file", partial(_read, folder))
+    examples = _examples(folder / INDEX_FILE, "file", partial(_read, folder), most)
     return Dataset(name=folder.name, examples=examples)
 
 
-def _examples(path: Path, source: str, read: Callable[[Payload], Payload]) -> Sequence[Example]:
+def named_files(index: bytes) -> frozenset[str]:
+    """Give the files that the lines of an index name; a faulty line names none."""
+    found = set()
+    for line in index.split(b"\n"):
+        with suppress(InvalidInput):
+            name = _fields(line, "file")["file"]
+            found |= {normpath(name)} if isinstance(name, str) else set()
+    return frozenset(found)
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Say whether a path, wherever links in it lead, is a file in the folder."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve()) and path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, no name, links in a circle
+        return False
+
+
+def _examples(
+    path: Path, source: str, read: Callable[[Payload], Payload], most: int
+) -> Sequence[Example]:
     """Give an example for each line, its input read from what the line has under `source`."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"must be a readable text file ({error})"
+        # Not `splitlines`, and not as text: inside JSON other ends of lines are white or text.
+        every = enumerate(path.read_bytes().split(b"\n"), 1)
+    except OSError as error:
+        rule = f"must be a readable text file ({error.strerror})"
         raise InvalidInput.of("data", rule, str(path)) from error
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if len(lines) > LARGEST_DATASET:
-        rule = f"must have at most {LARGEST_DATASET} examples"
-        raise InvalidInput.of(f"data {path.name}", rule, len(lines))
+    lines = [(number, line) for number, line in every if line.strip()]
+    if len(lines) > most:
+        raise InvalidInput.of("dataset", f"must have at most {most} inputs", len(lines))
     examples = []
     faults: list[Fault] = []
     for number, line in lines:
         try:
             fields = _fields(line, source)
-            examples.append(Example(input=read(fields[source]), expected=fields["expected"]))
+            examples.append(
+                Example(
+                    input=_checked("input", read(fields[source])),
+                    expected=_checked("expected", fields["expected"]),
+                )
+            )
         except InvalidInput as error:
             at = f"{path.name}, line {number}"
             faults += [Fault(f"{at}: {f.field}", f.rule, f.value) for f in error.faults]
@@ -89,35 +117,54 @@ def _examples(path: Path, source: str, read: Callable[[Payload], Payload]) -> Se
     return examples
 
 
-def _fields(line: str, source: str) -> dict[str, Payload]:
+def _fields(line: bytes, source: str) -> dict[str, Payload]:
     rule = f"must be a JSON object with exactly {source} and expected"
     try:
-        fields = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise InvalidInput.of("example", f"{rule} ({error})", line) from error
+        fields = read_json(line, "example")
+    except InvalidInput as error:
+        raise InvalidInput(
+            [Fault(f.field, f"{rule}: {f.rule}", f.value) for f in error.faults]
+        ) from error
     if not isinstance(fields, dict) or set(fields) != {source, "expected"}:
-        raise InvalidInput.of("example", rule, line)
-    content_hash(fields["expected"])  # raises unless it is a payload
+        raise InvalidInput.of("example", rule, line.decode())
     return fields
 
 
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
+def _checked(field: str, payload: Payload) -> Payload:
+    """Give the payload if it is one: JSON can hold text that is none."""
+    try:
+        payload_bytes(payload)
+    except InvalidInput as error:
+        raise InvalidInput([Fault(field, f.rule, f.value) for f in error.faults]) from error
+    return payload
 
 
 def _read(folder: Path, name: Payload) -> Payload:
-    path = (folder / str(name)).resolve()
-    inside = isinstance(name, str) and path.is_relative_to(folder.resolve()) and path.is_file()
+    inside = isinstance(name, str) and is_inside(folder, folder / name)
     checks.require(inside, "file", "must be a file inside the folder", name)
+    path = folder / str(name)
     try:
         return _READERS.get(path.suffix.lower(), Path.read_bytes)(path)
-    except ValueError as error:
-        rule = f"must be a readable {path.suffix} file ({error})"
+    except (OSError, ValueError, MemoryError) as error:
+        # Of the system's own words only those without the path: it is the server's.
+        rule = (
+            f"must be a readable {path.suffix} file ({getattr(error, 'strerror', None) or error})"
+        )
         raise InvalidInput.of("file", rule, name) from error
 
 
-_READERS: dict[str, Callable[[Path], Payload]] = {
-    ".npy": partial(np.load, allow_pickle=False),
-    ".json": lambda path: json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant),
+def _array(path: Path) -> Payload:
+    with path.open("rb") as file:  # not `load`, which takes archives as well
+        array: Payload = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+def _json(path: Path) -> Payload:
+    return cast("Payload", read_json(path.read_bytes(), path.name))
+
+
+_READERS: Mapping[str, Callable[[Path], Payload]] = {
+    ".npy": _array,
+    ".json": _json,
     ".txt": partial(Path.read_text, encoding="utf-8"),
 }

@@ -52,8 +52,8 @@ class ClientGone(CircinusError):
 class NotJson(CircinusError):
     """A body is not JSON; `faults` say why."""
 
-    def __init__(self, rule: str, value: object) -> None:
-        self.faults = (Fault.of("body", rule, value),)
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = faults
         super().__init__(str(self.faults[0]))
 
 

@@ -10,7 +10,6 @@ held in memory beyond the limit.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Collection
 from email.message import Message
 
@@ -29,12 +28,12 @@ from circinus.api.http.errors import (
 )
 from circinus.api.settings import is_loopback
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.pipelines.strict_json import read_json
 
 GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
 _ARRIVED = "circinus.arrived"  # when the head of a request was there
-_DEEPEST = 100
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
@@ -116,7 +115,10 @@ def _check_body(body: bytes, headers: Headers, kinds: Collection[str]) -> None:
         rule = f"Content-Type must be {' or '.join(kinds)}"
         raise WrongMediaType(f"{rule}, got {content_type[:80]!r}.")
     if _JSON in kinds:
-        parse_json(body)
+        try:
+            read_json(body, "body")
+        except InvalidInput as error:
+            raise NotJson(error.faults) from error
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -131,64 +133,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replayed
-
-
-def parse_json(data: bytes) -> object:
-    """Give what a body holds.
-
-    NotJson if it is not UTF-8, not JSON, nests too deep, has a number without a JSON form (`NaN`,
-    `Infinity`, `1e999`), or names a field twice.
-    """
-    try:
-        tree: object = json.loads(
-            data.decode("utf-8"),
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_without_duplicates,
-        )
-    except UnicodeDecodeError as error:
-        raise NotJson("must be UTF-8", data[error.start : error.start + 8]) from error
-    except json.JSONDecodeError as error:
-        rule = f"must be JSON ({error.msg} at line {error.lineno} column {error.colno})"
-        raise NotJson(rule, error.doc[error.pos : error.pos + 20]) from error
-    except RecursionError as error:
-        raise NotJson(f"must nest at most {_DEEPEST} deep", "deeper") from error
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise NotJson("must have numbers of fewer digits", str(error)) from error
-    _require_shallow(tree)
-    return tree
-
-
-def _refuse_constant(constant: str) -> object:
-    raise NotJson("must have finite numbers", constant)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise NotJson("must have finite numbers", text)
-    return number
-
-
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        if name in found:
-            raise NotJson("must name every field once", name)
-        found[name] = value
-    return found
-
-
-def _require_shallow(tree: object) -> None:
-    level = [tree]
-    for _ in range(_DEEPEST):
-        deeper: list[object] = []
-        for item in level:
-            if isinstance(item, dict):
-                deeper += item.values()
-            elif isinstance(item, list):
-                deeper += item
-        if not deeper:
-            return
-        level = deeper
-    raise NotJson(f"must nest at most {_DEEPEST} deep", "deeper")

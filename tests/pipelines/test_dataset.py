@@ -21,11 +21,33 @@ def _lines(tmp_path: Path, text: str, name: str = "data.jsonl") -> Path:
         ('{"input": 1, "expected": 2, "more": 3}', "line 2"),
         ('{"input": NaN, "expected": 2}', "NaN is no JSON number"),
         ("[1, 2]", "line 2"),
+        ('{"input": 1, "input": 3, "expected": 2}', "must name every field once, got 'input'"),
+        ('{"input": 1e999, "expected": 2}', "must have finite numbers, got '1e999'"),
+        (
+            '{"input": "\\ud800", "expected": 2}',
+            "line 2: input must have text that UTF-8 can hold",
+        ),
+        ('{"input": 1, "expected": ["\\udfff"]}', "line 2: expected must have text that UTF-8"),
+        (
+            '{"input": %s, "expected": 2}' % ("[" * 10**5 + "]" * 10**5),
+            "line 2.*must nest at most",
+        ),
+        (
+            '{"input": %s, "expected": 2}' % ("[" * 80 + "]" * 80),
+            "line 2: input must nest at most",
+        ),
     ],
 )
 def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = _lines(tmp_path, f'{{"input": 1, "expected": 2}}\n{line}\n')
     with pytest.raises(InvalidInput, match=message):
+        load_json_lines(path)
+
+
+def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'{"input": 1, "expected": 2}\n{"input": "\xff", "expected": 2}\n')
+    with pytest.raises(InvalidInput, match=r"line 2: example must be .*: must be UTF-8"):
         load_json_lines(path)
 
 
@@ -52,7 +74,24 @@ def test_json_lines_become_examples(tmp_path: Path) -> None:
     assert [(e.input, e.expected) for e in dataset.examples] == [("a", [1])]
 
 
-@pytest.mark.parametrize("name", ['"../secret.txt"', '"nowhere.npy"', "3", '"sub"'])
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    text = '{"input": "a\u2028b\x85c", "expected": 1}\r\n{"input": "d",\r"expected": 2}'
+
+    dataset = load_json_lines(_lines(tmp_path, text))
+
+    assert [(e.input, e.expected) for e in dataset.examples] == [("a\u2028b\x85c", 1), ("d", 2)]
+
+
+def test_more_lines_than_are_allowed_are_refused(tmp_path: Path) -> None:
+    path = _lines(tmp_path, '{"input": 1, "expected": 2}\n' * 3)
+    with pytest.raises(InvalidInput, match="dataset must have at most 2 inputs, got 3"):
+        load_json_lines(path, 2)
+    assert len(load_json_lines(path, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ['"../secret.txt"', '"nowhere.npy"', "3", '"sub"', '"a\\u0000b"', f'"{"n" * 500}"']
+)
 def test_a_file_outside_the_folder_or_missing_is_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "data"
     (folder / "sub").mkdir(parents=True)
@@ -63,8 +102,28 @@ def test_a_file_outside_the_folder_or_missing_is_refused(tmp_path: Path, name: s
         load_folder(folder)
 
 
-def test_a_torn_array_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY torn")
+@pytest.mark.parametrize("text", ["[" * 10**5, "NaN", "1e999", '{"x": 1, "x": 2}', "torn"])
+def test_a_json_file_is_read_as_strictly_as_a_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    _lines(tmp_path, '{"file": "a.json", "expected": 1}', "expected.jsonl")
+
+    with pytest.raises(InvalidInput, match=r"line 1: file must be a readable .json file"):
+        load_folder(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told_without_its_place(tmp_path: Path) -> None:
+    _lines(tmp_path, '{"file": "a.npy", "expected": 1}', "expected.jsonl")
+    np.save(tmp_path / "a.npy", np.zeros(2, dtype=[("x", "i4")]))
+    with pytest.raises(InvalidInput, match="line 1: input must have arrays of numbers"):
+        load_folder(tmp_path)
+    with pytest.raises(InvalidInput, match=r"file \(No such file or directory\), got") as refused:
+        load_json_lines(tmp_path / "absent.jsonl")
+    assert str(refused.value).count(str(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("content", [b"\x93NUMPY torn", b"", b"PK\x05\x06" + bytes(18)])
+def test_a_torn_array_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
     _lines(tmp_path, '{"file": "a.npy", "expected": 1}', "expected.jsonl")
 
     with pytest.raises(InvalidInput, match=r"must be a readable .npy file"):
