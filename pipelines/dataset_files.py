@@ -1,32 +1,44 @@
 """Data sets as one file: JSON lines, or a folder in a zip archive.
 
 The archive of a folder is the same whenever and wherever it is made, so that its hash names the
-content. Nothing is unpacked that leads out of the folder, is no plain file, or unpacks to much
-more than it was sent as.
+content. Only the index and what it names inside the folder is packed and unpacked. Nothing is
+unpacked that leads out of the folder, is no plain file, or unpacks to much more than is allowed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import stat
 import zipfile
+import zlib
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from posixpath import dirname, normpath
 
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import (
     INDEX_FILE,
     LARGEST_DATASET,
     Dataset,
+    is_inside,
     load_folder,
     load_json_lines,
+    named_files,
 )
 from circinus.pipelines.errors import InvalidInput
 
 KINDS = ("jsonl", "zip")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MOST_GROWTH = 100  # times its size that an archive may unpack to: text does, bombs do more
-_LARGEST_UNPACKED = 2**31
+LARGEST_UNPACKED = 2**31  # bytes, whatever is allowed
+_LEAST_UNPACKED = 2**20
+_TORN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(NotImplementedError, RuntimeError, OSError, EOFError, ValueError),
+)
+"""What reading an archive with a flipped bit may raise."""
 
 
 def packed(path: Path) -> tuple[str, bytes]:
@@ -46,58 +58,84 @@ def dataset_id(kind: str, content: bytes) -> str:
     return f"d-{hashlib.sha256(kind.encode() + content).hexdigest()[:32]}"
 
 
-def unpacked(kind: str, content: bytes, folder: Path) -> Dataset:
+def unpacked(
+    kind: str,
+    content: bytes,
+    folder: Path,
+    *,
+    most_inputs: int = LARGEST_DATASET,
+    most_bytes: int = _LEAST_UNPACKED,
+) -> Dataset:
     """Give the examples of a content, kept as files in an empty folder.
 
-    InvalidInput if the kind is unknown, the archive is none or unsafe, or an example is faulty.
+    An archive may unpack to `most_bytes`, or to 100 times what it has, but never to more than
+    `LARGEST_UNPACKED`. InvalidInput if the kind is unknown, the archive is none, unsafe or too
+    large, or an example is faulty.
     """
     checks.among("kind", kind, KINDS)
     if kind == "jsonl":
         file = folder / "data.jsonl"
         file.write_bytes(content)
-        return load_json_lines(file)
-    _unzip(content, folder)
-    return _loaded(folder)
+        return load_json_lines(file, most_inputs)
+    largest = min(max(_MOST_GROWTH * len(content), most_bytes), LARGEST_UNPACKED)
+    _unzip(content, folder, 2 * most_inputs, largest)
+    return load_folder(_home(folder), most_inputs)
 
 
 def opened(kind: str, folder: Path) -> Dataset:
     """Give the examples of what `unpacked` kept."""
-    return load_json_lines(folder / "data.jsonl") if kind == "jsonl" else _loaded(folder)
+    if kind == "jsonl":
+        return load_json_lines(folder / "data.jsonl")
+    return load_folder(_home(folder))
 
 
-def _loaded(folder: Path) -> Dataset:
-    """Give the examples of a folder, or of the only folder in it."""
-    inner = [path for path in folder.iterdir() if path.is_dir()]
-    if not (folder / INDEX_FILE).is_file() and len(inner) == 1:
-        folder = inner[0]
-    return load_folder(folder)
+def _home(folder: Path) -> Path:
+    """Give where the index lies: in the folder, or in a folder in it."""
+    inner = folder.glob(f"*/{INDEX_FILE}")
+    return folder if (folder / INDEX_FILE).is_file() else next(inner).parent
 
 
 def _zipped(folder: Path) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            name = path.relative_to(folder).as_posix()
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+        for name in sorted({INDEX_FILE} | named_files((folder / INDEX_FILE).read_bytes())):
+            if is_inside(folder, folder / name):
+                entry = zipfile.ZipInfo(name, _EPOCH)
+                archive.writestr(entry, (folder / name).read_bytes(), zipfile.ZIP_DEFLATED)
     return made.getvalue()
 
 
-def _unzip(content: bytes, folder: Path) -> None:
-    most = min(max(_MOST_GROWTH * len(content), 2**20), _LARGEST_UNPACKED)
+def _unzip(content: bytes, folder: Path, most_files: int, most_bytes: int) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = archive.infolist()
-            rule = f"must have at most {2 * LARGEST_DATASET} files"
-            checks.require(len(entries) <= 2 * LARGEST_DATASET, "archive", rule, len(entries))
-            size = sum(entry.file_size for entry in entries)
-            checks.require(size <= most, "archive", f"must unpack to at most {most} bytes", size)
-            for entry in entries:
-                _check(entry)
-                archive.extract(entry, folder)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
-        rule = f"must be a zip archive ({error})"
+            entries = _checked(archive.infolist(), most_files, most_bytes)
+            index = _index(entries)
+            lines = archive.read(entries[index])
+            named = {
+                normpath(f"{dirname(index)}/{name}".lstrip("/")) for name in named_files(lines)
+            }
+            for name in {index} | (named & entries.keys()):
+                archive.extract(entries[name], folder)
+    except InvalidInput:
+        raise
+    except _TORN as error:
+        rule = f"must be a zip archive ({getattr(error, 'strerror', None) or error})"
         raise InvalidInput.of("archive", rule, content[:8]) from error
+
+
+def _checked(
+    found: Sequence[zipfile.ZipInfo], most_files: int, most_bytes: int
+) -> Mapping[str, zipfile.ZipInfo]:
+    """Give the entries by name, if none of them is what must not be in an archive."""
+    count, size = len(found), sum(entry.file_size for entry in found)
+    checks.require(count <= most_files, "archive", f"must have at most {most_files} files", count)
+    rule = f"must unpack to at most {most_bytes} bytes"
+    checks.require(size <= most_bytes, "archive", rule, size)
+    for entry in found:
+        _check(entry)
+    names = [normpath(entry.filename) for entry in found]
+    checks.unique("archive", names)
+    return dict(zip(names, found, strict=True))
 
 
 def _check(entry: zipfile.ZipInfo) -> None:
@@ -106,3 +144,12 @@ def _check(entry: zipfile.ZipInfo) -> None:
     checks.require(inside, "archive", "must have names inside its folder", entry.filename)
     plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR)
     checks.require(plain, "archive", "must have plain files and folders", entry.filename)
+
+
+def _index(names: Collection[str]) -> str:
+    """Give the name of the index: in the archive, or in one folder in it."""
+    if INDEX_FILE in names:
+        return INDEX_FILE
+    inner = [name for name in names if name.partition("/")[2] == INDEX_FILE]
+    checks.require(len(inner) == 1, "archive", f"must have {INDEX_FILE}", sorted(names)[:3])
+    return inner[0]

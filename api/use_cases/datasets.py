@@ -9,31 +9,36 @@ from shutil import rmtree
 
 from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.schemas.datasets import DatasetView
+from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets, StoredDataset
 from circinus.api.store.records import Conflict
 from circinus.api.store.store import Store
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.dataset_files import dataset_id, opened, unpacked
+from circinus.pipelines.dataset_files import LARGEST_UNPACKED, dataset_id, opened, unpacked
 
 _MOST_QUERIES = 10_000  # that are looked at for users of a data set
 
 
 def take_in(
-    datasets: SqlDatasets, kind: str, content: bytes, *, most_inputs: int, clock: Clock
+    datasets: SqlDatasets, kind: str, content: bytes, settings: Settings, clock: Clock
 ) -> tuple[StoredDataset, bool]:
     """Keep a content, and say whether it is new; InvalidInput with every example at fault."""
     with tempfile.TemporaryDirectory() as folder:
-        inputs = len(unpacked(kind, content, Path(folder)))
-    rule = f"must have at most {most_inputs} inputs"
-    checks.require(inputs <= most_inputs, "dataset", rule, inputs)
+        examples = unpacked(
+            kind,
+            content,
+            Path(folder),
+            most_inputs=settings.dataset_inputs_limit,
+            most_bytes=settings.dataset_limit_bytes,
+        )
     return datasets.add(
         StoredDataset(
             id=dataset_id(kind, content),
             kind=kind,
             size_bytes=len(content),
-            inputs=inputs,
+            inputs=len(examples),
             created_at=clock.timestamp(),
         ),
         content,
@@ -63,7 +68,8 @@ def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
         with tempfile.TemporaryDirectory(dir=folder) as made:
             fresh = Path(made) / "fresh"
             fresh.mkdir()
-            unpacked(kind, datasets.content(dataset), fresh)
+            # It was looked at when it was handed over.
+            unpacked(kind, datasets.content(dataset), fresh, most_bytes=LARGEST_UNPACKED)
             try:
                 os.rename(fresh, home)
             except OSError:  # another process was first

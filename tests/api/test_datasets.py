@@ -52,6 +52,13 @@ def _query(dataset: str) -> dict[str, Any]:
         (b"", "application/jsonl", 422, "must have 1 to 100000 examples"),
         (b"{}\n", "application/jsonl", 422, "data.jsonl, line 1: example must be a JSON object"),
         (LINES, "application/zip", 422, "archive must be a zip archive"),
+        (b'{"input": %s1' % (b"[" * 2000), "application/jsonl", 422, "must nest at most 100 deep"),
+        (
+            b'{"input": "\\ud800", "expected": 1}',
+            "application/jsonl",
+            422,
+            "line 1: input must have",
+        ),
     ],
 )
 def test_what_is_no_data_set_is_refused(

@@ -58,6 +58,35 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
         unpacked("zip", LINES, tmp_path)
 
 
+def test_a_flipped_bit_anywhere_gives_examples_or_a_reason(tmp_path: Path) -> None:
+    content = _archive(expected_dot_jsonl=b'{"file": "a.txt", "expected": 1}', a_dot_txt=b"a" * 99)
+    refused = []
+    for at in range(len(content)):
+        home = tmp_path / str(at)
+        home.mkdir()
+        try:
+            unpacked("zip", content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :], home)
+        except InvalidInput as error:
+            refused.append(str(error))
+    assert len(refused) > len(content) / 3
+    assert [text for text in refused if str(tmp_path) in text] == []
+
+
+def test_a_name_twice_in_an_archive_is_refused(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name in ("a.txt", "./a.txt"):
+            archive.writestr(name, b"a")
+    with pytest.raises(InvalidInput, match=r"archive must not repeat, got 'a.txt'"):
+        unpacked("zip", made.getvalue(), tmp_path)
+
+
+def test_an_archive_without_an_index_is_refused(tmp_path: Path) -> None:
+    for content in (_archive(), _archive(a_dot_txt=b"a"), _archive(a__b__expected_dot_jsonl=b"")):
+        with pytest.raises(InvalidInput, match=r"archive must have expected.jsonl, got \["):
+            unpacked("zip", content, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["../out.jsonl", "/etc/out", "in/../../out", "a\\b"])
 def test_names_that_lead_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -82,6 +111,40 @@ def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match=r"archive must unpack to at most [0-9]+ bytes"):
         unpacked("zip", bomb, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_may_unpack_to_as_much_as_is_allowed(tmp_path: Path) -> None:
+    line = b'{"file": "zeros", "expected": 1}'
+    content = _archive(expected_dot_jsonl=line, zeros=bytes(2**24))  # 1000 times as much as packed
+
+    with pytest.raises(InvalidInput, match=f"unpack to at most {2**24 + len(line) - 1} bytes"):
+        unpacked("zip", content, tmp_path, most_bytes=2**24 + len(line) - 1)
+    (example,) = unpacked("zip", content, tmp_path, most_bytes=2**24 + len(line)).examples
+    assert example.input == bytes(2**24)
+
+
+def test_only_what_the_index_names_is_unpacked(tmp_path: Path) -> None:
+    line = b'{"file": "a.txt", "expected": "A"}'
+    content = _archive(expected_dot_jsonl=line, a_dot_txt=b"a", b_dot_txt=b"b", c__d_dot_txt=b"d")
+
+    unpacked("zip", content, tmp_path)
+
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.txt", "expected.jsonl"]
+
+
+def test_what_a_link_leads_to_outside_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder, home = _folder(tmp_path / "clips"), tmp_path / "home"
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with (folder / "expected.jsonl").open("a", encoding="utf-8") as index:
+        index.write('\n{"file": "link.txt", "expected": 1}')
+    home.mkdir()
+
+    kind, content = packed(folder)
+
+    assert zipfile.ZipFile(io.BytesIO(content)).namelist() == ["clip.npy", "expected.jsonl"]
+    with pytest.raises(InvalidInput, match=r"line 2: file must be a file inside the folder"):
+        unpacked(kind, content, home)
 
 
 def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:

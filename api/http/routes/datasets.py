@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Lock
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
@@ -14,6 +15,7 @@ from circinus.api.use_cases.datasets import forget, take_in, told
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 _CREATED = 201
+_ONE = Lock()  # unpacked at a time: others wait without a thread
 _BODIES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in UPLOADS}
 
 
@@ -32,12 +34,13 @@ async def upload(
             parts.datasets,
             UPLOADS[content_type.partition(";")[0].strip().lower()],
             content,
-            most_inputs=parts.settings.dataset_inputs_limit,
-            clock=parts.clock,
+            parts.settings,
+            parts.clock,
         )
         return told(kept, parts.store), new
 
-    view, new = await run_in_threadpool(take)
+    async with _ONE:
+        view, new = await run_in_threadpool(take)
     response.headers["Location"] = f"/v1/datasets/{view.id}"
     if new:
         response.status_code = _CREATED
