@@ -32,13 +32,19 @@ if TYPE_CHECKING:  # the Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.nodes import Discovery
 
 
-def make_parts(settings: Settings) -> ServiceParts:
-    """Give the parts of a service, its database brought up to date; InvalidInput if unfit."""
+def require_fit(settings: Settings) -> None:
+    """Raise InvalidInput for what a service cannot start with; it is told before all else."""
+    RegisteredPipelines.of(settings.extra_pipelines)
     alone = settings.executor_choice.kind is ExecutorKind.IN_PROCESS
     rule = (
         "must be pool, worker:TIER, ray or ray:ADDRESS in a service: what hangs must not hold it"
     )
     checks.require(not alone, "executor", rule, settings.executor)
+
+
+def make_parts(settings: Settings) -> ServiceParts:
+    """Give the parts of a service, its database brought up to date; InvalidInput if unfit."""
+    require_fit(settings)
     engine = connect(settings.database_url)
     migrate(engine)
     return _parts(settings, Store(engine))

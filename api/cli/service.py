@@ -8,7 +8,6 @@ from typing import Annotated
 
 from typer import Option
 
-from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MethodName, settings_with
 from circinus.api.cli.rendering import formats
@@ -46,7 +45,9 @@ def serve(
     An option left out is read from the environment: CIRCINUS_HOST for --host and so on; the
     token is CIRCINUS_TOKEN. The service logs events to stderr, one JSON object a line.
     """
-    from circinus.api.http.app import serve as run  # the whole service: only when asked to
+    # The whole service: only when asked to
+    from circinus.api.bootstrap.serving import require_fit
+    from circinus.api.http.app import serve as run
 
     settings = settings_with(
         host=host,
@@ -56,7 +57,7 @@ def serve(
         planning_workers=planning_workers,
         method=method,
     )
-    RegisteredPipelines.of(settings.extra_pipelines)  # what is wrong there is told before all else
+    require_fit(settings)
     chosen = method_view(settings.chosen_method)
     tiers = read_infrastructure(settings.infrastructure)
     address = f"http://{settings.host}:{settings.port}"

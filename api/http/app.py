@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import ValidationError
 
 from circinus.api.bootstrap.planning import installed_version
+from circinus.api.bootstrap.serving import require_fit
 from circinus.api.control.service import Service, running
 from circinus.api.event_log import start_event_log
 from circinus.api.http.errors import handle_errors
@@ -16,7 +19,9 @@ from circinus.api.http.gate import Gate
 from circinus.api.http.routes import datasets, queries, service
 from circinus.api.http.routes.service import provide
 from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.faults import faults_of
 from circinus.api.settings import Settings
+from circinus.pipelines.errors import InvalidInput
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
 
@@ -79,5 +84,18 @@ def serve(settings: Settings) -> None:
     )
 
 
+def main() -> None:
+    """Run the service as the environment says; what it cannot start with is a line, and exit 2."""
+    try:
+        settings = Settings()
+        require_fit(settings)
+    except (ValidationError, InvalidInput) as error:
+        ours = isinstance(error, InvalidInput)
+        faults = error.faults if ours else faults_of(error, model=Settings)
+        sys.stderr.writelines(f"error: {fault}\n" for fault in faults)
+        raise SystemExit(2) from None
+    serve(settings)
+
+
 if __name__ == "__main__":
-    serve(Settings())
+    main()

@@ -22,6 +22,15 @@ def test_an_unknown_method_starts_no_service(command: str, field: str) -> None:
     assert_refused(result, Wrong("", None, field, "must be among default, published", "best"))
 
 
+def test_what_a_service_cannot_start_with_is_told_before_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CIRCINUS_EXECUTOR", "in-process")
+    result = invoke("serve")
+    assert_refused(result, Wrong("", None, "executor", "must be pool, worker:TIER", "in-process"))
+    assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
