@@ -34,6 +34,7 @@ from circinus.pipelines.strict_json import read_json
 GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
 _ARRIVED = "circinus.arrived"  # when the head of a request was there
+_MOST_DRAINED = 2**28  # bytes of a body that is too large
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
@@ -104,8 +105,19 @@ async def _read(headers: Headers, receive: Receive, limit: int) -> bytes:
         more = message.get("more_body", False)
         too_large = len(read) > limit
     if too_large:
+        if read or "expect" not in headers:  # else the sender waits for a word before the body
+            await _drain(receive, more=more)
         raise BodyTooLarge(f"body must have at most {limit} bytes, got more.")
     return bytes(read)
+
+
+async def _drain(receive: Receive, *, more: bool) -> None:
+    """Take in what is still sent, up to a bound: who sends does not read the answer before."""
+    taken = 0
+    while more and taken < _MOST_DRAINED:
+        message = await receive()
+        taken += len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def _check_body(body: bytes, headers: Headers, kinds: Collection[str]) -> None:

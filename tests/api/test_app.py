@@ -13,10 +13,12 @@ import pytest
 import sqlalchemy
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
+from starlette.types import Message, Receive, Scope, Send
 
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.http.gate import Gate
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.query import DataSource
 from circinus.api.store.records import InForce
@@ -168,6 +170,39 @@ def test_a_body_beyond_the_limit_is_refused_and_one_at_it_is_not(connect: Connec
     assert_problem(client.post("/v1/queries", content=body + b" ", headers=headers), 413)
     in_parts = client.post("/v1/queries", content=iter([body, b" "]), headers=headers)
     assert_problem(in_parts, 413)
+
+
+@pytest.mark.parametrize(
+    ("headers", "parts", "taken"),
+    [
+        ([(b"content-length", b"9")], [b"123", b"456", b"789"], 3),
+        ([], [b"123", b"456", b"789"], 3),
+        ([(b"content-length", b"9"), (b"expect", b"100-continue")], [b"123"], 0),
+        ([(b"content-length", b"999999999")], [bytes(2**24)] * 99, 16),
+    ],
+)
+def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer(
+    headers: list[tuple[bytes, bytes]], parts: list[bytes], taken: int
+) -> None:
+    received, sent = [], []
+
+    async def receive() -> Message:
+        received.append(len(received) + 1)
+        more = len(received) < len(parts)
+        return {"type": "http.request", "body": parts[len(received) - 1], "more_body": more}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def never(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise AssertionError("it is answered at the gate")
+
+    host = (b"host", b"127.0.0.1")
+    scope = {"type": "http", "method": "POST", "path": "/v1/queries", "headers": [host, *headers]}
+    gate = Gate(never, token=None, body_limit_bytes=5, dataset_limit_bytes=5)
+    asyncio.run(gate(scope, receive, send))
+
+    assert (len(received), sent[0]["status"]) == (taken, 413)
 
 
 @pytest.mark.parametrize(
