@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
+from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.store.engine import reading, rows, writing
-from circinus.api.store.records import NotFound
-from circinus.api.store.tables import DatasetRow
+from circinus.api.store.records import Conflict, NotFound
+from circinus.api.store.tables import DatasetRow, QueryRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +44,10 @@ class SqlDatasets:
 
     def get(self, dataset_id: str) -> StoredDataset:
         """Give what is known of one; NotFound if there is none of that id."""
-        found = [one for one in self.all() if one.id == dataset_id]
-        if not found:
+        wanted = select(DatasetRow).where(DatasetRow.id == dataset_id)
+        if not (found := rows(self._engine, wanted)):
             raise NotFound("dataset", dataset_id)
-        return found[0]
+        return _told(found[0])
 
     def content(self, dataset_id: str) -> bytes:
         """Give the content as it was handed over; NotFound if there is none of that id."""
@@ -58,14 +61,32 @@ class SqlDatasets:
     def all(self) -> tuple[StoredDataset, ...]:
         """Give all of them, the newest first."""
         newest = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id)
-        return tuple(
-            StoredDataset(**{name: getattr(row, name) for name in StoredDataset.__slots__})
-            for row in rows(self._engine, newest)
-        )
+        return tuple(map(_told, rows(self._engine, newest)))
+
+    def users(self) -> Mapping[str, Sequence[str]]:
+        """Give the queries, newest first, that may yet be planned on a data set, by its id."""
+        with reading(self._engine) as session:
+            return _users(session)
 
     def delete(self, dataset_id: str) -> None:
-        """Forget one; NotFound if there is none of that id."""
+        """Forget one; Conflict while a query uses it, NotFound if there is none of that id."""
+        forgets = delete(DatasetRow).where(DatasetRow.id == dataset_id)
         with writing(self._engine) as session:
-            gone = session.execute(delete(DatasetRow).where(DatasetRow.id == dataset_id))
+            if users := _users(session).get(dataset_id):
+                raise Conflict("dataset", f"must not be used by {', '.join(users)}", dataset_id)
+            gone = session.execute(forgets)
             if not gone.rowcount:  # type: ignore[attr-defined]  # of a DELETE it is there
                 raise NotFound("dataset", dataset_id)
+
+
+def _told(row: DatasetRow) -> StoredDataset:
+    return StoredDataset(**{name: getattr(row, name) for name in StoredDataset.__slots__})
+
+
+def _users(session: Session) -> Mapping[str, Sequence[str]]:
+    named = QueryRow.spec["data"]["dataset"].as_string()
+    using = select(named, QueryRow.id).where(QueryRow.phase.in_(UNFINISHED | REPLANNABLE))
+    users: dict[str, list[str]] = {}
+    for dataset_id, query_id in session.execute(using.order_by(QueryRow.serial.desc())):
+        users.setdefault(dataset_id, []).append(query_id)
+    return users

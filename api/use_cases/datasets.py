@@ -7,18 +7,13 @@ import tempfile
 from pathlib import Path
 from shutil import rmtree
 
-from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.schemas.datasets import DatasetView
 from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets, StoredDataset
-from circinus.api.store.records import Conflict
-from circinus.api.store.store import Store
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.dataset_files import LARGEST_UNPACKED, dataset_id, opened, unpacked
-
-_MOST_QUERIES = 10_000  # that are looked at for users of a data set
 
 
 def take_in(
@@ -45,16 +40,14 @@ def take_in(
     )
 
 
-def told(dataset: StoredDataset, store: Store) -> DatasetView:
-    """Give a data set with the queries that use it."""
-    return DatasetView.of(dataset, queries=_users(store, dataset.id))
+def told(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetView]:
+    """Give data sets, each with the queries that use it."""
+    users = datasets.users()
+    return [DatasetView.of(one, queries=users.get(one.id, [])) for one in which]
 
 
-def forget(datasets: SqlDatasets, store: Store, dataset: str, folder: Path) -> None:
+def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
     """Forget a data set; Conflict while a query uses it, NotFound if there is none of that id."""
-    datasets.get(dataset)
-    if users := _users(store, dataset):
-        raise Conflict("dataset", f"must not be used by {', '.join(users)}", dataset)
     datasets.delete(dataset)
     rmtree(folder / dataset, ignore_errors=True)  # other computers keep what they unpacked
 
@@ -75,8 +68,3 @@ def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
             except OSError:  # another process was first
                 checks.require(home.is_dir(), "datasets", "must be a writable folder", str(folder))
     return opened(kind, home)
-
-
-def _users(store: Store, dataset: str) -> list[str]:
-    using = store.queries(limit=_MOST_QUERIES, phases=UNFINISHED | REPLANNABLE)
-    return [query.id for query in using if query.request.data.dataset == dataset]

@@ -106,6 +106,20 @@ def test_a_data_set_is_kept_while_a_query_uses_it(client: TestClient, service: S
     assert client.get("/v1/datasets").json() == {"items": []}
 
 
+def test_every_data_set_is_listed_with_its_own_queries(client: TestClient) -> None:
+    first, second = (
+        client.post("/v1/datasets", content=LINES + more, headers=JSONL).json()["id"]
+        for more in (b"", b"\n")
+    )
+    asked = [client.post("/v1/queries", json=_query(one)).json() for one in (first, second, first)]
+    client.post("/v1/queries", json=_query(first) | {"data": {"examples": 5}})
+    one, other, another = (query["id"] for query in asked)
+
+    listed = {item["id"]: item["queries"] for item in client.get("/v1/datasets").json()["items"]}
+
+    assert listed == {first: [another, one], second: [other]}
+
+
 def test_planning_opens_a_data_set_once_and_finds_it_again(
     client: TestClient, service: Service
 ) -> None:

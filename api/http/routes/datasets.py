@@ -37,7 +37,7 @@ async def upload(
             parts.settings,
             parts.clock,
         )
-        return told(kept, parts.store), new
+        return told(parts.datasets, kept)[0], new
 
     async with _ONE:
         view, new = await run_in_threadpool(take)
@@ -50,18 +50,19 @@ async def upload(
 @router.get("")
 def every(service: ServiceOf) -> DatasetList:
     """List the data sets, the newest first."""
-    parts = service.parts
-    return DatasetList(items=[told(one, parts.store) for one in parts.datasets.all()])
+    kept = service.parts.datasets
+    return DatasetList(items=told(kept, *kept.all()))
 
 
 @router.get("/{dataset_id}")
 def one(dataset_id: str, service: ServiceOf) -> DatasetView:
     """Give a data set: its size, its inputs, who uses it."""
-    return told(service.parts.datasets.get(dataset_id), service.parts.store)
+    kept = service.parts.datasets
+    return told(kept, kept.get(dataset_id))[0]
 
 
 @router.delete("/{dataset_id}", status_code=204)
 def delete(dataset_id: str, service: ServiceOf) -> None:
     """Forget a data set; 409 while a query uses it."""
     parts = service.parts
-    forget(parts.datasets, parts.store, dataset_id, parts.settings.datasets)
+    forget(parts.datasets, dataset_id, parts.settings.datasets)
