@@ -49,12 +49,20 @@ from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
-from circinus.planner.search.result import PlanningOutcome, PlanningProgress, PlanningResult
+from circinus.pipelines.query import PlanningLimits
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningPhase,
+    PlanningProgress,
+    PlanningResult,
+)
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""
 TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
+SILENCE_S = 2.0
+"""Without news of a search, after which its last word is told again."""
 _PR_SET_PDEATHSIG = 1
 _MOST_KEPT = 1000
 """Earlier queries looked through for those that a checkpoint names."""
@@ -104,6 +112,8 @@ def plan_next(parts: ServiceParts, worker: str) -> bool:
     event(_LOG, "query.claimed", query_id=record.id, worker=worker)
     start = parts.clock.now()
     heart = Heart(parts.store, parts.clock, record.id, worker)
+    if record.latest is None:  # until the planner's first word there is something to see
+        heart.progress(_begun(record.query.limits))
     with heart.beating():
         ending = _ending(parts, record, heart)
     kept = parts.store.queue.finish(record.id, worker, ending, at=parts.clock.timestamp())
@@ -118,6 +128,22 @@ def plan_next(parts: ServiceParts, worker: str) -> bool:
         kept=kept,
     )
     return True
+
+
+def _begun(limits: PlanningLimits) -> PlanningProgress:
+    """Give where planning is when nothing was measured yet."""
+    return PlanningProgress(
+        phase=PlanningPhase.PROBING,
+        measured=0,
+        failed=0,
+        inputs=0,
+        plans=0,
+        spent_s=0.0,
+        profiling_left_s=limits.profiling_s,
+        elapsed_s=0.0,
+        time_left_s=limits.response_s,
+        best=None,
+    )
 
 
 def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningEnding:
@@ -199,7 +225,9 @@ def _checkpoint(
 class Heart:
     """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
 
-    It is the `Observer` of the search: the planning thread never waits for the database here.
+    While the search says nothing, because operators hang, say, its last word is told again with
+    the time that went by. It is the `Observer` of the search: the planning thread never waits for
+    the database here.
     """
 
     store: Store
@@ -208,6 +236,9 @@ class Heart:
     worker: str
     # at most one, not stored yet
     _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
+    _told: PlanningProgress | None = field(default=None, init=False)
+    _told_s: float = field(default=0.0, init=False)  # when it came
+    _again_s: float = field(default=0.0, init=False)  # when it was told last
     _stop_planning: Event = field(default_factory=Event, init=False)
     _over: Event = field(default_factory=Event, init=False)
 
@@ -232,11 +263,23 @@ class Heart:
 
     def beat(self) -> None:
         """Store what is new since the last beat; hear whether to stop."""
-        news = to_document(self._latest.pop()) if self._latest else None
-        if self.store.queue.beat(
-            self.query_id, self.worker, at=self.clock.timestamp(), progress=news
-        ):
+        news, at = self._news(), self.clock.timestamp()
+        told = None if news is None else to_document(news)
+        if self.store.queue.beat(self.query_id, self.worker, at=at, progress=told):
             self._stop_planning.set()
+
+    def _news(self) -> PlanningProgress | None:
+        """Give what is to be stored; None: nothing is new."""
+        now, told = self.clock.now(), self._told
+        if self._latest:
+            self._told = told = self._latest.pop()
+            self._told_s = self._again_s = now
+            return told
+        if told is None or now - self._again_s < SILENCE_S:
+            return None
+        self._again_s, since_s = now, now - self._told_s
+        left_s = None if told.time_left_s is None else max(told.time_left_s - since_s, 0.0)
+        return replace(told, elapsed_s=told.elapsed_s + since_s, time_left_s=left_s)
 
     def _beat_on(self) -> None:
         over = False

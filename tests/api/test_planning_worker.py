@@ -16,10 +16,11 @@ from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Search
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
-from circinus.planner.search.result import PlanningResult
+from circinus.planner.search.result import PlanningPhase, PlanningProgress, PlanningResult
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,
@@ -131,6 +132,33 @@ def test_a_heart_that_lost_its_query_says_stop(parts: ServiceParts) -> None:
     heart = Heart(parts.store, parts.clock, "q-1", "never claimed it")
     heart.beat()
     assert heart.cancelled()
+
+
+def test_a_query_whose_first_measurement_hangs_shows_how_long_it_is_planned(
+    parts: ServiceParts,
+) -> None:
+    clock = ManualClock()
+    submit(parts, limits={"profiling_s": 7.0, "response_s": 9.0})
+    seen: list[PlanningProgress | None] = []
+
+    def hanging(*args: object, **rest: object) -> object:
+        heart: Heart = args[4]  # type: ignore[assignment]  # what it is, see `plan_query`
+        for seconds in (0.0, 1.5, 1.5, 60.0):
+            clock.sleep(seconds)
+            heart.beat()
+            seen.append(parts.store.query("q-1").latest)
+        return plan_query(*args, **rest)  # type: ignore[arg-type]  # handed through
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("circinus.api.control.planning_worker.plan_query", hanging)
+        patch.setattr("circinus.api.control.planning_worker.TICK_S", 1e3)  # beats as told only
+        assert plan_next(replace(parts, clock=clock), "w")
+    told = [each for each in seen if each is not None]
+    assert [each.elapsed_s for each in told] == [0.0, 0.0, 3.0, 63.0]
+    assert [each.time_left_s for each in told] == [9.0, 9.0, 6.0, 0.0]
+    assert {(each.phase, each.measured, each.profiling_left_s) for each in told} == {
+        (PlanningPhase.PROBING, 0, 7.0)
+    }
 
 
 def slowed(factor: float) -> Infrastructure:
