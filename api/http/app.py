@@ -90,8 +90,9 @@ def main() -> None:
         settings = Settings()
         require_fit(settings)
     except (ValidationError, InvalidInput) as error:
-        ours = isinstance(error, InvalidInput)
-        faults = error.faults if ours else faults_of(error, model=Settings)
+        faults = (
+            error.faults if isinstance(error, InvalidInput) else faults_of(error, model=Settings)
+        )
         sys.stderr.writelines(f"error: {fault}\n" for fault in faults)
         raise SystemExit(2) from None
     serve(settings)

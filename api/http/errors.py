@@ -62,7 +62,7 @@ class BodyTooLarge(CircinusError):
 
 
 class WrongMediaType(CircinusError):
-    """The body is said to be something else than JSON."""
+    """The body is said to be something else than what is taken here."""
 
 
 STATUS: Mapping[type[Exception], tuple[int, str]] = {
@@ -72,7 +72,7 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     Conflict: (409, "Conflict with the present state"),
     BodyTooLarge: (413, "Body too large"),
-    WrongMediaType: (415, "Body must be JSON"),
+    WrongMediaType: (415, "Wrong media type"),
     InvalidInput: (422, "Invalid input"),
     QueueFull: (429, "Too many queries wait"),
     TooManyRequests: (429, "Too many requests wait"),

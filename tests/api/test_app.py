@@ -159,7 +159,9 @@ def test_another_media_type_is_refused(connect: Connect) -> None:
     response = connect().post(
         "/v1/queries", content=json.dumps(SPEC), headers={"content-type": "text/plain"}
     )
-    assert "got 'text/plain'" in assert_problem(response, 415)["detail"]
+    problem = assert_problem(response, 415)
+    assert "got 'text/plain'" in problem["detail"]
+    assert problem["title"] == "Wrong media type"  # of a data set, too, which is no JSON
 
 
 def test_a_body_beyond_the_limit_is_refused_and_one_at_it_is_not(connect: Connect) -> None:
@@ -184,7 +186,8 @@ def test_a_body_beyond_the_limit_is_refused_and_one_at_it_is_not(connect: Connec
 def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer(
     headers: list[tuple[bytes, bytes]], parts: list[bytes], taken: int
 ) -> None:
-    received, sent = [], []
+    received: list[int] = []
+    sent: list[Message] = []
 
     async def receive() -> Message:
         received.append(len(received) + 1)
