@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os import fsencode
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, Late, RequestBody
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.strict_json import read_json
 
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
 _MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once"
@@ -83,7 +85,9 @@ def request(
     ] = Late.SERVE,
 ) -> None:
     """Send one request to the deployed plan of a query."""
-    if (input_text is None) == (example is None):
+    if input_text is None and example is None:
+        raise InvalidInput([Fault("--input or --example", "must be given", "nothing")])
+    if input_text is not None and example is not None:
         raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
     body: dict[str, Any] = {"timeout_s": timeout, "late": late}
     if input_text is not None:
@@ -174,8 +178,7 @@ def _link(text: str) -> dict[str, object]:
 
 def _input(text: str) -> object:
     try:
-        if text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        return json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+        data = Path(text[1:]).read_bytes() if text.startswith("@") else fsencode(text)
+        return read_json(data, "it")
+    except (OSError, ValueError) as error:
         raise InvalidInput.of("--input", f"must be JSON or @FILE ({error})", text) from error
