@@ -86,7 +86,7 @@ def status(
     phase: Annotated[QueryPhase | None, "List only queries in this phase."] = None,
     tenant: Annotated[str | None, "List only queries of this tenant."] = None,
 ) -> None:
-    """List the queries of the service, or show one.
+    """List the queries of the service with plan, spend and place in the queue, or show one.
 
     The exit code is 3 or 4 for a query that was found infeasible or ran out of budget.
     """
@@ -101,7 +101,8 @@ def status(
         screen.note(f"only queries in phase {phase.value}")
     if tenant is not None:
         screen.note(f"only queries of tenant {tenant}")
-    screen.show(tables.queries_table(found), document={"items": found})
+    ahead = _ahead(client) if any(query.phase is QueryPhase.QUEUED for query in found) else {}
+    screen.show(tables.queries_table(found, ahead), document={"items": found})
 
 
 def cancel(screen: Screen, client: Client, query_id: QueryId) -> None:
@@ -227,15 +228,20 @@ def _progress_key(query: QueryView) -> str:
 
 def _show_and_leave(screen: Screen, client: Client, query: QueryView) -> None:
     parts: list[RenderableType] = [tables.query_text(query)]
-    if query.phase is QueryPhase.QUEUED:
-        queued = client.all_queries(phase=QueryPhase.QUEUED)
-        ahead = sum(other.submitted_at < query.submitted_at for other in queued)
-        parts.append(f"planned after {ahead} others")
+    if query.phase is QueryPhase.QUEUED and (ahead := _ahead(client).get(query.id)) is not None:
+        parts.append(f"planned {formats.place(ahead)}")
     if query.plan_id is not None:
         parts.append(tables.plans_table([client.plan(query.plan_id)], title="Plan"))
     screen.show(*parts, document=query)
     operators_failed = query.outcome == "failed"  # else planning itself broke off
     leave(ExitCode.FAILED if operators_failed else _ENDINGS.get(query.phase, ExitCode.OK))
+
+
+def _ahead(client: Client) -> dict[str, int]:
+    """Give how many are planned before each queued query: those queued earlier, and right now."""
+    busy = sum(1 for _ in client.all_queries(phase=QueryPhase.PLANNING))
+    queued = [query.id for query in client.all_queries(phase=QueryPhase.QUEUED)]  # newest first
+    return {query: busy + place for place, query in enumerate(reversed(queued))}
 
 
 def _exported(client: Client, identifier: str) -> dict[str, object]:

@@ -74,13 +74,13 @@ def view(phase: QueryPhase = QueryPhase.PLANNING, **more: object) -> QueryView:
     return QueryView.model_validate(fields | more)
 
 
-def printed(part: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=100, highlight=False, markup=False, emoji=False)
+def printed(part: RenderableType, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False)
     console.print(part)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "\x1b" not in text
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(len(line) <= width for line in text.splitlines())
     return text
 
 
@@ -218,6 +218,36 @@ def test_queries_are_listed_with_their_objectives() -> None:
     assert "q-0123456789ab" in text
     assert "planning" in text
     assert printed(queries_table([])) == "No queries.\n"
+
+
+def test_queries_are_listed_with_plan_spend_and_place_in_the_queue() -> None:
+    queued, progress = view(QueryPhase.QUEUED, id="q-1"), {"phase": "x", "spent_s": 1.25}
+    planning = view(progress=progress | {"best": plan("p-best")})
+    serving = view(QueryPhase.SERVING, plan_id="p-2", progress=progress)
+
+    text = printed(queries_table([queued, planning, serving], {"q-1": 1}))
+
+    lines = [line for line in text.splitlines() if "digits" in line]
+    told = (("after 1 other", " - "), ("p-best", "1.25 s"), ("p-2", "1.25 s"))
+    missing = [w for words, line in zip(told, lines, strict=True) for w in words if w not in line]
+    assert missing == []
+    assert printed(queries_table([queued])).count("after") == 0
+
+
+@pytest.mark.parametrize("width", [40, 69])
+def test_on_a_narrow_screen_rows_are_lines_of_whole_words_and_figures(width: int) -> None:
+    text = printed(plans_table([plan()], chosen="p-0123456789ab"), width)
+
+    for line in (
+        "plan: p-0123456789ab *",
+        "accuracy: 0.925 (0.925--)",
+        "cost: $0.1000/h",
+        "SLOs: accuracy met, latency likely",
+    ):
+        assert line in text.splitlines()
+    assert "voter.model=nearest-neighbours" in text.split()
+    assert "plan:" not in printed(plans_table([plan()]), 70)
+    assert "query: q-0123456789ab" in printed(queries_table([view()]), width).splitlines()
 
 
 def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:

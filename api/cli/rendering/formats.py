@@ -22,6 +22,11 @@ def seconds(value: float | None) -> str:
     return UNKNOWN if value is None else units.seconds(value)
 
 
+def place(ahead: int) -> str:
+    """Give a place in the queue, with so many before it."""
+    return f"after {ahead} other{'' if ahead == 1 else 's'}"
+
+
 def moment(value: datetime) -> str:
     """Give a date and time in UTC."""
     return value.strftime("%Y-%m-%d %H:%M:%S UTC")

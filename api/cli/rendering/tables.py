@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from circinus.api.cli.rendering import formats
+from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
@@ -35,7 +36,7 @@ def table(
 
     Text in cells is no markup on the consoles of `screen`.
     """
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    made = Stacking(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for i, column in enumerate(columns):
         made.add_column(column, justify="right" if i in right else "left", overflow="fold")
     for row in rows:
@@ -62,7 +63,7 @@ def plans_table(
     rows = (row for plan in shown for row in _plan_rows(plan, names[plan.id]))
     made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)
     told = plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
-    details = Table.grid(padding=(0, 2), expand=False)
+    details = Stacking.grid(padding=(0, 2), expand=False)
     for plan in told:
         details.add_row("", names[plan.id], formats.where(plan))
         details.add_row("", "", Text(formats.configuration(plan), style="dim"))
@@ -154,26 +155,38 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
 
 
-def queries_table(queries: Sequence[QueryView]) -> RenderableType:
-    """Give queries, newest first."""
+def queries_table(
+    queries: Sequence[QueryView], ahead: Mapping[str, int] | None = None
+) -> RenderableType:
+    """Give queries, newest first; `ahead`: how many are planned before those that are queued."""
     if not queries:
         return "No queries."
     owned = any(query.request.tenant or query.request.priority for query in queries)
-    columns = ("query", "pipeline", "phase", "objectives", "submitted (UTC)", "tenant", "priority")
-    told = len(columns) if owned else -2
+    columns = ["query", "pipeline", "phase", "objectives", "plan", "spent", "submitted (UTC)"]
+    columns += ["tenant", "priority"] if owned else []
     rows = (
         (
             query.id,
             query.request.pipeline,
             _phase_text(query.phase),
             formats.objectives(query.request),
+            _plan_so_far(query, (ahead or {}).get(query.id)),
+            formats.seconds(None if query.progress is None else query.progress.spent_s),
             query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
             query.request.tenant,
             str(query.request.priority),
-        )[:told]
+        )[: len(columns)]
         for query in queries
     )
-    return table("Queries", *columns[:told], right=[6], rows=rows)
+    return table("Queries", *columns, right=[5, 8], rows=rows)
+
+
+def _plan_so_far(query: QueryView, ahead: int | None) -> str:
+    """Give the plan that was chosen, else the best so far, else the place in the queue."""
+    if query.phase is QueryPhase.QUEUED and ahead is not None:
+        return formats.place(ahead)
+    best = None if query.progress is None else query.progress.best
+    return query.plan_id or (formats.UNKNOWN if best is None else best.id)
 
 
 def _phase_text(phase: QueryPhase) -> Text:
