@@ -234,7 +234,7 @@ def test_queries_are_listed_with_plan_spend_and_place_in_the_queue() -> None:
     assert printed(queries_table([queued])).count("after") == 0
 
 
-@pytest.mark.parametrize("width", [40, 69])
+@pytest.mark.parametrize("width", [40, 55])
 def test_on_a_narrow_screen_rows_are_lines_of_whole_words_and_figures(width: int) -> None:
     text = printed(plans_table([plan()], chosen="p-0123456789ab"), width)
 
@@ -246,8 +246,9 @@ def test_on_a_narrow_screen_rows_are_lines_of_whole_words_and_figures(width: int
     ):
         assert line in text.splitlines()
     assert "voter.model=nearest-neighbours" in text.split()
-    assert "plan:" not in printed(plans_table([plan()]), 70)
-    assert "query: q-0123456789ab" in printed(queries_table([view()]), width).splitlines()
+    assert "plan:" not in printed(plans_table([plan()]), 75)
+    owned = view(request=query(tenant="research"), plan_id="p-0123456789ab")
+    assert "query: q-0123456789ab" in printed(queries_table([owned])).splitlines()
 
 
 def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:

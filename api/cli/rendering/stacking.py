@@ -1,25 +1,36 @@
-"""Tables on narrow screens: columns beside each other would break words and figures to pieces."""
+"""Tables that break no word and no figure: where these need too much room, rows are lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
-NARROW = 70  # columns of a screen, below which a row stands as lines
+_ANY = 10_000  # a width at which nothing is cut when what a table needs is measured
 
 
 class Stacking(Table):
-    """A table whose rows are lines of `column: value` where the screen is narrow."""
+    """A table whose columns hold their longest word, or whose rows stand as lines."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """See rich."""
-        if options.max_width >= NARROW or len(self.columns) <= 2:
-            yield from super().__rich_console__(console, options)
-        else:
+        least, most = zip(*map(_widths, self.columns), strict=True)
+        frame = Measurement.get(console, options.update_width(_ANY), self).maximum - sum(most)
+        spare = options.max_width - frame - sum(least)
+        if spare < 0 and len(self.columns) > 2:
             yield from self._stacked()
+            return
+        made = copy(self)
+        if 0 <= spare < sum(most) - sum(least):
+            widths = _shared(spare, least, most)
+            made.columns = [replace(c, width=w) for c, w in zip(self.columns, widths, strict=True)]
+        yield from Table.__rich_console__(made, console, options)
 
     def _stacked(self) -> Iterator[Text]:
         if self.title:
@@ -30,4 +41,23 @@ class Stacking(Table):
                 if value.plain.strip():
                     name = f"{column.header}: " if self.show_header and column.header else ""
                     yield Text.assemble((name, "dim"), value)
-            yield Text()
+            if self.show_header:
+                yield Text()
+
+
+def _shared(spare: int, least: Sequence[int], most: Sequence[int]) -> Sequence[int]:
+    """Give widths from the least to the most; columns that lack little get that first."""
+    widths = list(least)
+    for i in sorted(range(len(widths)), key=lambda i: most[i] - least[i]):
+        widths[i] += min(most[i] - least[i], spare)
+        spare -= widths[i] - least[i]
+    return widths
+
+
+def _widths(column: Column) -> tuple[int, int]:
+    """Give the width of a column that just breaks no word and no figure, and that of its lines."""
+    cells, header = [str(cell) for cell in column.cells], str(column.header)
+    lines = [line for text in (*cells, header) for line in text.splitlines()]
+    whole = [word for line in lines for word in line.split()]
+    whole += cells if column.justify == "right" else []
+    return max(map(cell_len, whole), default=0), max(map(cell_len, lines), default=0)
