@@ -33,8 +33,8 @@ def read_json(data: bytes, field: str) -> object:
         raise InvalidInput.of(field, "must be UTF-8", at) from error
     except json.JSONDecodeError as error:
         rule = f"must be JSON ({error.msg} at line {error.lineno} column {error.colno})"
-        at = error.doc[error.pos : error.pos + 20] or error.doc[-20:]  # the end, where it is torn
-        raise InvalidInput.of(field, rule, at) from error
+        told = error.doc[error.pos : error.pos + 20] or error.doc[-20:]  # the end, if it is torn
+        raise InvalidInput.of(field, rule, told) from error
     except RecursionError as error:
         raise InvalidInput.of(field, f"must nest at most {_DEEPEST} deep", "deeper") from error
     except _Refused as refused:
