@@ -1,9 +1,11 @@
 """Whether what is announced for future inputs holds on fresh ones.
 
 Plans are searched for on small samples by the product's default method, real operators running,
-and judged on many more inputs of the same source that no search has seen. Two shares are told,
-each with its exact 95 % interval: of the plans shown as `met` for future inputs, those that meet
-both objectives there; of the intervals for future inputs, those that hold the fresh mean.
+and judged on many more inputs of the same source that no search has seen. Shares are told, each
+with its exact 95 % interval: of the plans shown as `met` for future inputs, those that are accurate
+enough there, and those that are in time, too; of the intervals for future inputs, those that hold
+the fresh mean. Latency on fresh inputs is that of the machine as it is while they run: whoever
+gives it other work measures that.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class FreshRow:
     holds_for: str
     outcome: str
     met: bool | None = None  # whether both objectives are shown as met for future inputs
-    met_there: bool | None = None  # whether both are, on the fresh inputs
+    accurate_there: bool | None = None  # whether accuracy is, on the fresh inputs
+    met_there: bool | None = None  # whether both are
     accuracy: float | None = None
     accuracy_low: float | None = None
     accuracy_high: float | None = None
@@ -126,6 +129,9 @@ def summary(rows: Sequence[FreshRow]) -> list[FreshCell]:
         held = [row.accuracy_held for row in found]
         in_time = [row.latency_held for row in found]
         cells += [
+            _cell(
+                name, "accurate of those shown as met", [r.accurate_there for r in found if r.met]
+            ),
             _cell(name, "met of those shown as met", [r.met_there for r in found if r.met]),
             _cell(name, "accuracy intervals that hold", held),
             _cell(name, "latency intervals that hold", in_time),
@@ -233,6 +239,7 @@ class _Bench:
         return replace(
             row,
             met=states == {SloState.MET},
+            accurate_there=accuracy >= row.accuracy_slo,
             met_there=accuracy >= row.accuracy_slo and fresh_s <= bound_s,
             accuracy=ahead.accuracy.value,
             accuracy_low=ahead.accuracy.low,
