@@ -2,10 +2,10 @@
 
 Plans are searched for on small samples by the product's default method, real operators running,
 and judged on many more inputs of the same source that no search has seen. Shares are told, each
-with its exact 95 % interval: of the plans shown as `met` for future inputs, those that are accurate
-enough there, and those that are in time, too; of the intervals for future inputs, those that hold
-the fresh mean. Latency on fresh inputs is that of the machine as it is while they run: whoever
-gives it other work measures that.
+with its exact 95 % interval: of the plans shown as `met` for future inputs, those that are
+accurate enough there, and those that are in time, too; of the intervals for future inputs, those
+that hold the fresh mean. Latency on fresh inputs is that of the machine as it is while they run:
+whoever gives it other work measures that.
 """
 
 from __future__ import annotations

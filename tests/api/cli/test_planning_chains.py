@@ -37,11 +37,11 @@ def test_a_chain_that_would_come_out_false_is_refused_with_its_step(
     assert "operator hides must give by itself" in result.stderr
 
 
-def test_validate_refuses_an_example_that_ends_its_process(query: str) -> None:
+def test_validate_refuses_an_example_whose_step_exits(query: str) -> None:
     result = invoke("validate", _written(query, "leaving"), "--infrastructure", "one-tier")
 
     assert result.exit_code == 2
-    assert "the first example must run through the pipeline (its process ended" in result.stderr
+    assert "(operator leaves failed: SystemExit: 3), got 'cat dog'" in result.stderr
 
 
 def test_validate_tells_a_knob_that_changes_nothing(query: str) -> None:
