@@ -140,6 +140,10 @@ class Requests:
             for query_id, one in served.items()
         }
 
+    def forget(self, query_id: str) -> None:
+        """Serve a query no more that was retired: its instances have yet to be stopped."""
+        self._routes = {query: route for query, route in self._routes.items() if query != query_id}
+
     async def send(
         self, query_id: str, given: Payload, chosen: ExampleReference | None, terms: RequestTerms
     ) -> AnsweredRequest:

@@ -429,6 +429,16 @@ def test_no_request_asks_the_database(connect: Connect) -> None:
     assert asked == []
 
 
+def test_a_retired_query_is_served_no_more_though_its_instances_still_run(
+    connect: Connect,
+) -> None:
+    client = served(connect)
+    one = Served(plan=plan(), slo=Slo(accuracy=0.5, latency_s=1.0), data=DataSource(examples=10))
+    service_of(client).requests.serve({"q-1": one})
+    assert client.delete("/v1/queries/q-1/deployment").status_code == 200
+    assert_problem(client.post("/v1/queries/q-1/requests", json={"input": 4}), 409)
+
+
 def test_a_query_that_serves_tells_what_its_requests_got(connect: Connect) -> None:
     client = served(connect)
     deployer = service_of(client).deployer

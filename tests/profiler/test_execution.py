@@ -37,12 +37,12 @@ def raising(error: Exception) -> OperatorFunction:
     ("run", "cause"),
     [
         (raising(KeyError("x")), "KeyError: 'x'"),
-        (raising(MemoryError()), "MemoryError: "),
+        (raising(MemoryError()), "MemoryError"),
         (raising(Unavailable("model is gone", retry_after_s=1)), "model is gone"),
         (lambda inputs, settings: cast(Payload, {1, 2}), "payload must be None, truth value"),
         (lambda inputs, settings: cast(Payload, object()), "payload must be None, truth value"),
         (lambda inputs, settings: np.array([None]), "payload must have arrays of numbers"),
-        (lambda inputs, settings: "\ud800", "surrogates not allowed"),
+        (lambda inputs, settings: "\ud800", "must have text that UTF-8 can hold"),
     ],
 )
 def test_whatever_an_operator_does_wrong_is_a_failure_with_its_cause(

@@ -148,6 +148,7 @@ async def deployment(query_id: str, service: ServiceOf) -> DeploymentView:
 def retire(query_id: str, service: ServiceOf) -> QueryView:
     """Retire a query and free its capacity; retiring it again changes nothing."""
     record = undeploy(service.parts.store, query_id, clock=service.parts.clock)
+    service.requests.forget(query_id)
     return _shown(record, service)
 
 
