@@ -140,4 +140,4 @@ class Follow(ExitStack):
                     shown = list(self._lines.items())
                     if self._live is None:  # of several lines the last one goes on
                         shown = shown[-1:]
-                    self._print(dict(shown), f", no news for {now - self._since_s:.0f} s")
+                    self._print(dict(shown), f", for {now - self._since_s:.0f} s")

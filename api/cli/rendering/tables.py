@@ -372,7 +372,15 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
     figures = ", ".join(f"{n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
     counts = f"  Requests: {seen.count} answered, {seen.failed} failed"
     lines = [f"{counts}; latency {figures}." if figures else f"{counts}."]
-    lines += [_lately_line(each) for each in deployment.lately if each.requests]
+    shorter = (
+        0,
+        *(each.requests for each in deployment.lately),
+    )  # spans without news are left out
+    lines += [
+        _lately_line(each)
+        for each, known in zip(deployment.lately, shorter, strict=False)
+        if each.requests > known
+    ]
     return Group(made, *lines)
 
 
@@ -383,5 +391,5 @@ def _lately_line(lately: LatelyView) -> str:
     figures = "".join(f", {n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
     return (
         f"  Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
-        f"{refused}{figures}, {lately.goodput_per_s:.3g} in time per second."
+        f"{refused}{figures}; {lately.goodput_per_s:.3g}/s in time."
     )
