@@ -217,8 +217,8 @@ class WorkerPool(ABC):
         limit = self._settings.memory_bytes
         if isinstance(done, Completed) or limit is None or not _NO_MEMORY.search(done.cause):
             return done
-        told = f"CIRCINUS_CALL_MEMORY_BYTES allows {limit} beyond the loaded pipeline"
-        return replace(done, cause=f"{done.cause} ({told})")
+        told = f"CIRCINUS_CALL_MEMORY_BYTES allows {limit} bytes beyond the loaded pipeline"
+        return replace(done, cause=f"{done.cause}: {told}")
 
     def _started(self) -> ProfilingWorker:
         ended = killed = 0

@@ -92,8 +92,8 @@ def test_an_operator_that_wants_too_much_memory_fails(pool: ProcessPool) -> None
 def test_memory_that_was_not_enough_is_told_with_its_limit(pool: ProcessPool) -> None:
     done = pool.run(every.by_name["leak"], 1, PLAIN)
     assert isinstance(done, FailedRun)
-    told = "CIRCINUS_CALL_MEMORY_BYTES allows 300000000 beyond the loaded pipeline"
-    assert done.cause == f"MemoryError ({told})"
+    told = "CIRCINUS_CALL_MEMORY_BYTES allows 300000000 bytes beyond the loaded pipeline"
+    assert done.cause == f"MemoryError: {told}"
 
 
 @pytest.mark.parametrize(

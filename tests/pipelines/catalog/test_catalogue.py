@@ -243,5 +243,8 @@ def test_an_input_beyond_the_limit_on_memory_costs_the_worker_and_is_told_so(nam
         source = at.pipeline.graph.operators[0].name
         done = at.run(source, malformed(at.inputs[source], 3 * LARGE)["large"])
         assert isinstance(done, FailedRun)
-        assert done.cause == "the worker process died (out of memory)"
+        assert done.cause == (
+            "the worker process died (out of memory): CIRCINUS_CALL_MEMORY_BYTES allows "
+            f"{2**29} bytes beyond the loaded pipeline"
+        )
         assert isinstance(at.run(source, at.inputs[source]), Completed)  # of another worker
