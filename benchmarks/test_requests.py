@@ -1,7 +1,8 @@
 """The data plane: what is around operators, and what becomes of requests under overload.
 
-A real service with local workers; the load comes from another process. `own_p50_ms` is the
-client's median less the operators' seconds, `cpu_ms` the service's processor time per request.
+A real service with a local worker on a whole core; the load comes from another process.
+`own_p50_ms` is the client's median less the operators' seconds, `cpu_ms` the service's processor
+time per request.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SLO = {"accuracy": 0.5, "latency_s": 0.06}
 ON_ONE_TIER = """
 name: one
 tiers:
-  - {name: cloud, machines: 1, price_usd_per_hour: 1.0}
+  - {name: device, machines: 1, price_usd_per_hour: 0.0, dedicated: true}
 """
 OPEN_LOOP = 1.2  # times the rate of the closed loop
 CLOSED_CLIENTS = 8
