@@ -6,11 +6,12 @@ their own, and no two are alike: `with_device` gives what one query sees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -58,6 +59,12 @@ class Calibration:
         checks.share("calibration.share", self.share)
         checks.positive("calibration.tier_factor", self.tier_factor)
 
+    def speed_of(self, operator_class: str, tier_factor: float) -> float:
+        """Give the speed for a class of a tier with this factor, which it has without one."""
+        if operator_class not in self.speeds:
+            return tier_factor
+        return self.speeds[operator_class].factor * tier_factor / self.tier_factor
+
     def at(self, tier_factor: float) -> Calibration:
         """Give what would have been measured of a tier with another factor of its own."""
         ratio = tier_factor / self.tier_factor
@@ -66,8 +73,37 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineType:
+    """Machines of a shared tier that are alike, where it holds unlike ones."""
+
+    name: str  # unique within the tier
+    machines: int = 1  # how many there are, `>= 0`
+    price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
+    speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
+    calibration: Calibration | None = None  # speed factors per operator class; None: not measured
+
+    def __post_init__(self) -> None:
+        checks.name("type.name", self.name)
+        where = f"type {self.name}"
+        checks.at_least(f"{where}.machines", self.machines, 0)
+        checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
+        checks.positive(f"{where}.speed_factor", self.speed_factor)
+
+    def speed_of(self, operator_class: str) -> float:
+        """Give the speed factor for a class of operators: measured, or the type's own."""
+        if self.calibration is None:
+            return self.speed_factor
+        return self.calibration.speed_of(operator_class, self.speed_factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A pool of like machines."""
+    """A pool of machines: like ones, or of several types.
+
+    With types its own figures follow from theirs, so that what a plan promises holds on all of
+    them: as slow as the slowest, as dear as the dearest. Types without machines count, too: they
+    may get some while the plan serves.
+    """
 
     name: str  # unique within the infrastructure
     machines: int = 1  # how many there are, `>= 0`; for a dedicated tier, how many each query has
@@ -80,28 +116,104 @@ class Tier:
     call_s: float = 0.0
     call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
+    # of a shared tier, in the order of its machines' numbers, which is made the cheapest first;
+    # none: its machines are alike
+    types: tuple[MachineType, ...] = ()
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
         where = f"tier {self.name}"
+        if self.types:
+            self._follow_types(where)
         checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
 
+    def _follow_types(self, where: str) -> None:
+        names = [each.name for each in self.types]
+        rule = "must be left out: every query has machines of its own there"
+        checks.require(not self.dedicated, f"{where}.types", rule, names)
+        checks.unique(f"{where}.types", names)
+        cheapest_first = sorted(self.types, key=lambda each: each.price_usd_per_hour)
+        derived = {
+            "machines": sum(each.machines for each in self.types),
+            "price_usd_per_hour": cheapest_first[-1].price_usd_per_hour,
+            "speed_factor": min(each.speed_factor for each in self.types),
+            "calibration": None,
+        }
+        for name, value in derived.items():
+            given = getattr(self, name)
+            fits = given in (_LEFT_OUT[name], value)
+            rule = "must be left out: its types say it"
+            checks.require(fits, f"{where}.{name}", rule, given)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "types", tuple(cheapest_first))
+
     def speed_of(self, operator_class: str) -> float:
-        """Give the speed factor for a class of operators: measured, or the tier's own."""
-        if self.calibration is None or operator_class not in self.calibration.speeds:
+        """Give the speed factor for a class of operators: measured, or the tier's own.
+
+        With types, that of the type which is slowest at the class.
+        """
+        if self.types:
+            return min(each.speed_of(operator_class) for each in self.types)
+        if self.calibration is None:
             return self.speed_factor
-        known = self.calibration.speeds[operator_class]
-        return known.factor * self.speed_factor / self.calibration.tier_factor
+        return self.calibration.speed_of(operator_class, self.speed_factor)
 
     def calibrated(self, found: Calibration) -> Tier:
         """Give the tier as measured; classes that were measured before only keep their speeds."""
         before = {} if self.calibration is None else self.calibration.at(self.speed_factor).speeds
         kept = replace(found, speeds={**before, **found.speeds})
         return replace(self, speed_factor=found.tier_factor, calibration=kept)
+
+    def type_of(self, machine: int) -> MachineType | None:
+        """Give the type of a machine; None: there is no such machine, or there are no types."""
+        for each in self.types:
+            if 0 <= machine < each.machines:
+                return each
+            machine -= each.machines
+        return None
+
+    def as_type(self, name: str) -> Tier:
+        """Give the tier as if it held the machines of one type only; InvalidInput if it has none.
+
+        It has no types then.
+        """
+        types = {each.name: each for each in self.types}
+        checks.among(f"tier {self.name}.types", name, types)
+        own = {of: getattr(types[name], of) for of in _LEFT_OUT}
+        return replace(self, types=(), **own)
+
+    def typed(self, machine_type: str | None) -> Tier:
+        """Give it as the machines of a type make it, see `as_type`; None: as it is itself."""
+        return self if machine_type is None else self.as_type(machine_type)
+
+    @property
+    def pools(self) -> dict[str, Tier]:
+        """The tiers of like machines that it is made of: `TIER/TYPE`, or itself."""
+        if not self.types:
+            return {self.name: self}
+        return {f"{self.name}/{each.name}": self.as_type(each.name) for each in self.types}
+
+    def changed(self, change: Callable[[str, Tier], Tier]) -> Tier:
+        """Give it with other machines, price, speed or calibration of its pools, by name."""
+        pools = [change(name, pool) for name, pool in self.pools.items()]
+        if not self.types:
+            return pools[0]
+        types = tuple(
+            replace(each, **{of: getattr(pool, of) for of in _LEFT_OUT})
+            for each, pool in zip(self.types, pools, strict=True)
+        )
+        return replace(self, types=types, **_LEFT_OUT)
+
+
+OF_TYPES = ("machines", "price_usd_per_hour", "speed_factor", "calibration")
+"""What a tier with types has from them."""
+_LEFT_OUT: dict[str, Any] = {
+    each.name: each.default for each in fields(Tier) if each.name in OF_TYPES
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +278,11 @@ class Infrastructure:
     def tier(self, name: str) -> Tier:
         """Give the tier of that name; raises as `position` does."""
         return self.tiers[self.position(name)]
+
+    def machine_type(self, tier: str, machine: int) -> str | None:
+        """Give the name of the type of a machine; None as `Tier.type_of`."""
+        found = self.tier(tier).type_of(machine)
+        return None if found is None else found.name
 
     def route(self, a: str, b: str) -> Route:
         """Give what a transfer from tier `a` to tier `b` costs; free within a tier."""

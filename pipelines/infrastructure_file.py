@@ -6,20 +6,33 @@ tiers:
   - {name: device, machines: 1, price_usd_per_hour: 0, speed_factor: 0.25, dedicated: true}
   - {name: cloud, machines: 4, price_usd_per_hour: 2.5}
     # calibration: what `circinus calibrate` measured
+  - name: farm                   # a shared tier may hold unlike machines
+    types:
+      - {name: small, machines: 6, price_usd_per_hour: 0.4, speed_factor: 0.5}
+      - {name: large, machines: 2, price_usd_per_hour: 1.2, speed_factor: 2}
 links:
   - {between: [device, cloud], bandwidth_mbit_per_s: 50, delay_s: 0.01}
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Link, Tier
+from circinus.pipelines.infrastructure import (
+    OF_TYPES,
+    Calibration,
+    ClassSpeed,
+    Infrastructure,
+    Link,
+    MachineType,
+    Tier,
+)
 
 _BYTES_PER_MBIT = 1e6 / 8
 
@@ -55,7 +68,7 @@ _READER = TypeAdapter[list[_Document]](
     config=ConfigDict(extra="forbid", strict=True),
 )
 _KINDS = {1: _Document, 3: Tier, 4: Calibration, 6: ClassSpeed}
-"""By how deep a field of it lies; at 3 there are links, too."""
+"""By how deep a field of it lies; at 3 there are links, too, and types lie two deeper."""
 
 _RULES = {
     "missing": "must be given",
@@ -78,6 +91,14 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
         raise InvalidInput([f for found in error.errors() for f in _faults(found)]) from error
+    twice = [
+        Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
+        for i, given in enumerate(cast("Mapping[str, Any]", document)["tiers"])
+        for name in OF_TYPES
+        if given.get("types") and name in given
+    ]
+    if twice:
+        raise InvalidInput(twice)
     return Infrastructure(**vars(top))
 
 
@@ -86,10 +107,7 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     return {
         "name": infrastructure.name,
         "origin": infrastructure.origin,
-        "tiers": [
-            {name: value for name, value in asdict(tier).items() if value is not None}
-            for tier in infrastructure.tiers
-        ],
+        "tiers": [_tier(asdict(tier)) for tier in infrastructure.tiers],
         "links": [
             {
                 "between": list(link.between),
@@ -102,17 +120,33 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     }
 
 
+def _tier(given: Mapping[str, Any]) -> dict[str, object]:
+    """Give the document of a tier or type; what a tier has from its types is left out."""
+    kept = {name: value for name, value in given.items() if value is not None}
+    types = [_tier(each) for each in kept.pop("types", ())]
+    if not types:
+        return kept
+    return {name: kept[name] for name in kept if name not in OF_TYPES} | {"types": types}
+
+
 def _faults(error: ErrorDetails) -> list[Fault]:
     _, *place = error["loc"]
     broken = error.get("ctx", {}).get("error")
     if isinstance(broken, InvalidInput):
         return [Fault(f"{_path(place)}: {f.field}", f.rule, f.value) for f in broken.faults]
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        kind = _LinkDocument if place[0] == "links" and len(place) > 1 else _KINDS[len(place)]
-        rule = f"must have only the fields {', '.join(each.name for each in fields(kind))}"
+        rule = f"must have only the fields {', '.join(each.name for each in fields(_kind(place)))}"
         return [Fault.of(_path(place[:-1]), rule, place[-1])]
     rule = _RULES.get(error["type"], error["msg"])
     return [Fault.of(_path(place), rule, None if rule == "must be given" else error["input"])]
+
+
+def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fields` takes it
+    if place[0] == "links" and len(place) > 1:
+        return _LinkDocument
+    if place[2:3] == ["types"]:
+        return MachineType if len(place) == 5 else _KINDS[len(place) - 2]
+    return _KINDS[len(place)]
 
 
 def _path(place: list[int | str]) -> str:

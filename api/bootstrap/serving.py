@@ -134,9 +134,10 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
 
     cluster = Cluster(connect_cluster())
     require_access(cluster, "", DISCOVERY)
+    shared = (tier for tier in parts.infrastructure.tiers if not tier.dedicated)
     return Discovery(
         cluster=cluster,
-        tiers=tuple(tier.name for tier in parts.infrastructure.tiers if not tier.dedicated),
+        tiers=tuple(name for tier in shared for name in tier.pools),
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
     )

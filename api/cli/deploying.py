@@ -245,6 +245,7 @@ def _scheduled(
         graph=graph,
         infrastructure=tiers,
         slices=tuple(Slice(each.tier, each.machine, each.share) for each in machines),
+        machine_types=tuple(each.machine_type for each in machines),
     )
 
 

@@ -125,12 +125,12 @@ def calibrate(
     pause_s: Annotated[float, "Between two requests."] = 0.05,
     worker: Annotated[
         list[str] | None,
-        Option(metavar="TIER=HOST:PORT", help="A worker that runs; default: start one."),
+        Option(metavar="TIER[/TYPE]=HOST:PORT", help="A worker that runs; default: start one."),
     ] = None,
     seed: Annotated[int, Option(min=0, help="Of configurations and inputs.")] = 0,
     out: Annotated[Path | None, "YAML file; default: NAME.calibrated.yaml."] = None,
 ) -> None:
-    """Measure speed factors of every tier, per class of operators, and write them down.
+    """Measure speed factors of every tier or type, per class of operators, and write them down.
 
     Calls the workers that are named; the other tiers are this computer, where a worker is started
     as a deployment does. The pipeline is profiled here for comparison.
@@ -143,8 +143,9 @@ def calibrate(
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = CalibrationSampling(configurations=configurations, inputs=inputs, seed=seed)
     addresses = pairs("--worker", worker, "must be TIER=HOST:PORT")
+    known = {name: pool for tier in tiers.tiers for name, pool in tier.pools.items()}
     for name in addresses:
-        tiers.tier(name)  # is one
+        checks.among("tier", name, known)
     for reference in pipeline or all_here(screen):
         screen.note(f"calibrating with {reference} ...")
         tiers = calibrated_infrastructure(
@@ -157,11 +158,11 @@ def calibrate(
         )
     document = infrastructure_to_dict(tiers)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    for tier in tiers.tiers:
-        speeds = {} if tier.calibration is None else tier.calibration.speeds
+    for name, pool in ((n, p) for tier in tiers.tiers for n, p in tier.pools.items()):
+        speeds = {} if pool.calibration is None else pool.calibration.speeds
         if any(speed.high > _WIDE * speed.low for speed in speeds.values()):
             told = "the repetitions differ widely; measure again on a quiet machine"
-            screen.note(f"{tier.name}: {told}")
+            screen.note(f"{name}: {told}")
     screen.show(
         tables.calibration_table(tiers),
         f"written to {target}; use it with --infrastructure {target}",

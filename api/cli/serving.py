@@ -23,7 +23,7 @@ from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.strict_json import read_json
 
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
-_MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once"
+_MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once; TIER/TYPE where it has types"
 _HELD_OUT_SEED = 1_000_003  # unlikely to be that of a query's data; it is refused if it is
 
 
@@ -38,7 +38,7 @@ def capacity(
     client: Client,
     changes: Annotated[
         list[str] | None,
-        Argument(metavar="[TIER=N]...", help="Machines of a tier; TIER=stated undoes it."),
+        Argument(metavar="[TIER[/TYPE]=N]...", help="Machines of a tier; TIER=stated undoes it."),
     ] = None,
 ) -> None:
     """Show the machines of every tier, or let some come or go."""

@@ -99,6 +99,7 @@ class Reconciler:
             plan=plan,
             sample=examples[0].input if examples else None,
             deadline_s=plan.deadline_s(served.slo),
+            machine_types=served.machine_types,
         )
 
     def _mark_deployed(
@@ -115,6 +116,8 @@ class Reconciler:
             status = statuses[query_id]
             if query_id in up:
                 self._mark(query_id, QueryPhase.SERVING, "")
+                # It serves, if not on the machines that it should be on.
+                failed |= status is not None and status.reason is not None
                 continue
             failed = True
             reason = self._unfit.get(query_id, "it did not start")

@@ -18,8 +18,9 @@ from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
-from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of
+from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of, running_on
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.scheduler.rolling.renumbering import numbering
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Rescheduler:
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
     _machines: dict[str, int] = field(default_factory=dict, init=False)
+    _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _rolling: RollingSchedule | None = field(default=None, init=False)
 
     async def tick(self) -> None:
@@ -64,10 +66,11 @@ class Rescheduler:
         self._live = {query_id: LiveQuery.of(self.parts.store, query_id) for query_id in ids}
         _, before = self.parts.store.schedules.read()
         live = tuple(self._live.values())
-        problem = problem_of(live, infrastructure, before.schedule.by_query, self.parts.quotas)
+        running = running_on(infrastructure, before)
+        problem = problem_of(live, infrastructure, running, self.parts.quotas)
         times = Times(since=before.since, overdue=frozenset(before.overdue))
         rolling = RollingSchedule(problem, times, self.parts.upkeep, now)
-        self._machines = _shared(infrastructure)
+        self._machines, self._infrastructure = _shared(infrastructure), infrastructure
         target = self._put_in_force(rolling, rolling.last, now)
         self._rolling = rolling
         return target
@@ -82,7 +85,7 @@ class Rescheduler:
         self._live |= arriving
         machines = _shared(infrastructure)
         changed = {t: n for t, n in machines.items() if n != self._machines[t]}
-        self._machines = machines
+        self._machines, self._infrastructure = machines, infrastructure
         return Events(
             arriving=tuple(query.candidate for query in arriving.values()),
             leaving=leaving,
@@ -100,6 +103,7 @@ class Rescheduler:
                 schedule=step.schedule,
                 made_at=now,
                 machines=self._machines,
+                types=numbering(self._infrastructure.tiers),
                 since=times.since,
                 overdue=tuple(sorted(times.overdue)),
             ),
@@ -125,8 +129,9 @@ class Rescheduler:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
-        return Target.of(self._live, step.schedule)
+        return Target.of(self._live, step.schedule, self._infrastructure)
 
 
 def _shared(infrastructure: Infrastructure) -> dict[str, int]:
-    return {tier.name: tier.machines for tier in infrastructure.tiers if not tier.dedicated}
+    shared = (tier for tier in infrastructure.tiers if not tier.dedicated)
+    return {name: pool.machines for tier in shared for name, pool in tier.pools.items()}

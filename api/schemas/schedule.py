@@ -16,6 +16,8 @@ class MachineShare(View):
     tier: str = Field(description="Name of the tier.")
     machine: int = Field(description="Index of the machine within the tier.")
     share: float = Field(description="Of the machine, in (0, 1].")
+    machine_type: str | None = None
+    """Type of the machine; none: its tier has no types."""
 
 
 class AssignmentView(View):
@@ -25,6 +27,8 @@ class AssignmentView(View):
     plan_id: str = Field(description="With which plan.")
     machines: list[MachineShare] = Field(description="On which machines.")
     since: Time | None = Field(default=None, description="Since when it is served, UTC.")
+    cost_usd_per_hour: float | None = None
+    """At the prices of these machines; a plan's own is what it costs at most."""
 
 
 class WaitingView(View):
@@ -112,7 +116,7 @@ class PreviewBody(Input):
     """A change to try out; nothing is changed by it."""
 
     machines: dict[str, Annotated[int, Field(ge=0, le=100_000)]] = Field(default_factory=dict)
-    """Tier -> number of machines instead of those there are."""
+    """Tier, or `TIER/TYPE`, -> number of machines instead of those there are."""
     leaving: list[str] = Field(default_factory=list, max_length=10_000)
     """Live queries that would be gone."""
     arriving: list[ArrivalInput] = Field(default_factory=list, max_length=1000)

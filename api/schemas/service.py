@@ -12,7 +12,7 @@ from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import LARGEST_DATASET
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
 from circinus.pipelines.operators import KnobValue, Scaling
 from circinus.pipelines.registry import ListedPipeline
 
@@ -72,8 +72,19 @@ class CalibrationView(View):
     """Class of operators -> how many times as fast as the reference machine."""
 
 
+class MachineTypeView(View):
+    """Machines of a tier that are alike, where it holds unlike ones."""
+
+    name: str = Field(description="Unique within the tier.")
+    machines: int = Field(description="How many there are now.")
+    price_usd_per_hour: float = Field(description="Of one whole machine.")
+    speed_factor: float = Field(description="How many times as fast as the reference machine.")
+    calibration: CalibrationView | None = None
+    """What was measured; none: nothing was."""
+
+
 class TierView(View):
-    """A pool of like machines."""
+    """A pool of machines; with types, as slow as the slowest and as dear as the dearest."""
 
     name: str = Field(description="Unique within the infrastructure.")
     machines: int
@@ -87,6 +98,8 @@ class TierView(View):
     call_s_per_byte: float = Field(default=0.0, description="The same for each byte handed over.")
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
+    types: list[MachineTypeView] = Field(default_factory=list)
+    """Its types in the order of their machines' numbers; none: all machines are alike."""
 
 
 class LinkView(View):
@@ -102,7 +115,8 @@ class MachinesBody(Input):
     """Machines that come or go."""
 
     machines: Annotated[dict[str, int | None], Field(min_length=1, max_length=1000)]
-    """Shared tier -> how many it has from now on; none: as many as the infrastructure states."""
+    """Shared tier, or `TIER/TYPE` where it has types, -> how many it has from now on; none: as
+    many as the infrastructure states."""
 
 
 class LinkBody(Input):
@@ -133,6 +147,8 @@ class InstanceView(View):
     """One running worker process."""
 
     tier: str = Field(description="Tier that it stands for.")
+    machine_type: str | None = None
+    """Type of its machine; none: the tier has no types."""
     operators: list[str] = Field(default_factory=list, description="Operators that it runs.")
     pid: int | None = None
     """Process id, where it is a process of this machine."""
@@ -280,8 +296,12 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
 
 
 def _tier_view(tier: Tier) -> TierView:
-    found = tier.calibration
-    if found is None:
-        return TierView.of(tier)
-    speeds = {name: tier.speed_of(name) for name in found.speeds}
-    return TierView.of(tier, calibration=CalibrationView.of(found, speeds=speeds))
+    types = [MachineTypeView.of(e, calibration=_calibration_view(e)) for e in tier.types]
+    return TierView.of(tier, calibration=_calibration_view(tier), types=types)
+
+
+def _calibration_view(of: Tier | MachineType) -> CalibrationView | None:
+    if of.calibration is None:
+        return None
+    speeds = {name: of.speed_of(name) for name in of.calibration.speeds}
+    return CalibrationView.of(of.calibration, speeds=speeds)

@@ -19,6 +19,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningResult
 from circinus.scheduler.problem import Schedule
+from circinus.scheduler.rolling.renumbering import Numbering
 
 REPLANNED = "replanned: "
 """How the messages of replanned queries begin."""
@@ -204,7 +205,10 @@ class InForce:
         default_factory=lambda: Schedule(assignments=(), waiting={}, utilisation={})
     )
     made_at: float = 0.0  # 0 before the first
-    machines: Mapping[str, int] = field(default_factory=dict)  # tier -> how many there were
+    # tier, or type as `TIER/TYPE`, -> how many there were
+    machines: Mapping[str, int] = field(default_factory=dict)
+    # how the machines of tiers with types are numbered, see `scheduler.rolling.renumbering`
+    types: Numbering = field(default_factory=dict)
     # live query -> when it was served or put out last, or came
     since: Mapping[str, float] = field(default_factory=dict)
     overdue: tuple[str, ...] = ()  # served because they waited too long; their turn is not over

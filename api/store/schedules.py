@@ -65,7 +65,7 @@ class ScheduleStore:
         )
 
     def machines(self) -> dict[str, int]:
-        """Give the number of machines of every tier for which it was set."""
+        """Give the number of machines of every tier or `TIER/TYPE` for which it was set."""
         return {row.tier: row.machines for row in rows(self._engine, select(MachinesRow))}
 
     def set_machines(self, machines: Mapping[str, int | None], *, at: float) -> None:

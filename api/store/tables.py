@@ -205,7 +205,7 @@ class DisplacementRow(Base):
 
 
 class MachinesRow(Base):
-    """How many machines a tier has now, where that was set."""
+    """How many machines a tier, or type as `TIER/TYPE`, has now, where that was set."""
 
     __tablename__ = "machines"
 

@@ -8,15 +8,14 @@ computer imitates are apart from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from circinus.api.store.schedules import ScheduleStore
 from circinus.api.use_cases.deployer import Deployer
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 
 MOST_MACHINES = 100_000
 """Of a tier: more is a slip of the hand."""
@@ -40,38 +39,48 @@ class Capacity:
         A plan outlives the moment: machines that are away may come back.
         """
         told = self.store.machines()
-        most = {
-            tier.name: max(told.get(tier.name, 0), tier.machines) for tier in self.stated.tiers
-        }
+        pools = {name: p for tier in self.stated.tiers for name, p in tier.pools.items()}
+        most = {name: max(told.get(name, 0), pool.machines) for name, pool in pools.items()}
         return with_machines(self.stated, most)
 
     def set_machines(self, machines: Mapping[str, int | None]) -> Infrastructure:
         """Set how many machines tiers have from now on; give the infrastructure as it is then.
 
-        None: as stated again. Other tiers stay as they are. InvalidInput if a tier does not exist
-        or is dedicated, or a number is out of range; nothing was changed then.
+        Of a tier with types that is said type by type, as `TIER/TYPE`. None: as stated again.
+        Others stay as they are. InvalidInput if a tier or type does not exist or is dedicated, or
+        a number is out of range; nothing was changed then.
         """
-        shared = [tier.name for tier in self.stated.tiers if not tier.dedicated]
+        require_pools(self.stated, machines)
         for tier, count in machines.items():
-            if tier not in shared:
-                rule = f"must name shared tiers ({', '.join(shared) or 'there are none'})"
-                raise InvalidInput.of("machines", rule, tier)
             fits, rule = 0 <= (count or 0) <= MOST_MACHINES, f"must be from 0 to {MOST_MACHINES}"
             checks.require(fits, f"machines.{tier}", rule, count)
         self.store.set_machines(machines, at=self.clock.timestamp())
         return self.now()
 
 
-def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -> Infrastructure:
-    """Give an infrastructure with other numbers of machines; tiers left out keep theirs.
+def require_pools(infrastructure: Infrastructure, names: Iterable[str]) -> None:
+    """Raise InvalidInput unless all name shared tiers without types, or types as `TIER/TYPE`."""
+    shared = {t.name: [*t.pools] for t in infrastructure.tiers if not t.dedicated}
+    known = [pool for pools in shared.values() for pool in pools]
+    for name in names:
+        rule = f"must name shared tiers ({', '.join(known) or 'there are none'})"
+        if name in shared:
+            rule = f"must name one of the tier's types ({', '.join(shared[name])})"
+        checks.require(name in known, "machines", rule, name)
 
-    Machines of dedicated tiers are of the queries, not of the moment: they stay.
+
+def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -> Infrastructure:
+    """Give an infrastructure with other numbers of machines, of tiers and `TIER/TYPE`s by name.
+
+    Those left out keep theirs. Machines of dedicated tiers are of the queries, not of the moment:
+    they stay.
     """
-    tiers = tuple(
-        tier if tier.dedicated else replace(tier, machines=machines.get(tier.name, tier.machines))
-        for tier in infrastructure.tiers
-    )
-    return replace(infrastructure, tiers=tiers)
+
+    def resized(name: str, pool: Tier) -> Tier:
+        return replace(pool, machines=machines.get(name, pool.machines))
+
+    tiers = (tier if tier.dedicated else tier.changed(resized) for tier in infrastructure.tiers)
+    return replace(infrastructure, tiers=tuple(tiers))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.query import Query
 
 _CHANGE = re.compile(
@@ -58,7 +58,7 @@ def changed_query(query: Query, change: ObjectiveChange) -> Query:
 
 def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -> Infrastructure:
     """Give it with other figures; InvalidInput if one is malformed or cannot be, or of nothing."""
-    tiers = [tier.name for tier in infrastructure.tiers]
+    tiers = [name for tier in infrastructure.tiers for name in tier.pools]
     links = ["-".join(link.between) for link in infrastructure.links]
     told = f"must name a tier ({', '.join(tiers)})"
     for field in ("price", "machines", "speed"):
@@ -77,17 +77,17 @@ def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -
         checks.require(count >= 0 and count == int(count), f"machines.{tier}", rule, count)
         return int(count)
 
+    def new_pool(name: str, pool: Tier) -> Tier:
+        return replace(
+            pool,
+            price_usd_per_hour=new("price", name, pool.price_usd_per_hour),
+            machines=new_machines(name, pool.machines),
+            speed_factor=new("speed", name, pool.speed_factor),
+        )
+
     return replace(
         infrastructure,
-        tiers=tuple(
-            replace(
-                tier,
-                price_usd_per_hour=new("price", tier.name, tier.price_usd_per_hour),
-                machines=new_machines(tier.name, tier.machines),
-                speed_factor=new("speed", tier.name, tier.speed_factor),
-            )
-            for tier in infrastructure.tiers
-        ),
+        tiers=tuple(tier.changed(new_pool) for tier in infrastructure.tiers),
         links=tuple(
             replace(
                 link,

@@ -7,16 +7,25 @@ from dataclasses import dataclass, field, replace
 
 from circinus.api.schemas.query import DataSource
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
+from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.plan import DemandItem, Plan
 from circinus.pipelines.slo import Slo
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
-from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    PlanOption,
+    Problem,
+    Schedule,
+    Slice,
+)
 from circinus.scheduler.rolling.ageing import Preemption, preemptions
+from circinus.scheduler.rolling.renumbering import numbering, renumbered
 from circinus.scheduler.rolling.scheduler import Times
 
 
@@ -27,6 +36,8 @@ class Served:
     plan: Plan
     slo: Slo
     data: DataSource  # that it was planned on
+    # of the machine of each item of the plan's demand; None: its tier has no types
+    machine_types: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +76,14 @@ class LiveQuery:
             timed=timed,
         )
 
-    def served(self, plan_id: str) -> Served:
-        """Give what serving it by one of its plans takes."""
-        return Served(plan=self.plans[plan_id], slo=self.slo, data=self.data)
+    def served(self, at: Assignment, infrastructure: Infrastructure) -> Served:
+        """Give what serving it takes by one of its plans, on machines of an infrastructure."""
+        return Served(
+            plan=self.plans[at.plan_id],
+            slo=self.slo,
+            data=self.data,
+            machine_types=machine_types(at.machines, infrastructure),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +94,24 @@ class Target:
     waiting: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, live: Mapping[str, LiveQuery], schedule: Schedule) -> Target:
-        """Give what should run under a schedule of live queries, by id."""
+    def of(
+        cls, live: Mapping[str, LiveQuery], schedule: Schedule, infrastructure: Infrastructure
+    ) -> Target:
+        """Give what should run under a schedule of live queries, by id, on its machines."""
         return cls(
-            served={a.query_id: live[a.query_id].served(a.plan_id) for a in schedule.assignments},
+            served={
+                a.query_id: live[a.query_id].served(a, infrastructure)
+                for a in schedule.assignments
+            },
             waiting=schedule.waiting,
         )
+
+
+def machine_types(
+    slices: Sequence[Slice], infrastructure: Infrastructure
+) -> tuple[str | None, ...]:
+    """Give the type of the machine of every slice; None: its tier has no types."""
+    return tuple(infrastructure.machine_type(each.tier, each.machine) for each in slices)
 
 
 def problem_of(
@@ -106,8 +134,15 @@ def live_problem(parts: ServiceParts) -> Problem:
     """Give the scheduling problem as it stands."""
     store = parts.store
     live = [LiveQuery.of(store, query_id) for query_id in store.live()]
-    running = store.schedules.read()[1].schedule.by_query
-    return problem_of(live, parts.capacity.now(), running, parts.quotas)
+    infrastructure = parts.capacity.now()
+    running = running_on(infrastructure, store.schedules.read()[1])
+    return problem_of(live, infrastructure, running, parts.quotas)
+
+
+def running_on(infrastructure: Infrastructure, in_force: InForce) -> dict[str, Assignment]:
+    """Give what runs under a schedule in force, by the numbers that the machines have now."""
+    now = numbering(infrastructure.tiers)
+    return renumbered(in_force.schedule.by_query, in_force.types, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,23 +186,26 @@ def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessm
 
 
 def _changed(problem: Problem, change: PreviewBody) -> Problem:
-    names = [tier.name for tier in problem.tiers]
+    names = [name for tier in problem.tiers for name in tier.pools]
     for tier in change.machines:
         checks.require(tier in names, "machines", f"must be among {', '.join(names)}", tier)
     live = {candidate.query_id for candidate in problem.candidates}
     for query in sorted(set(change.leaving)):
         checks.require(query in live, "leaving", "must be live queries", query)
+
+    def resized(name: str, pool: Tier) -> Tier:
+        return replace(pool, machines=change.machines.get(name, pool.machines))
+
+    tiers = tuple(tier.changed(resized) for tier in problem.tiers)
+    running = renumbered(problem.running, numbering(problem.tiers), numbering(tiers))
     return replace(
         problem,
-        tiers=tuple(
-            replace(tier, machines=change.machines.get(tier.name, tier.machines))
-            for tier in problem.tiers
-        ),
+        tiers=tiers,
         candidates=(
             *(c for c in problem.candidates if c.query_id not in change.leaving),
             *map(_candidate, change.arriving),
         ),
-        running={q: a for q, a in problem.running.items() if q not in change.leaving},
+        running={q: a for q, a in running.items() if q not in change.leaving},
         quotas={**problem.quotas, **change.quotas},
     )
 

@@ -16,16 +16,17 @@ from circinus.api.schemas.progress import (
 from circinus.api.schemas.schedule import (
     AssignmentView,
     DisplacedView,
+    MachineShare,
     ScheduleView,
     TierUse,
     WaitingView,
 )
 from circinus.api.schemas.service import DeploymentView, InstanceView, LatelyView, ObservedView
 from circinus.api.store.records import REPLANNED, DisplacedRecord, StoredQuery
-from circinus.api.use_cases.scheduling import Assessment
+from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.scheduler.problem import Schedule
+from circinus.scheduler.problem import Assignment, Schedule
 from circinus.scheduler.rolling.ageing import Preemption
 
 
@@ -82,6 +83,7 @@ def deployment_view(
     instances = [
         InstanceView(
             tier=each.spec.tier.name,
+            machine_type=each.spec.machine_type,
             operators=list(each.spec.names),
             pid=each.running.pid if each.running else None,
             address=each.running.address if each.running else "",
@@ -125,7 +127,8 @@ def schedule_view(
     return ScheduleView.of(
         assessment,
         assignments=[
-            AssignmentView.of(a, since=times.get(a.query_id)) for a in schedule.assignments
+            _assignment_view(a, infrastructure, times.get(a.query_id))
+            for a in schedule.assignments
         ],
         waiting=[
             WaitingView.of(query_id=query_id, reason=reason, since=times.get(query_id))
@@ -137,6 +140,22 @@ def schedule_view(
             for found in assessment.displaced
             for by in found.by or (None,)
         ],
+    )
+
+
+def _assignment_view(
+    assignment: Assignment, infrastructure: Infrastructure, since: float | None
+) -> AssignmentView:
+    types = machine_types(assignment.machines, infrastructure)
+    slices = list(zip(assignment.machines, types, strict=True))
+    return AssignmentView.of(
+        assignment,
+        machines=[MachineShare.of(at, machine_type=name) for at, name in slices],
+        since=since,
+        cost_usd_per_hour=sum(
+            at.share * infrastructure.tier(at.tier).typed(name).price_usd_per_hour
+            for at, name in slices
+        ),
     )
 
 

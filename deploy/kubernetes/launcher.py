@@ -173,16 +173,25 @@ class ClusterLauncher:
             except CircinusError as error:
                 _log.warning("delete_failed path=%s cause=%s", path, error)
 
-    async def prune(self, wanted: Collection[tuple[str, str]]) -> tuple[str, ...]:
-        """Delete the instances of all but the wanted (query, plan); give their names."""
+    async def prune(
+        self,
+        wanted: Collection[tuple[str, str]],
+        serving: Mapping[tuple[str, str], Collection[str]],
+    ) -> tuple[str, ...]:
+        """Delete the instances of all but the wanted (query, plan); give their names.
+
+        Of one that serves those stay that are named there: others were of an earlier run.
+        """
         path = collection_of("Deployment", self.shape.namespace)
         found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
         spare = []
         for metadata in (item["metadata"] for item in found["items"]):
             labels = metadata.get("labels") or {}
             owner = (labels.get(QUERY, ""), labels.get(PLAN, ""))
-            if owner not in wanted and not metadata.get("deletionTimestamp"):
-                spare.append(metadata["name"])
+            name = metadata["name"]
+            stays = owner in wanted and name in serving.get(owner, (name,))
+            if not stays and not metadata.get("deletionTimestamp"):
+                spare.append(name)
         for name in spare:
             await self.remove(name)
         return tuple(spare)
@@ -222,8 +231,12 @@ class ClusterOrchestrator(Orchestrator):
         wanted = {(query_id, deployment.plan.id) for query_id, deployment in desired.items()}
         # A plan that did not start leaves the one before serving.
         wanted |= {(query_id, self.status(query_id).plan_id) for query_id in desired}
+        serving = {
+            (query_id, deployed.plan_id): [name_of(s.spec.key) for s in deployed.supervisors]
+            for query_id, deployed in self._serving.items()
+        }
         try:
-            pruned = await self.launcher.prune(wanted)
+            pruned = await self.launcher.prune(wanted, serving)
         except CircinusError as error:  # what is too much harms nobody until the next time
             _log.warning("prune_failed cause=%s", error)
             return

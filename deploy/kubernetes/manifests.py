@@ -110,13 +110,16 @@ def helm_values(rendered: Iterable[Rendered]) -> str:
 def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
     graph, infrastructure = scheduled.graph, scheduled.infrastructure
     specs = instances_of(scheduled.query_id, scheduled, graph, infrastructure)
-    alike: dict[tuple[str, int | None], list[InstanceSpec]] = defaultdict(list)
+    alike: dict[tuple[str, str | None, int | None], list[InstanceSpec]] = defaultdict(list)
     for spec, each in zip_longest(specs.values(), scheduled.slices):
-        pinned = settings.pinning is Pinning.MACHINE and not spec.tier.dedicated
-        alike[spec.tier.name, each.machine if each and pinned else None].append(spec)
-    groups = [_Group(same[0], machine, len(same), SERVING) for (_, machine), same in alike.items()]
+        # Numbers of machines of types change as others come and go: the type is all that binds.
+        numbered = not spec.tier.dedicated and spec.machine_type is None
+        pinned = settings.pinning is Pinning.MACHINE and numbered
+        machine = each.machine if each and pinned else None
+        alike[spec.tier.name, spec.machine_type, machine].append(spec)
+    groups = [_Group(same[0], at[-1], len(same), SERVING) for at, same in alike.items()]
     if settings.standby:
-        first_of = {group.spec.tier.name: group.spec for group in reversed(groups)}
+        first_of = {(g.spec.tier.name, g.spec.machine_type): g.spec for g in reversed(groups)}
         groups += [_Group(s, None, settings.standby, STANDBY) for s in first_of.values()]
     return groups
 
@@ -197,8 +200,10 @@ def _ingress(scheduled: ScheduledPlan, tier: str) -> Object:
 def _deployment(scheduled: ScheduledPlan, group: _Group, settings: RenderSettings) -> Object:
     tier = group.spec.tier.name
     spread = _of_tier(scheduled, tier)
-    where = "any" if group.machine is None else str(group.machine)
-    found = _object(scheduled, "Deployment", spread, "workers", tier, where, group.role)
+    where = ["any" if group.machine is None else str(group.machine)]
+    if group.spec.machine_type is not None:
+        where.append(f"type {group.spec.machine_type}")
+    found = _object(scheduled, "Deployment", spread, "workers", tier, *where, group.role)
     labels = {**spread, names.ROLE: group.role, names.GROUP: found["metadata"]["name"]}
     found["metadata"]["labels"] = labels
     template = pod_template(group.spec, group.machine, settings, labels=labels, spread=spread)

@@ -12,7 +12,7 @@ from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
 MANAGED_BY = "app.kubernetes.io/managed-by"
 COMPONENT = "app.kubernetes.io/component"
 QUERY, PLAN, TIER = "circinus.io/query", "circinus.io/plan", "circinus.io/tier"
-MACHINE = "circinus.io/machine"
+MACHINE, MACHINE_TYPE = "circinus.io/machine", "circinus.io/machine-type"
 ROLE = "circinus.io/role"
 GROUP = "circinus.io/group"
 """Label: the Deployment of a scheduled plan that a pod is of."""

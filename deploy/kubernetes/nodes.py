@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.mirror import Heard, Mirror
-from circinus.deploy.kubernetes.names import GROUP, TIER
+from circinus.deploy.kubernetes.names import GROUP, MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
@@ -28,11 +28,16 @@ _log = logging.getLogger(__name__)
 def machines_of(
     nodes: Iterable[Object], tiers: Iterable[str], least: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`."""
+    """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
+
+    A tier may be a type of one, `TIER/TYPE`: of that are the nodes with the labels of both.
+    """
     found = dict.fromkeys(tiers, 0)
     needed = {resource: quantity(asked) for resource, asked in (least or {}).items()}
     for node in nodes:
-        tier = (node["metadata"].get("labels") or {}).get(TIER)
+        labels = node["metadata"].get("labels") or {}
+        tier = labels.get(TIER)
+        tier = tier if tier in found else f"{tier}/{labels.get(MACHINE_TYPE)}"
         there = node.get("status", {}).get("allocatable") or {}
         if tier in found and is_usable(node):
             found[tier] += all(quantity(there.get(r, "0")) >= n for r, n in needed.items())
@@ -53,7 +58,7 @@ class Discovery(Mirror):
 
     path: str = field(default=NODES, init=False)
     heard: Heard = field(init=False)
-    tiers: tuple[str, ...]  # that are followed
+    tiers: tuple[str, ...]  # that are followed, or types `TIER/TYPE`
     # Hears of every change, in the mirror's thread; if it fails, again with any node's next event
     told: Callable[[Mapping[str, int]], object]
     least: Mapping[str, str] = field(default_factory=dict)  # see `machines_of`

@@ -116,7 +116,7 @@ def pod_template(
     Pods with the labels `spread` should be on unlike nodes.
     """
     tier, shape = spec.tier.name, settings.machine
-    wanted = {names.TIER: names.label_value(tier)}
+    wanted = _nodes(spec, names.label_value(tier))
     if machine is not None:
         wanted[names.MACHINE] = str(machine)
     terms = [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
@@ -170,7 +170,7 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
         },
         "limits": {"memory": shape.memory},
     }
-    placing = {"nodeSelector": {names.TIER: spec.tier.name}}
+    placing = {"nodeSelector": _nodes(spec, spec.tier.name)}
     pod = _pod(spec, settings, placing, resources, limited=False)
     deployment = {
         "replicas": 1,
@@ -188,6 +188,13 @@ def service_spec(selector: Mapping[str, str]) -> Object:
     """Give what a Service of workers is; the dispatcher chooses the pod, nobody in between."""
     ports = [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
     return {"clusterIP": "None", "selector": dict(selector), "ports": ports}
+
+
+def _nodes(spec: InstanceSpec, tier: str) -> dict[str, str]:
+    """Give the labels of the nodes that it may run on: those of its tier, and of its type."""
+    if spec.machine_type is None:
+        return {names.TIER: tier}
+    return {names.TIER: tier, names.MACHINE_TYPE: names.label_value(spec.machine_type)}
 
 
 def _pod(

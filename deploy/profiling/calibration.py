@@ -144,19 +144,22 @@ async def all_calibrated(
 ) -> list[Tier]:
     """Give the tiers calibrated, see `calibrated`; those without a machine as they are.
 
+    A tier with types is calibrated type by type, each an own one `TIER/TYPE` to the launcher.
     Workers that have to be started are all started on this computer: one measurement does for
     their tiers, and how long an emulated one waits besides is known.
     """
-    here = [tier for tier in tiers if tier.machines and tier.name not in launcher.addresses]
-    found = {tier.name: tier for tier in tiers}
+    found = {name: pool for tier in tiers for name, pool in tier.pools.items() if pool.machines}
+    here = [name for name in found if name not in launcher.addresses]
     if here:
-        computer = replace(here[0], emulated=False, calibration=None)
+        computer = replace(found[here[0]], emulated=False, calibration=None)
         own = (await calibrated(computer, workload, launcher, clock, settings)).calibration
-        found |= {tier.name: _on_this_computer(tier, own) for tier in here if own is not None}
-    for tier in tiers:
-        if tier.machines and tier.name in launcher.addresses:
-            found[tier.name] = await calibrated(tier, workload, launcher, clock, settings)
-    return [found[tier.name] for tier in tiers]
+        if own is not None:
+            found |= {name: _on_this_computer(found[name], own) for name in here}
+    for name in found.keys() & launcher.addresses.keys():
+        # A worker of a type goes by its tier, as its instances do.
+        its = replace(launcher, addresses={found[name].name: launcher.addresses[name]})
+        found[name] = await calibrated(found[name], workload, its, clock, settings)
+    return [tier.changed(lambda name, pool: found.get(name, pool)) for tier in tiers]
 
 
 def _on_this_computer(tier: Tier, own: Calibration) -> Tier:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
 from circinus.deploy.workers.shares import Enforcement, Pace
 from circinus.deploy.workers.transport import TlsFiles, is_loopback, split_address
+from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Tier
@@ -31,19 +33,23 @@ class DesiredDeployment:
     plan: Plan
     sample: Payload | None = None  # run once before serving; None: the first request waits
     deadline_s: float | None = None  # within which its requests are in time; None: whenever
+    # of the machine of each item of the plan's demand, in its order; None: its tier has no types.
+    # Empty: nobody said where items sit, and each is as its whole tier is
+    machine_types: tuple[str | None, ...] = ()
 
 
 class InstanceKey(NamedTuple):
-    """Which instance: equal keys run the same thing, as a plan's id says all of it."""
+    """Which instance: equal keys run the same thing, as plan's id and type say all of it."""
 
     query_id: str
     plan_id: str
     tier: str
-    replica: int
+    replica: int  # counts those of a plan on machines of the tier and type, from 0
+    machine_type: str | None = None  # None: the tier has no types
 
     def __str__(self) -> str:
-        """Give `query/plan/tier/replica`."""
-        return "/".join(map(str, self))
+        """Give `query/plan/tier/replica`, or `query/plan/tier/replica/type`."""
+        return "/".join(str(part) for part in self if part is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +60,18 @@ class InstanceSpec:
     pipeline_reference: str
     operators: tuple[OperatorSpec, ...]  # in topological order
     configuration: Configuration
-    tier: Tier
+    tier: Tier  # as the machine's type makes it, where there is one
     share: float  # of a machine of the tier, in (0, 1]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its operators."""
         return tuple(operator.name for operator in self.operators)
+
+    @property
+    def machine_type(self) -> str | None:
+        """The type of its machine; None: the tier has none."""
+        return self.key.machine_type
 
     def options(self, enforcement: Enforcement, *, allow_import: bool) -> WorkerOptions:
         """Give what its worker is told; where it listens is for the launcher to add."""
@@ -92,18 +103,21 @@ def instances_of(
     slower than running each on its part of it: w operators that could run at once share
     w times the share of one.
     """
-    plan = desired.plan
-    found = {}
-    replicas = dict.fromkeys(plan.deployment.tiers, 0)
-    for tier, share in plan.deployment.demand(graph):
-        key = InstanceKey(query_id, plan.id, tier, replicas[tier])
-        replicas[tier] += 1
+    plan, demand = desired.plan, desired.plan.deployment.demand(graph)
+    types = desired.machine_types or (None,) * len(demand)
+    fits, rule = len(types) == len(demand), f"must be one for each of {len(demand)} items"
+    checks.require(fits, "machine_types", rule, list(types))
+    found: dict[InstanceKey, InstanceSpec] = {}
+    replicas = Counter[tuple[str, str | None]]()
+    for (tier, share), machine_type in zip(demand, types, strict=True):
+        key = InstanceKey(query_id, plan.id, tier, replicas[tier, machine_type], machine_type)
+        replicas[tier, machine_type] += 1
         found[key] = InstanceSpec(
             key=key,
             pipeline_reference=desired.pipeline_reference,
             operators=tuple(graph.operator(o) for o in plan.deployment.operators_on(tier)),
             configuration=plan.configuration,
-            tier=infrastructure.tier(tier),
+            tier=infrastructure.tier(tier).typed(machine_type),
             share=min(share, 1.0),
         )
     return found

@@ -2,7 +2,8 @@
 
 `apply` compares what should run with what runs, starts what is missing, and only when a
 query's new plan is ready moves its requests over and stops the old one: for that moment
-both run. A plan that cannot start changes nothing about the one that serves.
+both run. A plan that cannot start changes nothing about the one that serves. Where the plan
+stays, and instances of it have to run elsewhere, these alone are replaced, in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,6 +23,8 @@ from circinus.deploy.runtime.dispatcher import (
 )
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
+    InstanceKey,
+    InstanceSpec,
     Launcher,
     instances_of,
 )
@@ -73,6 +76,7 @@ class _Deployment:
     plan_id: str
     dispatcher: Dispatcher
     supervisors: Sequence[InstanceSupervisor]
+    warm_up: WarmUp
     keeper: asyncio.Task[None] | None = None
 
     def status(self, reason: str | None) -> DeploymentStatus:
@@ -94,6 +98,15 @@ def changes(
     """Give the queries whose plan has to start, and those that have to end, from plans' ids."""
     start = tuple(query for query, plan in desired.items() if serving.get(query) != plan)
     return start, tuple(query for query in serving if query not in desired)
+
+
+def compared(
+    wanted: Mapping[InstanceKey, InstanceSpec], running: Iterable[InstanceSupervisor]
+) -> tuple[list[InstanceSpec], list[InstanceSupervisor]]:
+    """Give the instances of a plan that have to start, and those that have to end."""
+    there = {supervisor.spec.key: supervisor for supervisor in running}
+    missing = [spec for key, spec in wanted.items() if key not in there]
+    return missing, [supervisor for key, supervisor in there.items() if key not in wanted]
 
 
 @dataclass(slots=True, eq=False)
@@ -135,6 +148,7 @@ class Orchestrator:
             self._failed = {q: why for q, why in self._failed.items() if q in start}
             await asyncio.gather(
                 *(self._replace(q, desired[q]) for q in start),
+                *(self._reshape(q, desired[q]) for q in desired if q not in start),
                 *(self._retire(q) for q in end),
             )
 
@@ -206,9 +220,43 @@ class Orchestrator:
         if old is not None:
             await self._end(old)
 
+    async def _reshape(self, query_id: str, desired: DesiredDeployment) -> None:
+        """Let a plan that serves have instances where it should, the others untouched."""
+        deployment = self._serving[query_id]
+        try:
+            wanted = self._specs(query_id, desired)
+            missing, surplus = compared(wanted, deployment.supervisors)
+            fresh = [self._supervisor(spec, deployment) for spec in missing]
+            try:
+                await deployment.warm_up.run(await self._launched(fresh))
+                for supervisor in fresh:
+                    supervisor.serve()
+            except BaseException:
+                await asyncio.gather(*(s.stop() for s in fresh))
+                raise
+        except (LaunchFailed, InvalidInput) as error:
+            _log.warning("reshaping_failed query_id=%s cause=%s", query_id, error)
+            self._failed[query_id] = (deployment.plan_id, str(error))
+            return
+        kept = [s for s in deployment.supervisors if s not in surplus]
+        deployment.supervisors = [*kept, *fresh]
+        if fresh or surplus:
+            await asyncio.gather(*(s.retire(drain_s=_DRAIN_S) for s in surplus))
+            told = (query_id, len(fresh), len(surplus))
+            _log.info("deployment_reshaped query_id=%s started=%d ended=%d", *told)
+
+    def _specs(self, query_id: str, desired: DesiredDeployment) -> dict[InstanceKey, InstanceSpec]:
+        graph = self.graph_of(desired.pipeline_reference)
+        return instances_of(query_id, desired, graph, self.infrastructure)
+
+    def _supervisor(self, spec: InstanceSpec, of: _Deployment) -> InstanceSupervisor:
+        kinds = [each.name for each in self.infrastructure.tier(spec.key.tier).types]
+        queue = of.dispatcher.queues[spec.key.tier]
+        return InstanceSupervisor(spec, self.launcher, queue, of.warm_up, self.clock, kinds)
+
     async def _started(self, query_id: str, desired: DesiredDeployment) -> _Deployment:
         plan, graph = desired.plan, self.graph_of(desired.pipeline_reference)
-        specs = instances_of(query_id, desired, graph, self.infrastructure).values()
+        specs = self._specs(query_id, desired).values()
         dispatcher = Dispatcher(
             graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )
@@ -216,15 +264,11 @@ class Orchestrator:
         if self.memory is not None:
             dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
         warm_up = WarmUp(dispatcher.segments, desired.sample)
-        queues = dispatcher.queues
-        supervisors = [
-            InstanceSupervisor(spec, self.launcher, queues[spec.key.tier], warm_up, self.clock)
-            for spec in specs
-        ]
-        deployment = _Deployment(plan.id, dispatcher, supervisors)
+        deployment = _Deployment(plan.id, dispatcher, [], warm_up)
+        deployment.supervisors = [self._supervisor(spec, deployment) for spec in specs]
         try:
-            await warm_up.run(await self._launched(supervisors))
-            for supervisor in supervisors:
+            await warm_up.run(await self._launched(deployment.supervisors))
+            for supervisor in deployment.supervisors:
                 supervisor.serve()
         except BaseException:  # also when cancelled: nothing may be left running
             await self._end(deployment)

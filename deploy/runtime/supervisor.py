@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,17 @@ _log = logging.getLogger(__name__)
 def pause_s(failures: int) -> float:
     """Give the pause before a restart, after so many failures in a row, `>= 1`."""
     return min(_FIRST_S * 2.0 ** min(failures - 1, 60), _LONGEST_S)
+
+
+def instance_type(spec: InstanceSpec, kinds: Sequence[str]) -> InstanceType:
+    """Give what a queue knows of an instance; `kinds` are the types of its tier's machines.
+
+    Those on machines of a type take alike long, and learn together. A replica elsewhere keeps what
+    was learnt of it when it is started again at another address.
+    """
+    if spec.machine_type is None:
+        return InstanceType(name=f"replica {spec.key.replica}")
+    return InstanceType(name=spec.machine_type, kind=kinds.index(spec.machine_type))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,7 @@ class InstanceSupervisor:
     queue: TierQueue
     warm_up: WarmUp
     clock: Clock
+    kinds: Sequence[str] = ()  # the types that its tier's machines have
     status: InstanceStatus = field(init=False)
     _client: WorkerClient | None = None
     _watch: asyncio.Task[None] | None = None
@@ -97,12 +110,24 @@ class InstanceSupervisor:
         self._admit()
         self._watch = asyncio.get_running_loop().create_task(self._keep_running())
 
+    async def retire(self, *, drain_s: float) -> None:
+        """End it after what it has in hand, which may go on for `drain_s`; others serve on."""
+        await self._watch_no_longer()
+        if self._client is not None:
+            self.queue.remove(self._client.address)
+            with contextlib.suppress(CircinusError):
+                await self._client.settle(timeout_s=drain_s)
+        await self._discard()
+
     async def stop(self) -> None:
         """End the instance and leave nothing of it."""
+        await self._watch_no_longer()
+        await self._discard()
+
+    async def _watch_no_longer(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self._discard()
 
     def _admit(self) -> None:
         if self.status.running is None or self._client is None:
@@ -112,8 +137,7 @@ class InstanceSupervisor:
         except OSError as error:
             cause = f"its share cannot be enforced ({error.strerror})"
             raise LaunchFailed(str(self.spec.key), cause, "") from error
-        # A replica keeps what was learnt of it when it is started again at another address.
-        self.queue.add(self._client, InstanceType(name=f"replica {self.spec.key.replica}"))
+        self.queue.add(self._client, instance_type(self.spec, self.kinds))
         self.status = replace(self.status, up=True)
 
     async def _discard(self) -> None:

@@ -17,7 +17,7 @@ from sys import float_info
 
 from circinus.pipelines import checks, units
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
@@ -150,13 +150,15 @@ def as_observed(
     slower, thinner = _slower_tiers(parts, seen, settings), _thinner_by(parts, seen, settings)
     if thinner <= 1 and not slower:
         return infrastructure
+
+    def slowed(tier: Tier) -> Tier:
+        by = slower.get(tier.name, 1.0)
+        return tier.changed(lambda _, pool: replace(pool, speed_factor=pool.speed_factor / by))
+
     crossed = _crossed(infrastructure, plan) if thinner > 1 else set()
     return replace(
         infrastructure,
-        tiers=tuple(
-            replace(tier, speed_factor=tier.speed_factor / slower.get(tier.name, 1.0))
-            for tier in infrastructure.tiers
-        ),
+        tiers=tuple(map(slowed, infrastructure.tiers)),
         links=tuple(
             replace(
                 link,

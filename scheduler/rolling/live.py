@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.infrastructure import Tier
 from circinus.scheduler.compiled.feasibility import (
     Compiled,
     PlaceablePlan,
@@ -33,6 +34,7 @@ from circinus.scheduler.compiled.placement import Placement, empty
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import PARTS, Assignment, Candidate, Problem, Schedule, utilisation
+from circinus.scheduler.rolling.renumbering import numbering, renumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +106,22 @@ class LiveSchedule:
         self._drop(query_id)
         self._fill_after(before)
 
-    def resize(self, tier: str, machines: int) -> None:
-        """Change how many machines a shared tier has; the last ones go first.
+    def resize(self, pool: str, machines: int) -> None:
+        """Change how many machines a shared tier has, or a type `TIER/TYPE`; the last go first.
 
-        InvalidInput if there is no such shared tier, or the number is negative.
+        InvalidInput if there is no such tier or type, or the number is negative.
         """
-        names = [t.name for t in self._shared]
-        checks.among("tier", tier, names)
-        tiers = tuple(
-            replace(t, machines=machines) if t.name == tier else t for t in self._problem.tiers
-        )
+        checks.among("tier", pool, [name for t in self._shared for name in t.pools])
+
+        def resized(name: str, now: Tier) -> Tier:
+            return replace(now, machines=machines) if name == pool else now
+
+        tiers = tuple(t.changed(resized) for t in self._problem.tiers)
+        served = renumbered(self._served, numbering(self._problem.tiers), numbering(tiers))
         self._problem = replace(self._problem, tiers=tiers)
         self._shared = [t for t in tiers if not t.dedicated]
-        before, ready = self._served, self._ready
+        names = [t.name for t in self._shared]
+        before, ready = served, self._ready
         self._served, self._ready, self._waiting = {}, {}, {}
         self._clear()
         for each in ready.values():

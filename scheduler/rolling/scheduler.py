@@ -40,6 +40,7 @@ from circinus.scheduler.rolling.ageing import (
     preemptions,
 )
 from circinus.scheduler.rolling.live import LiveSchedule
+from circinus.scheduler.rolling.renumbering import numbering, renumbered
 
 _STALE = 0.1
 """Changes per live query after which the prices of machines are worked out anew."""
@@ -97,7 +98,7 @@ class Events:
 
     arriving: tuple[Candidate, ...] = ()  # queries that came, oldest first
     leaving: tuple[str, ...] = ()  # live queries that are gone
-    # shared tier -> machines that there are now; tiers left out are as they were
+    # shared tier, or type `TIER/TYPE`, -> machines that there are now; others are as they were
     machines: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -148,16 +149,20 @@ class RollingSchedule:
     def change(self, events: Events, now: float) -> Step:
         """Take in what changed; give the schedule from now on.
 
-        InvalidInput if a leaving query is not live, or a tier is not shared; WrongSchedule if the
-        policy gave a schedule that breaks rules.
+        InvalidInput if a leaving query is not live, or a tier or type is not there; WrongSchedule
+        if the policy gave a schedule that breaks rules.
         """
         self._now = now
         for query_id in events.leaving:
             self._live.leave(query_id)
             self._since.pop(query_id, None)
             self._before.pop(query_id, None)
-        for tier, machines in events.machines.items():
-            self._live.resize(tier, machines)
+        numbered = numbering(self._live.problem().tiers) if events.machines else {}
+        for pool, machines in events.machines.items():
+            self._live.resize(pool, machines)
+        if events.machines:
+            now_numbered = numbering(self._live.problem().tiers)
+            self._before = renumbered(self._before, numbered, now_numbered)
         for candidate in events.arriving:
             self._since.setdefault(candidate.query_id, now)
             self._live.arrive(candidate)

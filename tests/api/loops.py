@@ -12,10 +12,11 @@ from circinus.api.store.schedules import ScheduleStore
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
 from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.rolling.ageing import Ageing
 from circinus.scheduler.rolling.scheduler import Upkeep
-from tests.api.fakes import FakeDeployer, parts_of
+from tests.api.fakes import INFRASTRUCTURE, FakeDeployer, parts_of
 
 AGEING = Ageing(growth_s=30.0, limit_s=60.0, turn_s=20.0)
 
@@ -39,14 +40,16 @@ def loops(
     deployer: FakeDeployer,
     clock: ManualClock,
     quotas: Mapping[str, float] | None = None,
+    infrastructure: Infrastructure = INFRASTRUCTURE,
 ) -> Loops:
-    """Give the loops on one machine of one tier."""
+    """Give the loops, on one machine of one tier where nothing else is said."""
     parts = parts_of(
         store,
         Path(),
         clock,
         upkeep=Upkeep(policy=Greedy(), ageing=AGEING, every_s=5.0),
         quotas=quotas or {},
+        infrastructure=infrastructure,
     )
     rescheduler = Rescheduler(parts=parts)
     reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)

@@ -26,7 +26,7 @@ from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, MachineType, Tier
 from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
 
@@ -154,6 +154,28 @@ def test_tiers_of_this_computer_are_measured_once(tmp_path: Path) -> None:
     own = cloud.speed_of("chain.slower")
     assert edge.speed_of("chain.slower") == pytest.approx(own / 2)
     assert fast.speed_of("chain.slower") == pytest.approx(own)  # nothing is faster by waiting
+
+
+def test_a_tier_with_types_is_measured_type_by_type(tmp_path: Path) -> None:
+    half = MachineType(name="half", speed_factor=0.5)
+    none = MachineType(name="none", machines=0)
+    tier = Tier(name="farm", emulated=True, types=(half, MachineType(name="own"), none))
+    starts = Counting(launcher(tmp_path))
+    known = AttachedLauncher({}, starts)
+    (farm,) = asyncio.run(all_calibrated([tier], WORK, known, SystemClock(), QUICK))
+    found = {each.name: each for each in farm.types}
+    assert starts.tiers == ["farm"]  # both are this computer
+    assert found["none"] == none
+    own = found["own"].speed_of("chain.slower")
+    assert found["half"].speed_of("chain.slower") == pytest.approx(own / 2)
+    assert farm.speed_of("chain.slower") == found["half"].speed_of("chain.slower")
+
+
+def test_a_type_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
+    tier = Tier(name="farm", types=(MachineType(name="a"), MachineType(name="b")))
+    nobody = AttachedLauncher({"farm/b": "127.0.0.1:9"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match=r"nobody serves at 127\.0\.0\.1:9"):
+        asyncio.run(all_calibrated([tier], WORK, nobody, SystemClock(), QUICK))
 
 
 def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:

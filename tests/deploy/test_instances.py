@@ -1,11 +1,80 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.instances import InstanceKey, instances_of
+from circinus.deploy.runtime.instances import (
+    InstanceKey,
+    InstanceSpec,
+    emulated_speed,
+    instances_of,
+)
 from circinus.deploy.runtime.orchestrator import changes
+from circinus.deploy.runtime.supervisor import instance_type
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from tests.deploy.serving import LOCAL, desired, plan, tiny
+
+UNLIKE = Infrastructure(
+    name="unlike",
+    tiers=(
+        Tier(
+            name="cloud",
+            emulated=True,
+            types=(
+                MachineType(name="small", speed_factor=0.25),
+                MachineType(name="large", machines=2, price_usd_per_hour=1.0, speed_factor=0.5),
+            ),
+        ),
+    ),
+)
+
+
+def typed(*types: str | None) -> dict[InstanceKey, InstanceSpec]:
+    chosen = plan("nap", replicas={"cloud": 3})
+    wanted = replace(desired("nap", chosen), machine_types=types)
+    return instances_of("q", wanted, tiny("nap").graph, UNLIKE)
+
+
+def test_a_type_must_be_said_for_every_item_or_none() -> None:
+    with pytest.raises(InvalidInput, match="machine_types must be one for each of 3 items, got"):
+        typed("small", "large")
+
+
+def test_a_type_that_the_tier_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"cloud\.types must be among small, large, got 'x'"):
+        typed("small", "large", "x")
+
+
+def test_each_instance_is_as_fast_as_its_machine() -> None:
+    found = typed("large", "small", "large")
+    told = [(k.machine_type, k.replica, emulated_speed(s.tier)) for k, s in found.items()]
+    assert told == [("large", 0, 0.5), ("small", 0, 0.25), ("large", 1, 0.5)]
+    assert [str(key).split("/", 2)[2] for key in found] == [
+        "cloud/0/large",
+        "cloud/0/small",
+        "cloud/1/large",
+    ]
+
+
+def test_instances_without_a_machine_are_as_slow_as_the_slowest_type() -> None:
+    found = typed()
+    assert {emulated_speed(spec.tier) for spec in found.values()} == {0.25}
+    assert {spec.machine_type for spec in found.values()} == {None}
+
+
+def test_instances_of_a_type_learn_together_and_replicas_elsewhere_alone() -> None:
+    kinds = [each.name for each in UNLIKE.tiers[0].types]
+    told = [instance_type(spec, kinds) for spec in typed("large", "small", "large").values()]
+    assert [(each.name, each.kind) for each in told] == [("large", 1), ("small", 0), ("large", 1)]
+    assert [instance_type(spec, kinds).name for spec in typed().values()] == [
+        "replica 0",
+        "replica 1",
+        "replica 2",
+    ]
 
 
 def test_an_instance_per_tier_and_replica_has_the_demands_share() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 
@@ -23,6 +24,7 @@ from circinus.deploy.kubernetes.manifests import (
 from circinus.deploy.kubernetes.names import (
     CONTENT,
     MACHINE,
+    MACHINE_TYPE,
     PLAN,
     QUERY,
     ROLE,
@@ -32,6 +34,7 @@ from circinus.deploy.kubernetes.names import (
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape, quantity
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from circinus.scheduler.problem import Slice
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
 
@@ -135,6 +138,25 @@ def test_a_worker_is_bound_to_its_tier_only_if_so_asked_or_the_tier_is_dedicated
 
     assert node_terms(edge) == {TIER: ["edge"]}
     assert node_terms(device) == {TIER: ["device"]}
+
+
+def test_a_worker_on_a_machine_of_a_type_is_bound_to_the_type() -> None:
+    unlike = Tier(name="edge", types=(MachineType(name="a", machines=2), MachineType(name="b")))
+    asked = scheduled_chain(
+        "q", ["edge"], shares={"edge": 0.3}, replicas={"edge": 3}, machines={"edge": [0, 1, 2]}
+    )
+    scheduled = replace(
+        asked,
+        infrastructure=Infrastructure(name="unlike", tiers=(unlike,)),
+        machine_types=("a", "a", "b"),
+    )
+    deployments = of_kind("Deployment", render(scheduled, RenderSettings()).objects)
+
+    assert [(node_terms(d), d["spec"]["replicas"]) for d in deployments] == [
+        ({TIER: ["edge"], MACHINE_TYPE: ["a"]}, 2),
+        ({TIER: ["edge"], MACHINE_TYPE: ["b"]}, 1),
+    ]
+    assert len({d["metadata"]["name"] for d in deployments}) == 2
 
 
 def test_replicas_on_one_machine_are_one_deployment() -> None:

@@ -15,8 +15,15 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
-from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
-from circinus.api.schemas.service import DeploymentView, InfrastructureView, LatelyView, TierView
+from circinus.api.schemas.schedule import DisplacedView, MachineShare, ScheduleView, TierUse
+from circinus.api.schemas.service import (
+    DeploymentView,
+    InfrastructureView,
+    InstanceView,
+    LatelyView,
+    MachineTypeView,
+    TierView,
+)
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 
 Cells = Sequence[RenderableType]
@@ -261,18 +268,23 @@ def progress_words(progress: ProgressView) -> str:
 def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
     """Give the tiers of an infrastructure, with their speed and price."""
     title = f"Infrastructure {infrastructure.name}, requests arrive at {infrastructure.origin}"
-    rows = (
-        (t.name, _machines(t), _factor(t), formats.dollars(t.price_usd_per_hour), _marks(t))
-        for t in infrastructure.tiers
-    )
+    rows = (row for tier in infrastructure.tiers for row in _tier_rows(tier))
     return table(title, "tier", "machines", "speed", "price", "", right=[1, 2, 3], rows=rows)
+
+
+def _tier_rows(tier: TierView) -> Iterator[Cells]:
+    price = formats.dollars(tier.price_usd_per_hour)
+    yield tier.name, _machines(tier), _factor(tier), price, _marks(tier)
+    for each in tier.types:
+        price = formats.dollars(each.price_usd_per_hour)
+        yield f"{tier.name}/{each.name}", str(each.machines), _factor(each), price, ""
 
 
 def _machines(tier: TierView | TierUse) -> str:
     return f"{tier.machines} each" if tier.dedicated else str(tier.machines)
 
 
-def _factor(tier: TierView | Tier) -> str:
+def _factor(tier: TierView | MachineTypeView | Tier) -> str:
     return f"{tier.speed_factor:.3g}x"
 
 
@@ -297,16 +309,17 @@ def links_table(infrastructure: InfrastructureView) -> RenderableType:
 def calibration_table(infrastructure: Infrastructure) -> RenderableType:
     """Give the measured speed factors of every tier, with their spread."""
     columns = ("tier", "class", "factor", "spread", "share", "date")
-    rows = (row for tier in infrastructure.tiers for row in _speeds(tier))
+    pools = (pool for tier in infrastructure.tiers for pool in tier.pools.items())
+    rows = (row for name, pool in pools for row in _speeds(name, pool))
     return table("Speed factors", *columns, right=[2], rows=rows)
 
 
-def _speeds(tier: Tier) -> Iterator[Cells]:
+def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
     found = tier.calibration
     if found is None:
-        yield tier.name, "", _factor(tier), "not measured"
+        yield name, "", _factor(tier), "not measured"
         return
-    yield tier.name, "(tier)", _factor(tier)
+    yield name, "(tier)", _factor(tier)
     for name, speed in found.speeds.items():
         spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
         yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date
@@ -323,7 +336,7 @@ def schedule_table(
             (
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
-                ", ".join(f"{m.tier} / {m.machine}: {m.share:g}" for m in each.machines),
+                ", ".join(map(_slice, each.machines)),
             )
             for each in schedule.assignments
         )
@@ -345,6 +358,11 @@ def schedule_table(
     return Group(*parts, *displaced_lines(schedule.displaced))
 
 
+def _slice(at: MachineShare) -> str:
+    kind = "" if at.machine_type is None else f" ({at.machine_type})"
+    return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
+
+
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
     """Give who had to make way for whom, and when."""
     return [
@@ -357,7 +375,7 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
     """Give the instances of a deployment and what its requests took."""
     rows = (
         (
-            f"{instance.tier} (emulated)" if instance.emulated else instance.tier,
+            _tier_of(instance),
             ", ".join(instance.operators),
             formats.UNKNOWN if instance.pid is None else str(instance.pid),
             f"{instance.share:g}",
@@ -382,6 +400,11 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         if each.requests > known
     ]
     return Group(made, *lines)
+
+
+def _tier_of(instance: InstanceView) -> str:
+    name = "/".join(filter(None, (instance.tier, instance.machine_type)))
+    return f"{name} (emulated)" if instance.emulated else name
 
 
 def _lately_line(lately: LatelyView) -> str:

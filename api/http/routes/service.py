@@ -66,7 +66,9 @@ class ShownSchedule:
         known = schedule.by_query.keys() | schedule.waiting.keys()
         # Whoever came after the schedule was made is left out.
         before = tuple(c for c in problem.candidates if c.query_id in known)
-        asked = replace(problem, tiers=infrastructure.tiers, candidates=before)
+        asked = replace(
+            problem, tiers=infrastructure.tiers, candidates=before, running=schedule.by_query
+        )
         view = schedule_view(schedule, infrastructure, assess(asked, schedule), in_force.since)
         lately = parts.store.schedules.displaced(limit=LATEST)
         told = {

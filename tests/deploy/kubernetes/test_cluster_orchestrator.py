@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,12 @@ class Starting:
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         raise LaunchFailed(str(spec.key), "no room", "")
 
-    async def prune(self, wanted: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    async def prune(
+        self,
+        wanted: Collection[tuple[str, str]],
+        serving: Mapping[tuple[str, str], Collection[str]],
+    ) -> tuple[str, ...]:
+        assert not serving
         self.pruned.append(set(wanted))
         if self.refuses:
             raise CircinusError("not now")

@@ -8,15 +8,22 @@ import pytest
 from kubernetes.client import ApiClient, Configuration
 
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.names import MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.nodes import Discovery, is_usable, machines_of
 from circinus.pipelines.errors import Unavailable
 
 
 def node(
-    name: str, tier: str | None = "edge", *, ready: str = "True", cordoned: bool = False
+    name: str,
+    tier: str | None = "edge",
+    *,
+    ready: str = "True",
+    cordoned: bool = False,
+    kind: str | None = None,
 ) -> Object:
     labels = {} if tier is None else {TIER: tier}
+    if kind is not None:
+        labels[MACHINE_TYPE] = kind
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"unschedulable": True} if cordoned else {},
@@ -48,6 +55,12 @@ def test_a_node_that_takes_no_pods_is_no_machine(lost: Object) -> None:
 def test_machines_are_counted_by_tier_and_strangers_are_not() -> None:
     nodes = [node("a"), node("b"), node("c", "cloud"), node("d", None), node("e", "moon")]
     assert machines_of(nodes, ["device", "edge", "cloud"]) == {"device": 0, "edge": 2, "cloud": 1}
+
+
+def test_machines_of_a_tier_with_types_are_counted_by_type() -> None:
+    nodes = [node(name, kind="large") for name in "ab"] + [node("c", kind="odd"), node("d")]
+    assert machines_of(nodes, ["edge/small", "edge/large"]) == {"edge/small": 0, "edge/large": 2}
+    assert machines_of(nodes, ["edge"]) == {"edge": 4}
 
 
 @pytest.mark.parametrize(("cpu", "count"), [("1500m", 1), ("1501m", 0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -101,6 +102,17 @@ def test_the_service_finds_exactly_the_pods_of_its_deployment() -> None:
     assert service["spec"]["selector"].items() <= labels.items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
     assert service["spec"]["clusterIP"] == "None"
+
+
+def test_an_instance_runs_on_nodes_of_its_tier_and_type_alone() -> None:
+    def nodes(key: InstanceKey) -> object:
+        _, deployment = worker_objects(replace(spec(), key=key), SHAPE)
+        return deployment["spec"]["template"]["spec"]["nodeSelector"]
+
+    alike, large = spec().key, spec().key._replace(machine_type="large")
+    assert nodes(alike) == {"circinus.io/tier": "cloud"}
+    assert nodes(large) == {"circinus.io/tier": "cloud", "circinus.io/machine-type": "large"}
+    assert name_of(alike) != name_of(large)
 
 
 def test_an_environment_is_mounted_for_reading_only() -> None:

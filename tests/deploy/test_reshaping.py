@@ -1,0 +1,88 @@
+"""Instances of a plan that serves come and go, and the others answer on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from tests.deploy.serving import desired, is_alive, pids_of, plan, serving, within
+
+UNLIKE = Infrastructure(
+    name="unlike",
+    tiers=(
+        Tier(
+            name="cloud",
+            emulated=True,
+            types=(
+                MachineType(name="small", machines=2, speed_factor=0.25),
+                MachineType(name="large", machines=2, price_usd_per_hour=1.0),
+            ),
+        ),
+    ),
+)
+TWO = plan("nap", replicas={"cloud": 2})
+
+
+def on(*types: str) -> dict[str, DesiredDeployment]:
+    return {"q": replace(desired("nap", TWO), machine_types=types)}
+
+
+def where(orchestrator: Orchestrator) -> list[str | None]:
+    return [each.spec.machine_type for each in orchestrator.status("q").instances]
+
+
+def test_instances_that_cannot_move_serve_where_they_are_and_it_is_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, on("small", "small"), UNLIKE) as orchestrator:
+            before = pids_of(orchestrator, "q")
+            await orchestrator.apply(on("small", "gone"))
+            status = orchestrator.status("q")
+            assert status.reason is not None
+            assert "tier cloud.types must be among small, large, got 'gone'" in status.reason
+            assert (status.phase, pids_of(orchestrator, "q")) == (DeploymentPhase.SERVING, before)
+            await orchestrator.apply(on("small", "small"))
+            assert orchestrator.status("q").reason is None
+            await orchestrator.request("q", 0.01, within(5.0))
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_whose_machine_changes_is_replaced_alone_and_no_request_is_lost(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, on("small", "small"), UNLIKE) as orchestrator:
+            kept, gone = pids_of(orchestrator, "q")
+            change = asyncio.create_task(orchestrator.apply(on("small", "large")))
+            asked = 0
+            while not change.done():
+                requests = (orchestrator.request("q", 0.01, within(10.0)) for _ in range(2))
+                asked += len(await asyncio.gather(*requests))
+            await change
+            assert asked > 0
+            assert where(orchestrator) == ["small", "large"]
+            assert pids_of(orchestrator, "q")[0] == kept
+            assert not is_alive(gone)
+            await orchestrator.apply(on("large", "small"))  # the same machines in another order
+            assert pids_of(orchestrator, "q")[0] == kept
+
+    asyncio.run(scenario())
+
+
+def test_an_instance_is_as_fast_as_the_type_of_its_machine(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one = replace(desired("nap", plan("nap")), machine_types=("small",))
+        async with serving(tmp_path, {"q": one}, UNLIKE) as orchestrator:
+            slow = await orchestrator.request("q", 0.1, within(5.0))
+            await orchestrator.apply({"q": replace(one, machine_types=("large",))})
+            fast = await orchestrator.request("q", 0.1, within(5.0))
+        assert slow.operator_s["nap"] == pytest.approx(0.4, rel=0.2)  # a quarter of the speed
+        assert fast.operator_s["nap"] == pytest.approx(0.1, rel=0.2)
+
+    asyncio.run(scenario())
