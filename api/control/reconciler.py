@@ -100,6 +100,7 @@ class Reconciler:
             sample=examples[0].input if examples else None,
             deadline_s=plan.deadline_s(served.slo),
             machine_types=served.machine_types,
+            extras=served.extras,
         )
 
     def _mark_deployed(

@@ -1,4 +1,4 @@
-"""Keeps the schedule up as queries, machines and waiting times change.
+"""Keeps the schedule up as queries, machines, waiting times and rates of requests change.
 
 Ticked by the service, it looks at what is stored, lets `scheduler.rolling.scheduler` decide, in a
 thread so that requests go on meanwhile, and stores the schedule.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from circinus.api.event_log import event
 from circinus.api.phases import QueryPhase
@@ -20,7 +20,9 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
 from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of, running_on
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.scheduler.rolling.renumbering import numbering
+from circinus.scheduler.problem import Assignment, Slice
+from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.rolling.replicas import Load, ReplicaSettings, followed, granted
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
 
 _LOG = logging.getLogger(__name__)
@@ -31,23 +33,28 @@ class Rescheduler:
     """Keeps `target`, what should run, up to date; None before the first look. Of one loop."""
 
     parts: ServiceParts
+    # query -> requests a second that come now, of those that serve; read in the loop's thread
+    arrivals_per_s: Callable[[], Mapping[str, float]] = dict
+    replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _rolling: RollingSchedule | None = field(default=None, init=False)
+    _loads: dict[str, Load] = field(default_factory=dict, init=False)  # of served queries
+    _extras: dict[str, Assignment] = field(default_factory=dict, init=False)  # likewise
 
     async def tick(self) -> None:
         """Look once, off the event loop; reschedule if anything changed or a claim is due."""
         try:
-            target = await asyncio.to_thread(self._look)
+            target = await asyncio.to_thread(self._look, dict(self.arrivals_per_s()))
         except Exception:
             self._rolling = None  # begin anew from what is stored
             raise
         if target is not None:
             self.target = target
 
-    def _look(self) -> Target | None:
+    def _look(self, arrivals_per_s: Mapping[str, float]) -> Target | None:
         now = self.parts.clock.timestamp()
         store = self.parts.store
         timed = sorted(query_id for query_id, query in self._live.items() if query.timed)
@@ -58,11 +65,16 @@ class Rescheduler:
         if self._rolling is None:
             return self._begin(live, infrastructure, now)
         events = self._events(live, infrastructure)
-        if events == Events() and not self._rolling.due(now):
-            return None
-        return self._put_in_force(self._rolling, self._rolling.change(events, now), now)
+        step = None
+        if events != Events() or self._rolling.due(now):
+            step = self._rolling.change(events, now)
+        followed = self._follow(self._rolling, arrivals_per_s, now)
+        if step is not None:
+            return self._put_in_force(self._rolling, step, now)
+        return self._put_extras_in_force(self._rolling) if followed else None
 
     def _begin(self, ids: Iterable[str], infrastructure: Infrastructure, now: float) -> Target:
+        self._loads, self._extras = {}, {}
         self._live = {query_id: LiveQuery.of(self.parts.store, query_id) for query_id in ids}
         _, before = self.parts.store.schedules.read()
         live = tuple(self._live.values())
@@ -85,12 +97,45 @@ class Rescheduler:
         self._live |= arriving
         machines = _shared(infrastructure)
         changed = {t: n for t, n in machines.items() if n != self._machines[t]}
+        now = numbering(infrastructure.tiers)
+        self._extras = renumbered(self._extras, numbering(self._infrastructure.tiers), now)
         self._machines, self._infrastructure = machines, infrastructure
         return Events(
             arriving=tuple(query.candidate for query in arriving.values()),
             leaving=leaving,
             machines=changed,
         )
+
+    def _follow(
+        self, rolling: RollingSchedule, arrivals_per_s: Mapping[str, float], now: float
+    ) -> bool:
+        """Let extra replicas follow what comes and what is left; give whether any changed."""
+        served = rolling.last.schedule.by_query
+        rates = {q: self._live[q].rate_per_s for q in served if q in arrivals_per_s}
+        seen = {q: arrivals_per_s[q] / rate for q, rate in rates.items() if rate is not None}
+        self._loads = followed(self._loads, seen, now, self.replicas)
+        before = self._extras
+        loads = {q: load.in_force for q, load in self._loads.items() if load.in_force > 1}
+        if loads or before:
+            self._extras = granted(
+                rolling.problem(),
+                rolling.last.schedule.assignments,
+                loads,
+                before,
+                {q: self._live[q].most_usd_per_hour(served[q].plan_id) for q in loads},
+            )
+        return self._extras != before
+
+    def _put_extras_in_force(self, rolling: RollingSchedule) -> Target:
+        _, in_force = self.parts.store.schedules.read()
+        self.parts.store.schedules.replace(replace(in_force, extras=self._extra_slices()))
+        counts = {query: len(extra.machines) for query, extra in self._extras.items()}
+        event(_LOG, "replicas.followed", extras=counts)
+        schedule = rolling.last.schedule
+        return Target.of(self._live, schedule, self._infrastructure, self._extras)
+
+    def _extra_slices(self) -> dict[str, tuple[Slice, ...]]:
+        return {query: extra.machines for query, extra in self._extras.items()}
 
     def _put_in_force(self, rolling: RollingSchedule, step: Step, now: float) -> Target:
         times = rolling.times
@@ -106,6 +151,7 @@ class Rescheduler:
                 types=numbering(self._infrastructure.tiers),
                 since=times.since,
                 overdue=tuple(sorted(times.overdue)),
+                extras=self._extra_slices(),
             ),
             # a record for each query that caused a displacement
             tuple(
@@ -129,7 +175,7 @@ class Rescheduler:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
-        return Target.of(self._live, step.schedule, self._infrastructure)
+        return Target.of(self._live, step.schedule, self._infrastructure, self._extras)
 
 
 def _shared(infrastructure: Infrastructure) -> dict[str, int]:

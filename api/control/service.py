@@ -95,7 +95,7 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
     supervisor.start()
     if discovery is not None:
         discovery.start()
-    rescheduler = Rescheduler(parts=parts)
+    rescheduler = Rescheduler(parts=parts, arrivals_per_s=deployer.arrivals_per_s)
     reconciler = Reconciler(
         parts=parts,
         target=lambda: rescheduler.target,

@@ -18,7 +18,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningResult
-from circinus.scheduler.problem import Schedule
+from circinus.scheduler.problem import Schedule, Slice
 from circinus.scheduler.rolling.renumbering import Numbering
 
 REPLANNED = "replanned: "
@@ -212,3 +212,5 @@ class InForce:
     # live query -> when it was served or put out last, or came
     since: Mapping[str, float] = field(default_factory=dict)
     overdue: tuple[str, ...] = ()  # served because they waited too long; their turn is not over
+    # query -> slices of its extra replicas, see `scheduler.rolling.replicas`
+    extras: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)

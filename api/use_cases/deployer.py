@@ -47,6 +47,9 @@ class Deployer(Protocol):
     def lately(self) -> Mapping[str, Sequence[Lately]]:
         """Give query id -> what its requests got lately, of all that serve."""
 
+    def arrivals_per_s(self) -> Mapping[str, float]:
+        """Give query id -> how many requests a second come now, refused ones too."""
+
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from circinus.api.schemas.query import DataSource
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.plan import DemandItem, Plan
@@ -38,6 +40,7 @@ class Served:
     data: DataSource  # that it was planned on
     # of the machine of each item of the plan's demand; None: its tier has no types
     machine_types: tuple[str | None, ...] = ()
+    extras: tuple[ExtraReplica, ...] = ()  # beyond the plan's demand, while there is room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class LiveQuery:
     data: DataSource
     revision: int  # of its plans: another one, other plans
     timed: bool  # whether it is served for some time only
+    rate_per_s: float | None  # that its plans are for; None: one request at a time
 
     @classmethod
     def of(cls, store: Store, query_id: str) -> LiveQuery:
@@ -74,15 +78,28 @@ class LiveQuery:
             data=record.request.data,
             revision=record.revision,
             timed=timed,
+            rate_per_s=query.request_rate_per_s,
         )
 
-    def served(self, at: Assignment, infrastructure: Infrastructure) -> Served:
+    def most_usd_per_hour(self, plan_id: str) -> float:
+        """Give what it may cost beyond one of its plans; infinite where no objective bounds it."""
+        if self.slo.cost_usd_per_hour is None:
+            return inf
+        return self.slo.cost_usd_per_hour - self.plans[plan_id].cost_usd_per_hour
+
+    def served(
+        self, at: Assignment, extras: Sequence[Slice], infrastructure: Infrastructure
+    ) -> Served:
         """Give what serving it takes by one of its plans, on machines of an infrastructure."""
+        types = machine_types(extras, infrastructure)
         return Served(
             plan=self.plans[at.plan_id],
             slo=self.slo,
             data=self.data,
             machine_types=machine_types(at.machines, infrastructure),
+            extras=tuple(
+                ExtraReplica(extra.tier, kind) for extra, kind in zip(extras, types, strict=True)
+            ),
         )
 
 
@@ -95,12 +112,20 @@ class Target:
 
     @classmethod
     def of(
-        cls, live: Mapping[str, LiveQuery], schedule: Schedule, infrastructure: Infrastructure
+        cls,
+        live: Mapping[str, LiveQuery],
+        schedule: Schedule,
+        infrastructure: Infrastructure,
+        extras: Mapping[str, Assignment] | None = None,
     ) -> Target:
-        """Give what should run under a schedule of live queries, by id, on its machines."""
+        """Give what should run under a schedule of live queries, by id, on its machines.
+
+        `extras` are slices of further replicas; None: there are none.
+        """
+        more = {query: extra.machines for query, extra in (extras or {}).items()}
         return cls(
             served={
-                a.query_id: live[a.query_id].served(a, infrastructure)
+                a.query_id: live[a.query_id].served(a, more.get(a.query_id, ()), infrastructure)
                 for a in schedule.assignments
             },
             waiting=schedule.waiting,

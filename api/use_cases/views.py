@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import planning_view
@@ -22,11 +22,11 @@ from circinus.api.schemas.schedule import (
     WaitingView,
 )
 from circinus.api.schemas.service import DeploymentView, InstanceView, LatelyView, ObservedView
-from circinus.api.store.records import REPLANNED, DisplacedRecord, StoredQuery
+from circinus.api.store.records import REPLANNED, DisplacedRecord, InForce, StoredQuery
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.scheduler.problem import Assignment, Schedule
+from circinus.scheduler.problem import Assignment, Schedule, Slice
 from circinus.scheduler.rolling.ageing import Preemption
 
 
@@ -117,19 +117,18 @@ def schedule_view(
     schedule: Schedule,
     infrastructure: Infrastructure,
     assessment: Assessment,
-    since: Mapping[str, float] | None = None,
+    in_force: InForce | None = None,
 ) -> ScheduleView:
     """Give a schedule, made for the machines of an infrastructure.
 
-    `since` tells when queries were served or put out last, or came; None: not known.
+    `in_force` tells when queries were served or put out last, or came, and where extra replicas
+    are; None: it is a preview.
     """
-    times = since or {}
+    known = in_force or InForce()
+    times = known.since
     return ScheduleView.of(
         assessment,
-        assignments=[
-            _assignment_view(a, infrastructure, times.get(a.query_id))
-            for a in schedule.assignments
-        ],
+        assignments=[_assignment_view(a, infrastructure, known) for a in schedule.assignments],
         waiting=[
             WaitingView.of(query_id=query_id, reason=reason, since=times.get(query_id))
             for query_id, reason in schedule.waiting.items()
@@ -144,19 +143,24 @@ def schedule_view(
 
 
 def _assignment_view(
-    assignment: Assignment, infrastructure: Infrastructure, since: float | None
+    assignment: Assignment, infrastructure: Infrastructure, in_force: InForce
 ) -> AssignmentView:
     types = machine_types(assignment.machines, infrastructure)
-    slices = list(zip(assignment.machines, types, strict=True))
     return AssignmentView.of(
         assignment,
-        machines=[MachineShare.of(at, machine_type=name) for at, name in slices],
-        since=since,
+        machines=_machine_shares(assignment.machines, infrastructure),
+        extras=_machine_shares(in_force.extras.get(assignment.query_id, ()), infrastructure),
+        since=in_force.since.get(assignment.query_id),
         cost_usd_per_hour=sum(
             at.share * infrastructure.tier(at.tier).typed(name).price_usd_per_hour
-            for at, name in slices
+            for at, name in zip(assignment.machines, types, strict=True)
         ),
     )
+
+
+def _machine_shares(slices: Sequence[Slice], infrastructure: Infrastructure) -> list[MachineShare]:
+    types = machine_types(slices, infrastructure)
+    return [MachineShare.of(at, machine_type=kind) for at, kind in zip(slices, types, strict=True)]
 
 
 def _tier_use(tier: Tier, schedule: Schedule) -> TierUse:

@@ -25,6 +25,13 @@ from circinus.pipelines.plan import Plan
 _HEALTH_S = 5.0
 
 
+class ExtraReplica(NamedTuple):
+    """One more copy of a plan's operators on a tier, beyond its demand, while there is room."""
+
+    tier: str
+    machine_type: str | None = None  # of its machine; None: the tier has no types
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DesiredDeployment:
     """A query's plan that should be serving."""
@@ -36,6 +43,7 @@ class DesiredDeployment:
     # of the machine of each item of the plan's demand, in its order; None: its tier has no types.
     # Empty: nobody said where items sit, and each is as its whole tier is
     machine_types: tuple[str | None, ...] = ()
+    extras: tuple[ExtraReplica, ...] = ()  # on tiers of the plan
 
 
 class InstanceKey(NamedTuple):
@@ -97,19 +105,25 @@ def emulated_speed(tier: Tier) -> float:
 def instances_of(
     query_id: str, desired: DesiredDeployment, graph: PipelineGraph, infrastructure: Infrastructure
 ) -> dict[InstanceKey, InstanceSpec]:
-    """Give the instances of a plan: one per item of its demand; InvalidInput if it does not fit.
+    """Give the instances of a plan; InvalidInput if it does not fit.
 
-    An instance runs its operators one at a time on the item's whole share. That is never
-    slower than running each on its part of it: w operators that could run at once share
-    w times the share of one.
+    There is one for each item of its demand, and one for each extra replica, as large as the
+    others on its tier. An instance runs its operators one at a time on the item's whole share.
+    That is never slower than running each on its part of it: w operators that could run at once
+    share w times the share of one.
     """
     plan, demand = desired.plan, desired.plan.deployment.demand(graph)
     types = desired.machine_types or (None,) * len(demand)
     fits, rule = len(types) == len(demand), f"must be one for each of {len(demand)} items"
     checks.require(fits, "machine_types", rule, list(types))
+    shares = dict(demand)
+    items = [(*item, machine_type) for item, machine_type in zip(demand, types, strict=True)]
+    for extra in desired.extras:
+        checks.among("extras", extra.tier, shares)
+        items.append((extra.tier, shares[extra.tier], extra.machine_type))
     found: dict[InstanceKey, InstanceSpec] = {}
     replicas = Counter[tuple[str, str | None]]()
-    for (tier, share), machine_type in zip(demand, types, strict=True):
+    for tier, share, machine_type in items:
         key = InstanceKey(query_id, plan.id, tier, replicas[tier, machine_type], machine_type)
         replicas[tier, machine_type] += 1
         found[key] = InstanceSpec(

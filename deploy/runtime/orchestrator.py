@@ -165,6 +165,7 @@ class Orchestrator:
         """
         if query_id in self._serving:
             dispatcher = self._serving[query_id].dispatcher
+            dispatcher.traffic.arrived(self.clock.now())
             return await dispatcher.request(input, terms)
         status = self.status(query_id)
         raise Unavailable(f"query {query_id} is {status.phase}", retry_after_s=1.0)
@@ -196,6 +197,11 @@ class Orchestrator:
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         """Give query id -> what its requests got lately, of the plans that serve."""
         return {query: d.dispatcher.lately() for query, d in self._serving.items()}
+
+    def arrivals_per_s(self) -> dict[str, float]:
+        """Give query id -> how many requests a second come now, of the plans that serve."""
+        now = self.clock.now()
+        return {q: d.dispatcher.traffic.arrivals_per_s(now) for q, d in self._serving.items()}
 
     async def close(self) -> None:
         """Stop everything; may be called again."""

@@ -1,4 +1,4 @@
-"""What the requests of a deployment got lately: the last minute, ten minutes and hour.
+"""What the requests of a deployment got lately, and how many come now.
 
 Latencies are counted in buckets of times, each a fiftieth wider than the one before: a request
 costs a few additions, however many there are, and a percentile is at most 2 % too high.
@@ -14,6 +14,7 @@ from typing import Final
 from circinus.pipelines.slo import LatencyStatistic
 
 SPANS_S: Final = (60.0, 600.0, 3600.0)
+RATE_SPAN_S: Final = 10.0  # of the rate of arrivals: short enough to follow, long enough to count
 _SLOT_S = 10.0  # how finely the past is forgotten
 _STEP = log(1.02)  # between buckets
 _LEAST_S = 1e-6
@@ -49,6 +50,25 @@ class Traffic:
 
     since: float  # seconds of the clock that later moments are of
     _slots: deque[_Slot] = field(default_factory=deque, init=False)  # the newest last
+    # [second, how many came in it], the newest last
+    _arrivals: deque[list[int]] = field(default_factory=deque, init=False)
+
+    def arrived(self, at: float) -> None:
+        """Count a request that came, whatever becomes of it."""
+        second = int(at)
+        if not self._arrivals or self._arrivals[-1][0] < second:
+            self._arrivals.append([second, 0])
+        self._arrivals[-1][1] += 1
+        self._forget_arrivals(at)
+
+    def arrivals_per_s(self, now: float) -> float:
+        """Give how many requests a second came within the last `RATE_SPAN_S`."""
+        self._forget_arrivals(now)
+        return sum(count for _, count in self._arrivals) / RATE_SPAN_S
+
+    def _forget_arrivals(self, now: float) -> None:
+        while self._arrivals and self._arrivals[0][0] <= now - RATE_SPAN_S:
+            self._arrivals.popleft()
 
     def answered(self, at: float, latency_s: float, *, in_time: bool) -> None:
         """Count an answer."""

@@ -100,6 +100,7 @@ class FakeDeployer:
     imitated: Infrastructure | None = None
     queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
     traffic: dict[str, tuple[Lately, ...]] = field(default_factory=dict)
+    arrivals: dict[str, float] = field(default_factory=dict)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
@@ -134,6 +135,9 @@ class FakeDeployer:
 
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         return self.traffic
+
+    def arrivals_per_s(self) -> dict[str, float]:
+        return self.arrivals
 
     def status(self, query_id: str) -> DeploymentStatus:
         if query_id not in self.desired:

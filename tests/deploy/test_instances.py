@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.deploy.runtime.instances import (
+    ExtraReplica,
     InstanceKey,
     InstanceSpec,
     emulated_speed,
@@ -57,6 +58,26 @@ def test_each_instance_is_as_fast_as_its_machine() -> None:
         "cloud/0/large",
         "cloud/0/small",
         "cloud/1/large",
+    ]
+
+
+def test_an_extra_replica_on_a_tier_that_the_plan_does_not_use_is_refused() -> None:
+    wanted = replace(desired("nap"), extras=(ExtraReplica("edge"),))
+    with pytest.raises(InvalidInput, match="extras must be among cloud, got 'edge'"):
+        instances_of("q", wanted, tiny("nap").graph, UNLIKE)
+
+
+def test_extra_replicas_are_as_large_as_the_others_and_change_none_of_them() -> None:
+    chosen = plan("nap", replicas={"cloud": 2}, shares={"cloud": 0.3})
+    wanted = replace(desired("nap", chosen), machine_types=("large", "small"))
+    more = replace(wanted, extras=(ExtraReplica("cloud", "large"), ExtraReplica("cloud", "large")))
+    without = instances_of("q", wanted, tiny("nap").graph, UNLIKE)
+    found = instances_of("q", more, tiny("nap").graph, UNLIKE)
+    assert {key: found[key] for key in without} == without
+    extras = [spec for key, spec in found.items() if key not in without]
+    assert [(spec.key.replica, spec.machine_type, spec.share) for spec in extras] == [
+        (1, "large", 0.3),
+        (2, "large", 0.3),
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from tests.deploy.serving import desired, is_alive, pids_of, plan, serving, within
@@ -71,6 +71,32 @@ def test_an_instance_whose_machine_changes_is_replaced_alone_and_no_request_is_l
             assert not is_alive(gone)
             await orchestrator.apply(on("large", "small"))  # the same machines in another order
             assert pids_of(orchestrator, "q")[0] == kept
+
+    asyncio.run(scenario())
+
+
+def test_extra_replicas_come_and_go_and_the_others_are_not_started_again(tmp_path: Path) -> None:
+    one = desired("nap", plan("nap"))
+    more = replace(one, extras=(ExtraReplica("cloud"), ExtraReplica("cloud")))
+
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": one}) as orchestrator:
+            (first,) = pids_of(orchestrator, "q")
+            assert orchestrator.arrivals_per_s() == {"q": 0.0}
+            await orchestrator.apply({"q": more})
+            pids = pids_of(orchestrator, "q")
+            assert (len(pids), pids[0]) == (3, first)
+            requests = [
+                asyncio.create_task(orchestrator.request("q", 0.4, within(5.0))) for _ in range(3)
+            ]
+            await asyncio.sleep(0.1)  # one on each
+            await orchestrator.apply({"q": one})
+            answers = await asyncio.gather(*requests)
+            assert all(answer.waiting_s < 0.2 for answer in answers)
+            assert all(answer.retries == 0 for answer in answers)
+            assert pids_of(orchestrator, "q") == [first]
+            assert not any(map(is_alive, pids[1:]))
+            assert orchestrator.arrivals_per_s() == {"q": 0.3}
 
     asyncio.run(scenario())
 

@@ -37,6 +37,17 @@ def test_what_is_older_than_a_span_is_not_in_it_and_forgotten_after_the_longest(
     assert len(traffic._slots) == 1  # memory is bounded
 
 
+def test_the_rate_of_arrivals_is_that_of_the_last_ten_seconds() -> None:
+    traffic = Traffic(since=0.0)
+    assert traffic.arrivals_per_s(0.0) == 0.0
+    for tenth in range(200):  # ten a second for twenty seconds
+        traffic.arrived(tenth / 10)
+    assert traffic.arrivals_per_s(19.9) == pytest.approx(10.0, rel=0.11)
+    assert traffic.arrivals_per_s(24.9) == pytest.approx(5.0, rel=0.21)
+    assert traffic.arrivals_per_s(29.9) == 0.0
+    assert len(traffic._arrivals) == 0  # memory is bounded
+
+
 @given(
     st.lists(
         st.tuples(st.floats(0, 4000), st.floats(1e-6, 600), st.booleans()), min_size=1, max_size=60

@@ -336,7 +336,7 @@ def schedule_table(
             (
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
-                ", ".join(map(_slice, each.machines)),
+                ", ".join([*map(_slice, each.machines), *(f"+ {_slice(e)}" for e in each.extras)]),
             )
             for each in schedule.assignments
         )

@@ -69,7 +69,7 @@ class ShownSchedule:
         asked = replace(
             problem, tiers=infrastructure.tiers, candidates=before, running=schedule.by_query
         )
-        view = schedule_view(schedule, infrastructure, assess(asked, schedule), in_force.since)
+        view = schedule_view(schedule, infrastructure, assess(asked, schedule), in_force)
         lately = parts.store.schedules.displaced(limit=LATEST)
         told = {
             "displaced": [displaced_view(record) for record in lately],

@@ -1,0 +1,183 @@
+"""More replicas while more requests come than a plan is for, within what machines have left.
+
+A plan has as many replicas as the expected rate needs; they are its demand, and stay. Where
+requests come faster for a while, a query gets extra replicas on what the schedule leaves free. The
+one rule: extras never count as running. A policy does not see them, so they displace nobody and
+keep nobody waiting; they are worked out anew after every schedule, and what no longer fits goes.
+
+| symbol | meaning |
+| --- | --- |
+| x | load: arrivals per second over the rate that the plan is for |
+| n, w | replicas that a plan has on a tier, and those it wants: w = max(n, ceil(n x)) |
+
+Rates are counted, so x is noisy. The load in force rises to what was exceeded for `up_s`, and
+falls to the largest of the last `down_s`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+from circinus.pipelines import checks
+from circinus.scheduler.compiled.placement import FreeShares
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Problem,
+    Slice,
+    held_by_tenants,
+    parts_of,
+    quota_parts,
+)
+
+_NO_REPLICA = 0.1
+"""Of a replica: so little more is noise of counting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """How soon replicas follow the rate."""
+
+    # load from which extras are wanted, `>= 1`. 1.25: at 5 requests a second, ten seconds of
+    # arrivals as planned count more once in 25 times
+    noticeable: float = 1.25
+    up_s: float = 3.0  # how long more must come, `>= 0`. The rate is over ten seconds already
+    down_s: float = 60.0  # how long less must come, `>= 0`. A start costs seconds, idling little
+
+    def __post_init__(self) -> None:
+        checks.require(self.noticeable >= 1, "noticeable", "must be >= 1", self.noticeable)
+        checks.non_negative("up_s", self.up_s)
+        checks.non_negative("down_s", self.down_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The load of a query that replicas are for, and what seems to come of it."""
+
+    in_force: float = 1.0  # `>= 1`
+    above_since: float | None = None  # since when it is exceeded; None: it is not
+    least_above: float = 1.0  # the least load since then
+    below_since: float | None = None  # since when less would do; None: it would not
+    most_below: float = 1.0  # the most since then
+
+    def followed(self, seen: float, now: float, settings: ReplicaSettings) -> Load:
+        """Give the load after a look at what comes at a moment, `seen` as x in the module."""
+        x = seen if seen > settings.noticeable else 1.0
+        if x == self.in_force:
+            return Load(in_force=x)
+        if x > self.in_force:
+            fresh = self.above_since is None
+            since, least = (now, x) if fresh else (self.above_since, min(self.least_above, x))
+            if now - (since or 0.0) >= settings.up_s:
+                return Load(in_force=least)
+            return Load(in_force=self.in_force, above_since=since, least_above=least)
+        fresh = self.below_since is None
+        since, most = (now, x) if fresh else (self.below_since, max(self.most_below, x))
+        if now - (since or 0.0) >= settings.down_s:
+            return Load(in_force=most)
+        return Load(in_force=self.in_force, below_since=since, most_below=most)
+
+
+def followed(
+    before: Mapping[str, Load], seen: Mapping[str, float], now: float, settings: ReplicaSettings
+) -> dict[str, Load]:
+    """Give the loads after a look at what comes for queries; who is not seen is forgotten."""
+    return {q: before.get(q, Load()).followed(x, now, settings) for q, x in seen.items()}
+
+
+def wanted_extras(replicas: int, load: float) -> int:
+    """Give how many replicas a tier of a plan should have beyond its own."""
+    return max(0, ceil(replicas * load - _NO_REPLICA) - replicas)
+
+
+def granted(
+    problem: Problem,
+    assignments: Sequence[Assignment],
+    loads: Mapping[str, float],  # query -> load in force; 1 where it is left out
+    before: Mapping[str, Assignment],  # extras that there are, by query: kept where possible
+    most_usd_per_hour: Mapping[str, float],  # what extras of a query may cost; left out: any
+) -> dict[str, Assignment]:
+    """Give the extras of the queries that get some, on what a valid schedule leaves free.
+
+    Queries of higher priority, then of more weight, come first. Only shared tiers have room for
+    extras, and tenants keep to their quotas with them.
+    """
+    ground = _Left(problem, assignments)
+    found = {}
+    for candidate, at in _by_worth(problem.candidates, assignments):
+        wishes = _wishes(at, loads.get(at.query_id, 1.0), ground.free)
+        if not wishes:
+            continue
+        held = before.get(at.query_id)
+        known = held.machines if held is not None and held.plan_id == at.plan_id else ()
+        usd = most_usd_per_hour.get(at.query_id, inf)
+        slices = ground.extras(candidate.tenant, wishes, known, usd)
+        if slices:
+            found[at.query_id] = replace(at, machines=slices)
+    return found
+
+
+def _by_worth(
+    candidates: Iterable[Candidate], assignments: Sequence[Assignment]
+) -> list[tuple[Candidate, Assignment]]:
+    served = {a.query_id: a for a in assignments}
+    found = [(c, served[c.query_id]) for c in candidates if c.query_id in served]
+    return sorted(found, key=lambda e: (-e[0].priority, -e[0].weight, e[0].query_id))
+
+
+def _wishes(
+    at: Assignment, load: float, free: Mapping[str, FreeShares]
+) -> list[tuple[str, float]]:
+    """Give (tier, share) of each extra wanted, the tiers in turn: one alone may help nobody."""
+    replicas = Counter((s.tier, s.share) for s in at.machines if s.tier in free)
+    left = {item: wanted_extras(n, load) for item, n in replicas.items()}
+    rounds = range(max(left.values(), default=0))
+    return [item for turn in rounds for item, count in left.items() if turn < count]
+
+
+class _Left:
+    """What a schedule leaves of machines and quotas, while extras take of it."""
+
+    def __init__(self, problem: Problem, assignments: Sequence[Assignment]) -> None:
+        shared = [tier for tier in problem.tiers if not tier.dedicated]
+        self.free = {tier.name: FreeShares(tier.machines) for tier in shared}
+        for tier, machine, share in (s for a in assignments for s in a.machines):
+            if tier in self.free:
+                self.free[tier].take(machine, parts_of(share))
+        self._price = {tier.name: tier.price_usd_per_hour for tier in shared}
+        held = held_by_tenants(problem, assignments)
+        self._quota = {
+            (tenant, tier.name): quota_parts(problem, tenant, tier) - held[tenant, tier.name]
+            for tenant in problem.quotas
+            for tier in shared
+        }
+
+    def extras(
+        self,
+        tenant: str,
+        wishes: Iterable[tuple[str, float]],
+        known: Sequence[Slice],
+        usd_per_hour: float,
+    ) -> tuple[Slice, ...]:
+        """Take what fits of the wishes, on machines that are known first, for so much money."""
+        found, there = [], list(known)
+        for tier, share in wishes:
+            parts, usd = parts_of(share), share * self._price[tier]
+            if parts > self._quota.get((tenant, tier), parts) or usd > usd_per_hour:
+                continue
+            mine = (s for s in there if (s.tier, s.share) == (tier, share))
+            kept = next((s for s in mine if self.free[tier].on(s.machine) >= parts), None)
+            machine = self.free[tier].best(parts) if kept is None else kept.machine
+            if machine is None:
+                continue
+            if kept is not None:
+                there.remove(kept)
+            self.free[tier].take(machine, parts)
+            if (tenant, tier) in self._quota:
+                self._quota[tenant, tier] -= parts
+            usd_per_hour -= usd
+            found.append(Slice(tier, machine, share))
+        return tuple(found)

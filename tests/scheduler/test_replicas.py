@@ -1,0 +1,212 @@
+"""Replicas follow the rate, on what the schedule leaves free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
+from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.problem import Assignment, Candidate, Problem, Schedule, Slice, validate
+from circinus.scheduler.rolling.replicas import (
+    Load,
+    ReplicaSettings,
+    followed,
+    granted,
+    wanted_extras,
+)
+from tests.scheduler.problems import TWENTIETHS, candidate, cloud, plan, problems
+
+SETTINGS = ReplicaSettings(noticeable=1.25, up_s=3.0, down_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("noticeable", 0.99, "noticeable must be >= 1, got 0.99"),
+        ("up_s", -1.0, "up_s must be finite and >= 0, got -1.0"),
+        ("down_s", float("nan"), "down_s must be finite and >= 0, got nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(field: str, value: float, rule: str) -> None:
+    with pytest.raises(InvalidInput, match=rule):
+        ReplicaSettings(**{field: value})
+
+
+# --- How much is wanted --------------------------------------------------------------
+
+
+def play(*seen: tuple[float, float], start: Load | None = None) -> list[float]:
+    """The loads in force after looks: (moment, load seen)."""
+    load, found = start or Load(), []
+    for now, x in seen:
+        load = load.followed(x, now, SETTINGS)
+        found.append(load.in_force)
+    return found
+
+
+def test_a_short_peak_changes_nothing() -> None:
+    assert play((0, 2.0), (2.9, 2.0), (3.0, 1.0), (4.0, 2.0), (6.9, 2.0)) == [1.0] * 5
+
+
+def test_what_is_not_noticeable_changes_nothing() -> None:
+    assert play(*((t, 1.25) for t in range(100))) == [1.0] * 100
+
+
+def test_a_rate_that_doubles_is_followed_within_fifteen_seconds() -> None:
+    # Over ten seconds, seen once a second: 1.1, 1.2, ... 2.0.
+    ramp = [(float(t), min(1 + t / 10, 2.0)) for t in range(1, 15)]
+    found = play(*ramp)
+    assert [wanted_extras(1, x) for x in found].index(1) < 7
+    assert wanted_extras(4, found[-1]) == 4
+
+
+def test_less_is_followed_after_a_minute_and_to_the_most_of_it() -> None:
+    high = Load(in_force=3.0)
+    assert play((0, 2.0), (59.9, 1.5), (60.0, 1.5), start=high) == [3.0, 3.0, 2.0]
+    assert play((0, 1.0), (30.0, 3.0), (31.0, 1.0), (90.9, 1.0), start=high) == [3.0] * 4
+    assert play((0, 1.0), (60.0, 0.0), start=high) == [3.0, 1.0]
+
+
+def test_who_is_not_seen_is_forgotten() -> None:
+    before = {"x": Load(in_force=2.0), "y": Load(in_force=2.0)}
+    assert followed(before, {"y": 2.0, "z": 1.0}, 0.0, SETTINGS) == {
+        "y": Load(in_force=2.0),
+        "z": Load(),
+    }
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 10)), max_size=30))
+def test_the_load_in_force_is_one_that_was_seen_and_never_below_one(
+    looks: list[tuple[float, float]],
+) -> None:
+    now, load = 0.0, Load()
+    for pause_s, x in looks:
+        now += pause_s
+        load = load.followed(x, now, SETTINGS)
+        assert load.in_force in {1.0, *(x for _, x in looks)}
+        assert load.in_force >= 1
+
+
+@pytest.mark.parametrize(
+    ("replicas", "load", "extras"),
+    [(1, 1.0, 0), (1, 1.09, 0), (1, 1.3, 1), (1, 2.05, 1), (3, 2.0, 3), (4, 1.5, 2), (2, 0.1, 0)],
+)
+def test_replicas_are_in_proportion_to_the_load(replicas: int, load: float, extras: int) -> None:
+    assert wanted_extras(replicas, load) == extras
+
+
+# --- What is granted -----------------------------------------------------------------
+
+
+def scheduled(*candidates: Candidate, machines: int = 2, **others: object) -> Problem:
+    return Problem(tiers=(cloud(machines),), candidates=candidates, **others)  # type: ignore[arg-type]
+
+
+def grant(
+    problem: Problem,
+    loads: dict[str, float],
+    before: dict[str, Assignment] | None = None,
+    usd: dict[str, float] | None = None,
+) -> dict[str, list[int]]:
+    """The machines of extras by query, under the greedy policy's schedule."""
+    schedule = Greedy().schedule(problem)
+    found = granted(problem, schedule.assignments, loads, before or {}, usd or {})
+    return {query: [s.machine for s in extra.machines] for query, extra in found.items()}
+
+
+def small(name: str, weight: float = 1.0) -> Candidate:
+    return candidate(name, plan("p", ("cloud", 0.5)), weight=weight)
+
+
+def test_a_full_tier_has_no_room_for_extras() -> None:
+    full = scheduled(candidate("x", plan("p", ("cloud", 1.0))), small("y"), small("z"))
+    assert grant(full, {"x": 2.0, "y": 2.0, "z": 2.0}) == {}
+
+
+def test_a_quota_holds_with_extras() -> None:
+    mine = replace(small("x"), tenant="t")
+    assert grant(scheduled(mine, quotas={"t": 0.5}), {"x": 4.0}) == {"x": [0]}
+    assert grant(scheduled(mine, quotas={"t": 0.25}), {"x": 4.0}) == {}
+    assert grant(scheduled(mine), {"x": 4.0}) == {"x": [0, 1, 1]}
+
+
+def test_an_objective_on_cost_holds_with_extras() -> None:
+    tiers = (Tier(name="cloud", machines=3, price_usd_per_hour=2.0),)
+    dear = Problem(tiers=tiers, candidates=(small("x"),))  # an extra costs 1
+    assert grant(dear, {"x": 4.0}, usd={"x": 0.99}) == {}
+    assert grant(dear, {"x": 4.0}, usd={"x": 2.0}) == {"x": [0, 1]}
+
+
+def test_more_weight_comes_first() -> None:
+    problem = scheduled(small("x"), small("y", weight=2.0), machines=2)
+    assert sum(map(len, grant(problem, {"x": 3.0, "y": 3.0}).values())) == 2
+    assert grant(problem, {"x": 3.0, "y": 3.0}).keys() == {"y"}
+
+
+def test_a_plan_on_two_tiers_gets_extras_on_both_in_turn() -> None:
+    tiers = (Tier(name="edge", machines=3), Tier(name="cloud", machines=3))
+    both = candidate("x", plan("p", ("edge", 1.0), ("cloud", 1.0)))
+    problem = Problem(tiers=tiers, candidates=(both,))
+    schedule = Greedy().schedule(problem)
+    found = granted(problem, schedule.assignments, {"x": 2.0}, {}, {})
+    assert {s.tier for s in found["x"].machines} == {"edge", "cloud"}
+
+
+def test_machines_of_the_query_itself_have_no_extras() -> None:
+    device = Tier(name="device", machines=4, dedicated=True)
+    own = candidate("x", plan("p", ("device", 0.5)))
+    assert grant(Problem(tiers=(device,), candidates=(own,)), {"x": 3.0}) == {}
+
+
+def test_extras_stay_where_they_are_unless_a_query_needs_the_room() -> None:
+    extra = Assignment(query_id="x", plan_id="p", machines=(Slice("cloud", 1, 0.5),))
+    assert grant(scheduled(small("x")), {"x": 2.0}, {"x": extra}) == {"x": [1]}
+    other = replace(extra, plan_id="q")  # of a plan that is not served any more
+    assert grant(scheduled(small("x")), {"x": 2.0}, {"x": other}) == {"x": [0]}
+    taken = scheduled(small("x"), candidate("y", plan("p", ("cloud", 1.0))))
+    assert grant(taken, {"x": 2.0}, {"x": extra}) == {"x": [0]}
+
+
+@given(problems(shares=TWENTIETHS), st.data())
+def test_extras_are_within_machines_and_quotas_and_as_large_as_the_others(
+    problem: Problem, data: st.DataObject
+) -> None:
+    tenants = [
+        replace(c, tenant=data.draw(st.sampled_from(["", "t"]))) for c in problem.candidates
+    ]
+    quotas = {"t": data.draw(st.floats(0, 1))}
+    asked = replace(problem, candidates=tuple(tenants), quotas=quotas)
+    schedule = Greedy().schedule(asked)
+    queries = list(schedule.by_query)
+    loads = {q: data.draw(st.floats(1, 5)) for q in queries}
+    found = granted(asked, schedule.assignments, loads, {}, {})
+    # Validity of machines and quotas, were the extras queries of their own.
+    own = {c.query_id: c for c in asked.candidates}
+    extras = {f"{q} extra": extra for q, extra in found.items()}
+    more = tuple(
+        replace(own[extra.query_id], query_id=name, plans=(plan("p", *_items(extra)),))
+        for name, extra in extras.items()
+    )
+    whole = replace(asked, candidates=(*asked.candidates, *more))
+    assigned = (
+        *schedule.assignments,
+        *(replace(e, query_id=name, plan_id="p") for name, e in extras.items()),
+    )
+    wrong = validate(
+        whole, Schedule(assignments=assigned, waiting=schedule.waiting, utilisation={})
+    )
+    assert [words for words in wrong if "utilisation" not in words] == []
+    for query, extra in found.items():
+        mine = {(s.tier, s.share) for s in schedule.by_query[query].machines}
+        assert {(s.tier, s.share) for s in extra.machines} <= mine
+    # With what was granted, the same is granted again.
+    assert granted(asked, schedule.assignments, loads, found, {}) == found
+
+
+def _items(extra: Assignment) -> list[tuple[str, float]]:
+    return [(s.tier, s.share) for s in extra.machines]
