@@ -22,7 +22,7 @@ from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of, run
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Slice
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
-from circinus.scheduler.rolling.replicas import Load, ReplicaSettings, followed, granted
+from circinus.scheduler.rolling.replicas import FollowedLoad, ReplicaSettings, followed, granted
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
 
 _LOG = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Rescheduler:
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _rolling: RollingSchedule | None = field(default=None, init=False)
-    _loads: dict[str, Load] = field(default_factory=dict, init=False)  # of served queries
+    _loads: dict[str, FollowedLoad] = field(default_factory=dict, init=False)  # of served queries
     _extras: dict[str, Assignment] = field(default_factory=dict, init=False)  # likewise
 
     async def tick(self) -> None:

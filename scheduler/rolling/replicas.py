@@ -54,7 +54,7 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class FollowedLoad:
     """The load of a query that replicas are for, and what seems to come of it."""
 
     in_force: float = 1.0  # `>= 1`
@@ -63,29 +63,32 @@ class Load:
     below_since: float | None = None  # since when less would do; None: it would not
     most_below: float = 1.0  # the most since then
 
-    def followed(self, seen: float, now: float, settings: ReplicaSettings) -> Load:
+    def followed(self, seen: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
         """Give the load after a look at what comes at a moment, `seen` as x in the module."""
         x = seen if seen > settings.noticeable else 1.0
         if x == self.in_force:
-            return Load(in_force=x)
+            return FollowedLoad(in_force=x)
         if x > self.in_force:
             fresh = self.above_since is None
             since, least = (now, x) if fresh else (self.above_since, min(self.least_above, x))
             if now - (since or 0.0) >= settings.up_s:
-                return Load(in_force=least)
-            return Load(in_force=self.in_force, above_since=since, least_above=least)
+                return FollowedLoad(in_force=least)
+            return FollowedLoad(in_force=self.in_force, above_since=since, least_above=least)
         fresh = self.below_since is None
         since, most = (now, x) if fresh else (self.below_since, max(self.most_below, x))
         if now - (since or 0.0) >= settings.down_s:
-            return Load(in_force=most)
-        return Load(in_force=self.in_force, below_since=since, most_below=most)
+            return FollowedLoad(in_force=most)
+        return FollowedLoad(in_force=self.in_force, below_since=since, most_below=most)
 
 
 def followed(
-    before: Mapping[str, Load], seen: Mapping[str, float], now: float, settings: ReplicaSettings
-) -> dict[str, Load]:
+    before: Mapping[str, FollowedLoad],
+    seen: Mapping[str, float],
+    now: float,
+    settings: ReplicaSettings,
+) -> dict[str, FollowedLoad]:
     """Give the loads after a look at what comes for queries; who is not seen is forgotten."""
-    return {q: before.get(q, Load()).followed(x, now, settings) for q, x in seen.items()}
+    return {q: before.get(q, FollowedLoad()).followed(x, now, settings) for q, x in seen.items()}
 
 
 def wanted_extras(replicas: int, load: float) -> int:

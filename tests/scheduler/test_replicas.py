@@ -13,7 +13,7 @@ from circinus.pipelines.infrastructure import Tier
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.problem import Assignment, Candidate, Problem, Schedule, Slice, validate
 from circinus.scheduler.rolling.replicas import (
-    Load,
+    FollowedLoad,
     ReplicaSettings,
     followed,
     granted,
@@ -40,9 +40,9 @@ def test_settings_out_of_range_are_refused(field: str, value: float, rule: str) 
 # --- How much is wanted --------------------------------------------------------------
 
 
-def play(*seen: tuple[float, float], start: Load | None = None) -> list[float]:
+def play(*seen: tuple[float, float], start: FollowedLoad | None = None) -> list[float]:
     """The loads in force after looks: (moment, load seen)."""
-    load, found = start or Load(), []
+    load, found = start or FollowedLoad(), []
     for now, x in seen:
         load = load.followed(x, now, SETTINGS)
         found.append(load.in_force)
@@ -66,17 +66,17 @@ def test_a_rate_that_doubles_is_followed_within_fifteen_seconds() -> None:
 
 
 def test_less_is_followed_after_a_minute_and_to_the_most_of_it() -> None:
-    high = Load(in_force=3.0)
+    high = FollowedLoad(in_force=3.0)
     assert play((0, 2.0), (59.9, 1.5), (60.0, 1.5), start=high) == [3.0, 3.0, 2.0]
     assert play((0, 1.0), (30.0, 3.0), (31.0, 1.0), (90.9, 1.0), start=high) == [3.0] * 4
     assert play((0, 1.0), (60.0, 0.0), start=high) == [3.0, 1.0]
 
 
 def test_who_is_not_seen_is_forgotten() -> None:
-    before = {"x": Load(in_force=2.0), "y": Load(in_force=2.0)}
+    before = {"x": FollowedLoad(in_force=2.0), "y": FollowedLoad(in_force=2.0)}
     assert followed(before, {"y": 2.0, "z": 1.0}, 0.0, SETTINGS) == {
-        "y": Load(in_force=2.0),
-        "z": Load(),
+        "y": FollowedLoad(in_force=2.0),
+        "z": FollowedLoad(),
     }
 
 
@@ -84,7 +84,7 @@ def test_who_is_not_seen_is_forgotten() -> None:
 def test_the_load_in_force_is_one_that_was_seen_and_never_below_one(
     looks: list[tuple[float, float]],
 ) -> None:
-    now, load = 0.0, Load()
+    now, load = 0.0, FollowedLoad()
     for pause_s, x in looks:
         now += pause_s
         load = load.followed(x, now, SETTINGS)
