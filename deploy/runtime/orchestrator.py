@@ -34,9 +34,9 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced
@@ -102,7 +102,8 @@ class Orchestrator:
 
     infrastructure: Infrastructure
     launcher: Launcher
-    graph_of: Callable[[str], PipelineGraph]  # of a pipeline reference; raises InvalidInput
+    # of a reference; raises InvalidInput. Called off the event loop: loading may take long
+    pipeline_of: Callable[[str], Pipeline]
     policy: DispatchPolicy  # picks the instance of a request
     clock: Clock  # for latencies
     queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
@@ -207,10 +208,11 @@ class Orchestrator:
             await self._end(old)
 
     async def _started(self, query_id: str, desired: DesiredDeployment) -> _Deployment:
-        plan, graph = desired.plan, self.graph_of(desired.pipeline_reference)
-        specs = instances_of(query_id, desired, graph, self.infrastructure).values()
+        plan = desired.plan
+        pipeline = await asyncio.to_thread(self.pipeline_of, desired.pipeline_reference)
+        specs = instances_of(query_id, desired, pipeline.graph, self.infrastructure).values()
         dispatcher = Dispatcher(
-            graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
+            pipeline, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )
         dispatcher.deadline_s = desired.deadline_s
         if self.memory is not None:

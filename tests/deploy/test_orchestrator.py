@@ -79,9 +79,9 @@ def test_a_deployment_that_cannot_start_is_told_with_its_log_and_holds_up_no_oth
     async def scenario() -> None:
         good = desired("echo")
         broken = replace(desired("echo"), pipeline_reference="no_such_module:pipeline")
-        # The graph is known here, but the worker process cannot import its module.
+        # The pipeline is known here, but the worker process cannot import its module.
         async with serving(
-            tmp_path, {"good": good}, graphs=lambda _: tiny("echo").graph
+            tmp_path, {"good": good}, pipelines=lambda _: tiny("echo")
         ) as orchestrator:
             await orchestrator.apply({"good": good, "broken": broken})
             status = orchestrator.status("broken")
