@@ -15,6 +15,7 @@ from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
@@ -153,6 +154,7 @@ def _orchestrator(
                 return parts.catalogue.pipeline(name)
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
+    freeze_heap()
     memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
     return kind(
         parts.infrastructure,

@@ -38,7 +38,7 @@ _LOOK_S = 1.0
 _CAME, _FEW = 500, 20  # requests that worths are worked out of, at most and at least
 _STEPS = 4  # rows per octave of sizes
 _LEAST_S = 1e-6
-_SAME = 0.05  # share and relative seconds that move less do not change what time is worth
+_SAME = 0.1  # share and relative seconds that move less do not change what time is worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

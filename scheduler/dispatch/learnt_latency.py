@@ -16,9 +16,11 @@ The line:
     mean at mx   = (k p + n my) / (k + n)
     slope        = max(0, sxy / sxx) * n / (k + n)
     prediction   = mean + slope (x - mx), at least 0
+                 = mean min(1, x / mx)     while only one size was seen
 
 Latency is linear in the batch size (Kairos 5.1, remarks: correlation above 0.99) and
-a larger request never takes less. Old observations fade, so a machine that has
+a larger request never takes less. What one size says of others is taken for the best that it
+allows: a type that is thought too slow for a size would never be tried. Old observations fade, so a machine that has
 become slower is noticed; the plan's prediction fades with them.
 
 The table: linear in size from the first few requests, then what the size's own bucket says,
@@ -31,7 +33,8 @@ octave, so a quantile needs hardly more observations than a mean, and the millis
 that every call has do not make long requests look as uncertain as short ones. A size beyond two
 deviations of those seen says nothing about the spread before its bucket is known: the line was
 wrong there, and no run was slow. Drift is told by a two-sided cumulative sum of r: when machines
-have become slower or faster for good, buckets and line start anew.
+have become slower or faster for good, what was learnt is scaled to what was just seen, and
+weighs no more than one observation.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ _SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard dev
 # one observation adds is bounded: a machine that stalls once makes everything late that it has in
 # hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 17.
 _ERROR_MEMORY = 0.99
-_LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
+_LEAST_SPREAD = 0.05  # of r: shifts by less than twice that are left to fading memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +108,30 @@ class LatencyLine:
             return self.prior_s
         k = self.prior_weight * self.memory**self.count
         mean = (k * self.prior_s + self.n * self.my) / (k + self.n)
+        if self._knows_one_size:
+            return mean * min(1.0, max(size, 0.0) / self.mx) if self.mx > 0 else mean
         return max(0.0, mean + self.slope * (size - self.mx))
+
+    def scaled(self, factor: float) -> LatencyLine:
+        """Give the line of seconds so many times as long, which weighs one observation."""
+        weight = min(1.0, 1.0 / max(self.n, 1.0))
+        return replace(
+            self,
+            prior_s=self.prior_s * factor,
+            n=self.n * weight,
+            my=self.my * factor,
+            sxx=self.sxx * weight,
+            sxy=self.sxy * weight * factor,
+        )
+
+    @property
+    def _knows_one_size(self) -> bool:
+        return self.sxx <= _SPREAD * self.n * self.mx**2
 
     @property
     def slope(self) -> float:
         """Give the seconds of one more unit of size, `>= 0`."""
-        if self.sxx <= _SPREAD * self.n * self.mx**2:
+        if self._knows_one_size:
             return 0.0
         k = self.prior_weight * self.memory**self.count
         return max(0.0, self.sxy / self.sxx) * self.n / (k + self.n)
@@ -164,7 +185,7 @@ class LearntLatency:
 
     line: LatencyLine  # seconds as a line of the size
     settings: TableSettings = TableSettings()
-    drifts: int = 0  # number of times that everything was learnt anew
+    drifts: int = 0  # number of times that what was learnt was scaled
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
     _errors: _Errors = field(default_factory=_Errors)
     _octaves: dict[int, _Errors] = field(default_factory=dict)
@@ -203,7 +224,7 @@ class LearntLatency:
             self._note_error(error)
             self._octaves.setdefault(_octave(predicted), _Errors()).add(error)
         if max(self._up, self._down) > _ALARM:
-            self._start_anew(seconds, size)
+            self._start_anew(seconds / max(predicted, _LEAST_S))
             return
         bucket = self._buckets.setdefault(self._place(size), _Bucket())
         bucket.count += 1
@@ -266,13 +287,12 @@ class LearntLatency:
         self._down = max(0.0, self._down - deviations - _SLACK)
         known.add(mean + scale * deviations)  # else a drift would soon look like noise
 
-    def _start_anew(self, seconds: float, size: float) -> None:
-        """Forget, but keep the last word: the line's slope scaled to what was just seen."""
-        scale = seconds / max(self.line.predict(size), _LEAST_S)
-        self.line = LatencyLine(prior_s=self.line.predict(size) * scale)
-        self.line = self.line.observed(seconds, size)
-        self._buckets.clear()
-        self._octaves.clear()
+    def _start_anew(self, factor: float) -> None:
+        """Keep how seconds go with size: forgetting that would make large requests late."""
+        self.line = self.line.scaled(factor)
+        for bucket in self._buckets.values():
+            bucket.mean *= factor
+            bucket.weight = min(bucket.weight, 1.0)
         self._errors = _Errors()
         self._up = self._down = 0.0
         self.drifts += 1

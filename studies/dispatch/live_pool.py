@@ -19,6 +19,7 @@ import numpy as np
 
 from circinus.deploy.local.launcher import LocalInstance, LocalLauncher
 from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
+from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.runtime.tier_queue import InstanceType
 from circinus.deploy.workers.client import WorkerClient
@@ -112,6 +113,7 @@ class LivePool:
             stack.callback(asyncio.create_task(self._watch(instance)).cancel)
             self.instances.append(instance)
             self.clients[instance.address] = client
+        freeze_heap()
         self.call_s = await self.direct_s() - DIRECT_S
 
     async def serve_with(self, policy: str, *, limit: int, prior_s: float) -> Dispatcher:

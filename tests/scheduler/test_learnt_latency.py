@@ -114,6 +114,25 @@ def test_a_size_unlike_those_seen_is_no_slow_run() -> None:
     assert known.quantile(0.9, 1) == pytest.approx(0.04, rel=0.01)
 
 
+def test_a_drift_told_by_small_requests_leaves_what_is_known_of_large_ones() -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(50):
+        known.observe(0.01, 1)
+        known.observe(0.08, 8)
+    for _ in range(60):
+        known.observe(0.02, 1)
+    assert known.drifts == 1
+    assert 0.08 < known.predict(8) < 0.16  # as much longer as the small ones were at last
+
+
+def test_a_size_is_taken_for_the_best_that_another_one_allows() -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(400):  # the prior is forgotten
+        known.observe(0.32, 8)
+    assert known.predict(1) == pytest.approx(0.04, rel=0.01)  # none takes less than in proportion
+    assert known.predict(16) == pytest.approx(0.32, rel=0.01)  # nor less than a smaller one
+
+
 def test_what_an_older_version_knew_of_buckets_is_left_out() -> None:
     known = learnt()
     dumped = json.loads(json.dumps(known.dump()))
