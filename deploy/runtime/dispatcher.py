@@ -304,7 +304,10 @@ class Dispatcher:
         def work(client: WorkerClient) -> Awaitable[RunReply]:
             walk.doing = f"{names} ran on tier {segment.tier}"
             left = self._time_left_s(walk)
-            return client.run(segment.operators, inputs, segment.wants, timeout_s=left)
+            due_in_s = None if walk.due == inf else self._due_in_s(walk, segment)
+            return client.run(
+                segment.operators, inputs, segment.wants, timeout_s=left, due_in_s=due_in_s
+            )
 
         try:
             return await self.queues[segment.tier].serve(

@@ -20,8 +20,8 @@ The line:
 
 Latency is linear in the batch size (Kairos 5.1, remarks: correlation above 0.99) and
 a larger request never takes less. What one size says of others is taken for the best that it
-allows: a type that is thought too slow for a size would never be tried. Old observations fade, so a machine that has
-become slower is noticed; the plan's prediction fades with them.
+allows: a type that is thought too slow for a size would never be tried. Old observations fade, so
+a machine that has become slower is noticed; the plan's prediction fades with them.
 
 The table: linear in size from the first few requests, then what the size's own bucket says,
 

@@ -38,6 +38,7 @@ class FakeClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self.running: list[asyncio.Future[RunReply]] = []
+        self.due_in_s: list[float | None] = []
 
     async def run(
         self,
@@ -46,7 +47,9 @@ class FakeClient:
         wants: Sequence[str],
         *,
         timeout_s: float,
+        due_in_s: float | None = None,
     ) -> RunReply:
+        self.due_in_s.append(due_in_s)
         future: asyncio.Future[RunReply] = asyncio.get_running_loop().create_future()
         self.running.append(future)
         return await future
@@ -162,6 +165,27 @@ def test_a_policy_sees_the_size_of_the_input_and_one_where_none_is_declared(
         client.answer()
         await task
         assert policy.seen == [expected]
+
+    played(scene)
+
+
+def test_a_worker_hears_of_the_time_that_is_left_if_there_is_a_deadline() -> None:
+    async def scene() -> None:
+        world = World()
+        client = world.add("a")
+        first, second = world.send(), world.send()
+        await quiet()
+        world.clock.seconds = 0.25
+        client.answer()
+        await quiet()
+        world.dispatcher.deadline_s = None
+        client.answer()
+        await asyncio.gather(first, second)
+        last = world.send()
+        await quiet()
+        client.answer()
+        await last
+        assert client.due_in_s == [QOS_S, QOS_S - 0.25, None]
 
     played(scene)
 
