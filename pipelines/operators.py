@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -22,6 +23,9 @@ there is one parent, and a dict {parent: output} when there are several. A
 function is deterministic, keeps no state between calls and does not change
 what it is given: outputs are cached and shared between configurations.
 """
+
+BatchFunction = Callable[[Sequence[Payload], Settings], Sequence[Payload]]
+"""`run_batch(inputs, knobs) -> outputs`, one for each input in their order, as `run` gives it."""
 
 
 class Scaling(StrEnum):
@@ -92,20 +96,42 @@ class OperatorSpec:
         checks.require(good, f"{where}.batch_latency", rule, dict(self.batch_latency))
 
 
+def _left_out(inputs: Payload, knobs: Settings) -> Payload:
+    raise NotImplementedError
+
+
+def _run_alone(run_batch: BatchFunction, inputs: Payload, knobs: Settings) -> Payload:
+    (output,) = run_batch([inputs], knobs)
+    return output
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """An operator that can run."""
 
     spec: OperatorSpec  # its place, knobs and scaling
-    run: OperatorFunction  # the function, see `OperatorFunction`
+    # the function, see `OperatorFunction`; left out, it is `run_batch` with one input
+    run: OperatorFunction = _left_out
     version: str = "1"  # another one when equal inputs may give other outputs: a cache's key
     # calls of `run` that one worker may have in hand at once, `>= 1`; more than 1 only for a
     # batched operator, whose runtime puts what comes together into one batch. A plan's latency
     # is that of a call by itself: what calls take together, the dispatcher learns
     concurrency: int = 1
+    # several inputs in one call, only for a batched operator: a worker gathers calls that come
+    # together, at most `concurrency` of them, while nobody is late for it. None: `run` it is
+    run_batch: BatchFunction | None = None
 
     def __post_init__(self) -> None:
         where = f"operator {self.spec.name}"
+        if self.run_batch is not None:
+            rule, batched = "must be callable", self.spec.scaling is Scaling.BATCHED
+            checks.require(callable(self.run_batch), f"{where}.run_batch", rule, self.run_batch)
+            rule = "must be left out for a proportional operator"
+            checks.require(batched, f"{where}.run_batch", rule, self.run_batch)
+            if self.run is _left_out:
+                object.__setattr__(self, "run", partial(_run_alone, self.run_batch))
+        rule = "must be given, or run_batch"
+        checks.require(self.run is not _left_out, f"{where}.run", rule, None)
         checks.require(callable(self.run), f"{where}.run", "must be callable", self.run)
         checks.require(bool(self.version), f"{where}.version", "must not be empty", self.version)
         checks.at_least(f"{where}.concurrency", self.concurrency, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -37,6 +38,10 @@ class Pipeline:
     # `(inputs)`: what is to be told before it is planned, having run it on them; InvalidInput
     # refuses it. None for a pipeline that needs no check
     remarks: Callable[[Sequence[Payload]], tuple[str, ...]] | None = None
+    # `(input)`: how large a request is, in any unit (seconds of audio, pages, tokens), finite and
+    # `> 0`; larger ones take longer, and what each takes where is learnt. It runs in the process
+    # that hands out requests, for each of them: microseconds. None: all requests are of one size
+    request_size: Callable[[Payload], float] | None = None
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:
@@ -81,6 +86,23 @@ class Pipeline:
         if not 0 <= score <= 1:
             raise OperatorFailed("score", f"must give a score in [0, 1], got {score}")
         return score
+
+    def size_of(self, input: Payload) -> float:
+        """Give the size of a request; OperatorFailed if `request_size` raises or gives no size.
+
+        InvalidInput that it raises is what it finds wrong with the input, as of a source operator.
+        """
+        if self.request_size is None:
+            return 1.0
+        try:
+            size = float(self.request_size(input))
+        except InvalidInput as error:
+            raise OperatorFailed("request_size", str(error), error.faults) from error
+        except Exception as error:  # the size is the user's code: a border
+            raise OperatorFailed("request_size", f"{type(error).__name__}: {error}") from error
+        if not 0 < size < inf:
+            raise OperatorFailed("request_size", f"must give a finite size > 0, got {size}")
+        return size
 
 
 def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:

@@ -15,13 +15,14 @@ from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.policies.priced import Migration
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
@@ -148,17 +149,18 @@ def _orchestrator(
 ) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them."""
 
-    def graph_of(reference: str) -> PipelineGraph:
+    def pipeline_of(reference: str) -> Pipeline:
         for name in parts.catalogue.names:
             if parts.catalogue.reference(name) == reference:
-                return parts.catalogue.pipeline(name).graph
+                return parts.catalogue.pipeline(name)
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
+    freeze_heap()
     memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
     return kind(
         parts.infrastructure,
         launcher,
-        graph_of,
+        pipeline_of,
         dispatch_policy(parts.settings.chosen_method.dispatch),
         parts.clock,
         memory=memory,

@@ -16,7 +16,7 @@ from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.rendering import formats
 from circinus.api.cli.screen import Screen
-from circinus.api.cli.study_scheduling import dispatch, ilp, live
+from circinus.api.cli.study_scheduling import dispatch, ilp, live, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
@@ -50,7 +50,7 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    for study in (trace, stall, ilp, dispatch, live, profiling, planning, drift, fresh):
+    for study in (trace, stall, ilp, dispatch, live, unlike, profiling, planning, drift, fresh):
         command(made, study)
     return made
 

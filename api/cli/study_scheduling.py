@@ -1,4 +1,4 @@
-"""`circinus study ilp`, `dispatch`, `live`: policies beside the optimum, simulated and real."""
+"""`circinus study ilp`, `dispatch`, `live`, `unlike`: policies compared, simulated and real."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import study as dispatch_study
+from circinus.studies.dispatch import unlike as unlike_study
 from circinus.studies.dispatch.draws import ARRIVALS, MIXES, Pool, load_of
+from circinus.studies.report.tables import markdown
 from circinus.studies.scheduling import gap, problems
 from circinus.studies.scheduling.problems import Weights
 
 _GOODPUT = Objective.GOODPUT
 _OPTIMISED = ",".join(gap.POLICIES)
 _MS = 1e3
+_UNLIKE = ",".join(unlike_study.UnlikeStudy().policies)
 _FIGURES = ("pool", "allowable_rps", "deviation_rps", "late_max_s")
 _POOL_RULE = "must be [POLICY=]N,N,..."
 
@@ -180,6 +183,39 @@ def live(
 
     live_study.run(chosen, tell)
     screen.show(json.dumps(phases, indent=2), document=phases)
+
+
+def unlike(
+    screen: Screen,
+    policy: Annotated[
+        list[str] | None, Option(help="Dispatches; repeatable.", show_default=_UNLIKE)
+    ] = None,
+    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
+    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    seconds: Annotated[float, "Of each load."] = 10.0,
+) -> None:
+    """Serve two sizes of request on fast and slow workers, up to three times what they can.
+
+    A line per load of 0.8, 1, 1.2 and 3 times the rate with 99 % in time in the simulator: live
+    beside simulated, goodput in seconds of work on the slow type. Workers only sleep, but are
+    real: a busy machine changes the figures, and its load average is told with them.
+    """
+    chosen = unlike_study.UnlikeStudy(
+        policies=tuple(policy or _UNLIKE.split(",")),
+        seeds=seeds,
+        first_seed=seed,
+        seconds=seconds,
+    )
+    phases: dict[str, object] = {}
+
+    def tell(phase: str, figures: dict[str, object]) -> None:
+        phases[phase] = figures
+        screen.note(f"{phase}: {json.dumps(figures)}")
+
+    lines = unlike_study.lines_of(unlike_study.run(chosen, tell))
+    screen.show(
+        markdown(lines, unlike_study.UnlikeLine), document={"phases": phases, "lines": lines}
+    )
 
 
 def _table_of(latency: Path, model: str) -> LatencyTable:

@@ -29,10 +29,9 @@ from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
-from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload, decode, encode, payload_bytes
-from circinus.pipelines.pipeline import output_of
+from circinus.pipelines.pipeline import Pipeline, output_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
@@ -58,7 +57,7 @@ class RequestResult:
     waiting_s: float  # for an instance's turn
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
-    retries: int  # number of times an instance was lost with the request
+    retries: int  # 1 if an instance was lost with the request, else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +132,7 @@ class _Walk:
     due: float  # when it should be answered; infinite: whenever
     terms: RequestTerms
     made: dict[str, _Data]
+    size: float = 1.0  # of its input
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by operator
     operator_s: dict[str, float] = field(default_factory=dict)
     answered: dict[str, float] = field(default_factory=dict)  # when, by a segment's first operator
@@ -144,7 +144,7 @@ class _Walk:
 class Dispatcher:
     """Sends the requests of one deployed plan to its instances. Used within one event loop."""
 
-    graph: PipelineGraph
+    pipeline: Pipeline
     plan: Plan
     links: Infrastructure  # whose emulated links are waited for
     policy: DispatchPolicy
@@ -160,7 +160,7 @@ class Dispatcher:
     _rest_s: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.segments = segments(self.graph, self.plan.deployment.placement)
+        self.segments = segments(self.pipeline.graph, self.plan.deployment.placement)
         self.imitate(self.links)
         self.traffic = Traffic(self.clock.now())
         limit, prior_s = self.queue_limit, defaultdict(float, self.plan.tier_service_s)
@@ -196,11 +196,13 @@ class Dispatcher:
             await queue.close()
 
     async def request(self, input: Payload, terms: RequestTerms) -> RequestResult:
-        """Give the output for an input, or OperatorFailed if an operator raised.
+        """Give the output for an input, or OperatorFailed if an operator or `request_size` raised.
 
-        InvalidInput if the input is no payload or an operator says what is wrong with it,
+        InvalidInput if the input is no payload or one of them says what is wrong with it,
         TooManyRequests if too many wait, or it cannot be in time and others can, DeadlineExceeded
-        after `terms.timeout_s`, InstanceLost if it lost two instances.
+        after `terms.timeout_s`, InstanceLost if it lost two instances, or one after its deadline.
+        Sending a request twice to be sure is left out on purpose: where machines are used to the
+        full it takes the time that others need.
         """
         began = self.clock.now()
         arrived = began if terms.arrived is None else terms.arrived
@@ -209,6 +211,7 @@ class Dispatcher:
         walk = _Walk(began, arrived + terms.timeout_s, arrived + bound_s, terms, {INPUT: given})
         self.in_hand += 1
         try:
+            walk.size = self.pipeline.size_of(input)
             async with asyncio.timeout(max(walk.ends - began, 0.0)):
                 await self._through(walk)
         except TimeoutError as error:
@@ -257,8 +260,11 @@ class Dispatcher:
         try:
             reply, waited_s = await self._served(walk, segment)
         except InstanceLost:
-            # Once: a request that kills its instance must not kill all of them.
+            # Once, or a request that kills its instance would kill all of them; and only while
+            # the answer can be in time: beyond that it takes the time that others need.
             walk.retries += 1
+            if walk.retries > 1 or self.clock.now() >= walk.due:
+                raise
             reply, waited_s = await self._served(walk, segment)
         walk.answered[segment.operators[0]] = self.clock.now()
         walk.operator_s.update(reply.seconds)
@@ -298,11 +304,17 @@ class Dispatcher:
         def work(client: WorkerClient) -> Awaitable[RunReply]:
             walk.doing = f"{names} ran on tier {segment.tier}"
             left = self._time_left_s(walk)
-            return client.run(segment.operators, inputs, segment.wants, timeout_s=left)
+            due_in_s = None if walk.due == inf else self._due_in_s(walk, segment)
+            return client.run(
+                segment.operators, inputs, segment.wants, timeout_s=left, due_in_s=due_in_s
+            )
 
         try:
             return await self.queues[segment.tier].serve(
-                segment.operators[0], work, time_left_s=self._due_in_s(walk, segment)
+                segment.operators[0],
+                work,
+                time_left_s=self._due_in_s(walk, segment),
+                size=walk.size,
             )
         except DeadlineExceeded as error:  # told by the worker, just before we would notice
             raise DeadlineExceeded(walk.terms.timeout_s, walk.doing) from error
@@ -319,9 +331,10 @@ class Dispatcher:
         return max(walk.due - self.clock.now() - rest_s, _LEAST_LEFT_S)
 
     def _result(self, walk: _Walk) -> RequestResult:
-        sinks = {sink: walk.made[sink] for sink in self.graph.sinks}
+        sinks = {sink: walk.made[sink] for sink in self.pipeline.graph.sinks}
         last = max(sinks.values(), key=lambda made: made.at)
-        output = output_of(self.graph, {sink: decode(made.data) for sink, made in sinks.items()})
+        outputs = {sink: decode(made.data) for sink, made in sinks.items()}
+        output = output_of(self.pipeline.graph, outputs)
         latency_s = self.clock.now() - walk.began
         self._learn_rest(walk, last)
         tier_s = dict.fromkeys(self.queues, 0.0)

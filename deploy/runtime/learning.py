@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,6 +64,10 @@ class TierLatencies:
         if learnt is None:
             return self.prior_s
         return learnt.predict(size) if self.level is None else learnt.quantile(self.level, size)
+
+    def knows(self, kinds: Iterable[str], name: str) -> bool:
+        """Give whether a request of one of the kinds was observed at instances of a name."""
+        return any(_key(kind, name) in self._known for kind in kinds)
 
     def observe(self, request: Request, name: str, seconds: float) -> None:
         """Learn from what a request took there."""

@@ -40,6 +40,7 @@ from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced
@@ -115,7 +116,8 @@ class Orchestrator:
 
     infrastructure: Infrastructure
     launcher: Launcher
-    graph_of: Callable[[str], PipelineGraph]  # of a pipeline reference; raises InvalidInput
+    # of a reference; raises InvalidInput. Called off the event loop: loading may take long
+    pipeline_of: Callable[[str], Pipeline]
     policy: DispatchPolicy  # picks the instance of a request
     clock: Clock  # for latencies
     queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
@@ -230,7 +232,7 @@ class Orchestrator:
         """Let a plan that serves have instances where it should, the others untouched."""
         deployment = self._serving[query_id]
         try:
-            wanted = self._specs(query_id, desired)
+            wanted = self._specs(query_id, desired, deployment.dispatcher.pipeline.graph)
             missing, surplus = compared(wanted, deployment.supervisors)
             fresh = [self._supervisor(spec, deployment) for spec in missing]
             try:
@@ -251,20 +253,21 @@ class Orchestrator:
             told = (query_id, len(fresh), len(surplus))
             _log.info("deployment_reshaped query_id=%s started=%d ended=%d", *told)
 
-    def _specs(self, query_id: str, desired: DesiredDeployment) -> dict[InstanceKey, InstanceSpec]:
-        graph = self.graph_of(desired.pipeline_reference)
+    def _specs(
+        self, query_id: str, desired: DesiredDeployment, graph: PipelineGraph
+    ) -> dict[InstanceKey, InstanceSpec]:
         return instances_of(query_id, desired, graph, self.infrastructure)
 
     def _supervisor(self, spec: InstanceSpec, of: _Deployment) -> InstanceSupervisor:
-        kinds = [each.name for each in self.infrastructure.tier(spec.key.tier).types]
         queue = of.dispatcher.queues[spec.key.tier]
-        return InstanceSupervisor(spec, self.launcher, queue, of.warm_up, self.clock, kinds)
+        return InstanceSupervisor(spec, self.launcher, queue, of.warm_up, self.clock)
 
     async def _started(self, query_id: str, desired: DesiredDeployment) -> _Deployment:
-        plan, graph = desired.plan, self.graph_of(desired.pipeline_reference)
-        specs = self._specs(query_id, desired).values()
+        plan = desired.plan
+        pipeline = await asyncio.to_thread(self.pipeline_of, desired.pipeline_reference)
+        specs = self._specs(query_id, desired, pipeline.graph).values()
         dispatcher = Dispatcher(
-            graph, plan, self._imitated, self.policy, self.clock, self.queue_limit
+            pipeline, plan, self._imitated, self.policy, self.clock, self.queue_limit
         )
         dispatcher.deadline_s = desired.deadline_s
         if self.memory is not None:

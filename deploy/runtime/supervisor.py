@@ -32,15 +32,13 @@ def pause_s(failures: int) -> float:
     return min(_FIRST_S * 2.0 ** min(failures - 1, 60), _LONGEST_S)
 
 
-def instance_type(spec: InstanceSpec, kinds: Sequence[str]) -> InstanceType:
-    """Give what a queue knows of an instance; `kinds` are the types of its tier's machines.
+def instance_type(spec: InstanceSpec) -> InstanceType:
+    """Give what a queue knows of an instance.
 
     Those on machines of a type take alike long, and learn together. A replica elsewhere keeps what
     was learnt of it when it is started again at another address.
     """
-    if spec.machine_type is None:
-        return InstanceType(name=f"replica {spec.key.replica}")
-    return InstanceType(name=spec.machine_type, kind=kinds.index(spec.machine_type))
+    return InstanceType(name=spec.machine_type or f"replica {spec.key.replica}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +88,6 @@ class InstanceSupervisor:
     queue: TierQueue
     warm_up: WarmUp
     clock: Clock
-    kinds: Sequence[str] = ()  # the types that its tier's machines have
     status: InstanceStatus = field(init=False)
     _client: WorkerClient | None = None
     _watch: asyncio.Task[None] | None = None
@@ -137,7 +134,7 @@ class InstanceSupervisor:
         except OSError as error:
             cause = f"its share cannot be enforced ({error.strerror})"
             raise LaunchFailed(str(self.spec.key), cause, "") from error
-        self.queue.add(self._client, instance_type(self.spec, self.kinds))
+        self.queue.add(self._client, instance_type(self.spec))
         self.status = replace(self.status, up=True)
 
     async def _discard(self) -> None:

@@ -4,13 +4,15 @@ The queue is bounded: what would only wait for its deadline is turned away at on
 late requests beyond one for each instance: after an overload they would take the time of those
 that can still be in time. An instance serves one request at a time, or as many as its answers
 say that it takes: it has a place for each, and to the policy a place is an instance. Which
-request goes where is the policy's to say. A place that lost a request, or whose caller gave up, is
-out until its instance answers again.
+request goes where is the policy's to say; what a second of unlike instances is worth to it is
+worked out of what requests took, between two answers. A place that lost a request, or whose
+caller gave up, is out until its instance answers again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from circinus.deploy.runtime.learning import Request, TierLatencies
+from circinus.deploy.runtime.worth import ALIKE, LearntWorths, Worth
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
@@ -37,9 +40,7 @@ class InstanceType:
     """What is known of an instance beforehand."""
 
     name: str | None = None  # those of a name take alike long and learn together; None: alone
-    kind: int = 0  # its number among the types; 0 is the base type
-    coefficient: float = 1.0  # see `scheduler.dispatch.policy.Fleet`
-    price: float = 1.0  # likewise
+    worth: Worth = ALIKE  # until unlike types are learnt
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class TierQueue:
     latencies: TierLatencies = field(init=False)
     _places: dict[_PlaceKey, _Place] = field(default_factory=dict, init=False)
     _waiting: dict[_Waiter, None] = field(default_factory=dict, init=False)  # in their order
+    _worths: LearntWorths = field(init=False)
     _fleet: Fleet = field(default_factory=partial(Fleet.alike, 0), init=False)
     _figures: QueueFigures = field(default_factory=QueueFigures, init=False)
     _compared: int = field(default=0, init=False)  # answers with a prediction
@@ -126,6 +128,7 @@ class TierQueue:
 
     def __post_init__(self) -> None:
         self.latencies = TierLatencies(self.tier, self.policy.level, self.prior_s)
+        self._worths = LearntWorths(self.latencies)
 
     def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
         """Take an instance into service."""
@@ -136,7 +139,7 @@ class TierQueue:
         """Take an instance out of service; what it has in hand goes on."""
         for key in [key for key in self._places if key[0] == address]:
             del self._places[key]
-        self._fleet = _fleet(self._places.values())
+        self._order_places()
 
     async def serve(
         self,
@@ -153,6 +156,7 @@ class TierQueue:
         it; InstanceLost if the instance went away.
         """
         arrived = self.clock.now()
+        self._worths.note((kind, size), time_left_s)
         place = await self._turn(_Waiter((kind, size), arrived, time_left_s))
         began = self.clock.now()
         try:
@@ -170,6 +174,8 @@ class TierQueue:
         self.latencies.observe((kind, size), place.name, now - began)
         self._note_concurrency(place, reply.concurrency)
         self._free(place)
+        if self._worths.is_due(now):
+            asyncio.get_running_loop().call_soon(self._value_types)  # the answer goes first
         return reply, began - arrived
 
     def figures(self) -> QueueFigures:
@@ -284,8 +290,19 @@ class TierQueue:
     def _add_places(self, client: WorkerClient, type: InstanceType, first: int, end: int) -> None:
         for number in range(first, end):
             self._places[client.address, number] = _Place(client, type, number)
-        self._fleet = _fleet(self._places.values())
+        self._order_places()
         self._match()
+
+    def _order_places(self) -> None:
+        """Put the places in order, the base type's first, each with what it is worth."""
+        worth = {key: self._worths.of(p.name) or p.type.worth for key, p in self._places.items()}
+        ordered = sorted(self._places.items(), key=lambda item: worth[item[0]].kind)
+        self._places = dict(ordered)
+        self._fleet = _fleet(worth[key] for key in self._places)
+
+    def _value_types(self) -> None:
+        if self._worths.look(Counter(place.name for place in self._places.values())):
+            self._order_places()
 
     def _free(self, place: _Place) -> None:
         place.idle = True
@@ -307,10 +324,10 @@ class TierQueue:
                 return
 
 
-def _fleet(places: Iterable[_Place]) -> Fleet:
-    types = [place.type for place in places]
+def _fleet(worths: Iterable[Worth]) -> Fleet:
+    found = list(worths)
     return Fleet(
-        np.array([type.kind for type in types], dtype=np.int64),
-        np.array([type.coefficient for type in types]),
-        np.array([type.price for type in types]),
+        np.array([worth.kind for worth in found], dtype=np.int64),
+        np.array([worth.coefficient for worth in found]),
+        np.array([worth.price for worth in found]),
     )

@@ -27,27 +27,35 @@ class WorkerClient:
         self._worker = worker_pb2_grpc.WorkerStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
-    async def run(
+    async def run(  # noqa: PLR0913 - the fields of the request
         self,
         operators: Sequence[str],
         inputs: Mapping[str, bytes],
         wants: Sequence[str],
         *,
         timeout_s: float,
+        due_in_s: float | None = None,
         warm_up: bool = False,
         configuration: Configuration | None = None,
     ) -> worker_pb2.RunReply:
         """Run operators, parents first, on encoded inputs; give the outputs of those wanted.
 
-        The timeout, `> 0`, is the worker's deadline. A warm-up leaves out the waits. Without a
-        configuration the knobs are the worker's own. DeadlineExceeded if it took longer,
+        The timeout, `> 0`, is the worker's deadline. The answer is in time within `due_in_s`, or
+        whenever; as long as that allows, batches wait for more calls. A warm-up leaves out the
+        waits that stand for share and speed. Without a configuration the knobs are the worker's
+        own. DeadlineExceeded if it took longer,
         InstanceLost if the worker is gone, OperatorFailed if an operator raised, InvalidInput if
         the worker refuses the call.
         """
         knobs = {} if configuration is None else {o: configuration.of(o) for o in operators}
         settings = {name: encode({**values}) for name, values in knobs.items() if values}
         request = worker_pb2.RunRequest(
-            operators=operators, inputs=inputs, wants=wants, warm_up=warm_up, settings=settings
+            operators=operators,
+            inputs=inputs,
+            wants=wants,
+            warm_up=warm_up,
+            settings=settings,
+            due_in_s=due_in_s,
         )
         try:
             reply: worker_pb2.RunReply = await self._worker.Run(request, timeout=timeout_s)

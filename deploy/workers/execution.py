@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Pace, ShareMeter
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of, run_operator
 
@@ -35,6 +38,7 @@ class Execution:
     pace: Pace
     clock: Clock
     cpu_seconds: Callable[[], float]  # so far, of the calling thread and the programs it called
+    batches: Batches  # of what its operators gather; shared by executions of other settings
 
     def __post_init__(self) -> None:
         for name in sorted(self.served):
@@ -53,11 +57,13 @@ class Execution:
         wants: Sequence[str],
         pause: Pause,
         pace: Pace | None = None,
+        due: float = inf,
     ) -> RunReply:
         """Give the outputs of `wants`, having run `operators` in the order given, parents first.
 
         The inputs are outputs of operators elsewhere, and the pipeline's input as `INPUT`. Without
-        a pace it is the worker's own. InvalidInput if an operator is not served or an input is
+        a pace it is the worker's own. By `due` on its clock the answer should be there: as long
+        batches may wait for more calls. InvalidInput if an operator is not served or an input is
         missing, OperatorFailed if one raises or gives no payload, CallEnded if nobody waits.
         """
         self._check(operators, inputs, wants)
@@ -68,10 +74,8 @@ class Execution:
             pause(0)
             operator = self.pipeline.by_name[name]
             given = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
-            began, cpu_began = self.clock.now(), self.cpu_seconds()
-            known[name] = run_operator(operator, given, self.configuration)
-            elapsed = self.clock.now() - began
-            seconds[name] = meter.ran(operator.spec, elapsed, self.cpu_seconds() - cpu_began)
+            known[name], elapsed, cpu_s = self._ran(operator, given, due)
+            seconds[name] = meter.ran(operator.spec, elapsed, cpu_s)
         pause(meter.wait_s)
         return RunReply(
             outputs={name: _encoded(name, known[name]) for name in wants},
@@ -79,6 +83,15 @@ class Execution:
             sizes={name: payload_bytes(known[name]) for name in wants},
             concurrency=self.concurrency,
         )
+
+    def _ran(self, operator: Operator, given: Payload, due: float) -> tuple[Payload, float, float]:
+        """Give the output of an operator, its seconds and those of the processor."""
+        if operator.run_batch is not None:
+            # Another call's thread may have run it; no quota is put on batched operators.
+            return *self.batches.run(operator, given, self.configuration, due), 0.0
+        began, cpu_began = self.clock.now(), self.cpu_seconds()
+        output = run_operator(operator, given, self.configuration)
+        return output, self.clock.now() - began, self.cpu_seconds() - cpu_began
 
     def _check(
         self, operators: Sequence[str], inputs: Mapping[str, Payload], wants: Sequence[str]

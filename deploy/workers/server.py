@@ -18,12 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from queue import SimpleQueue
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.execution import CallEnded, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.process import end_with, limit_memory, sharpen_timers
@@ -88,6 +90,7 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         pace=options.pace,
         clock=SystemClock(),
         cpu_seconds=_cpu_seconds,
+        batches=Batches(SystemClock()),
     )
     if options.memory_bytes is not None:
         limit_memory(options.memory_bytes)
@@ -145,6 +148,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         self, request: worker_pb2.RunRequest, context: grpc.ServicerContext
     ) -> worker_pb2.RunReply:
         """Run the operators of a request."""
+        due = self._execution.clock.now() + _due_in_s(request)
         ended = threading.Event()
         context.add_callback(ended.set)
         if not context.is_active():  # ended before the callback was there
@@ -154,7 +158,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         if not self._turn.acquire(timeout=time_left_s):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "waiting for the calls before")
         try:
-            return self._answer(request, ended)
+            return self._answer(request, ended, due)
         except InvalidInput as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OperatorFailed as error:
@@ -170,7 +174,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         raise AssertionError("abort raises")  # pragma: no cover - for the type checker
 
     def _answer(
-        self, request: worker_pb2.RunRequest, ended: threading.Event
+        self, request: worker_pb2.RunRequest, ended: threading.Event, due: float
     ) -> worker_pb2.RunReply:
         def pause(seconds: float) -> None:
             if ended.wait(max(seconds, 0.0)):
@@ -182,6 +186,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             request.wants,
             pause,
             Pace() if request.warm_up else None,
+            due,
         )
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
@@ -192,6 +197,10 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         nested = {**self._execution.configuration.as_dict(), **asked}
         space = ConfigurationSpace(self._execution.pipeline.graph)
         return replace(self._execution, configuration=space.parse(nested))
+
+
+def _due_in_s(request: worker_pb2.RunRequest) -> float:
+    return request.due_in_s if request.HasField("due_in_s") else inf
 
 
 def _knobs(value: Payload) -> dict[str, KnobValue]:

@@ -6,7 +6,8 @@
 | w | weight of an observation: gamma for each that came after it |
 | n, mx, my, sxx, sxy | sum of w; weighted means of x and y; weighted sums of squares about them |
 | p | the plan's prediction, which counts as k gamma^observations observations of size mx |
-| b | bucket of sizes: those in ((b - 1) width, b width] |
+| b | bucket of sizes: those in [2^(b / steps), 2^((b + 1) / steps)) |
+| bx, by | weighted means of sizes and seconds of a bucket |
 | r | log(y / prediction), of every observation; fading mean and mean square |
 | o | octave of the prediction: those between 2^o and 2^(o + 1) seconds |
 
@@ -15,17 +16,25 @@ The line:
     mean at mx   = (k p + n my) / (k + n)
     slope        = max(0, sxy / sxx) * n / (k + n)
     prediction   = mean + slope (x - mx), at least 0
+                 = mean min(1, x / mx)     while only one size was seen
 
 Latency is linear in the batch size (Kairos 5.1, remarks: correlation above 0.99) and
-a larger request never takes less. Old observations fade, so a machine that has
-become slower is noticed; the plan's prediction fades with them.
+a larger request never takes less. What one size says of others is taken for the best that it
+allows: a type that is thought too slow for a size would never be tried. Old observations fade, so
+a machine that has become slower is noticed; the plan's prediction fades with them.
 
-The table: linear in size from the first few requests, then the mean of the size's own bucket.
-Single runs are taken as log-normal about the prediction with the spread of r in its
+The table: linear in size from the first few requests, then what the size's own bucket says,
+
+    prediction   = by + slope (x - bx), at least 0
+
+Buckets are parts of an octave, as sizes come in any unit: tokens by the thousand, or seconds below
+one. Single runs are taken as log-normal about the prediction with the spread of r in its
 octave, so a quantile needs hardly more observations than a mean, and the milliseconds of noise
-that every call has do not make long requests look as uncertain as short ones. Drift is told by
-a two-sided cumulative sum of r: when machines have become slower or faster for good, buckets
-and line start anew.
+that every call has do not make long requests look as uncertain as short ones. A size beyond two
+deviations of those seen says nothing about the spread before its bucket is known: the line was
+wrong there, and no run was slow. Drift is told by a two-sided cumulative sum of r: when machines
+have become slower or faster for good, what was learnt is scaled to what was just seen, and
+weighs no more than one observation.
 """
 
 from __future__ import annotations
@@ -42,11 +51,13 @@ from circinus.pipelines.errors import InvalidInput
 
 _SPREAD = 1e-9  # relative; sizes closer than this are all alike and say nothing of a slope
 _LEAST_S = 1e-9  # logarithms of nothing
+_LEAST_SIZE = 1e-9  # likewise
+_ALIKE = 2.0  # deviations of the sizes seen
 _SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard deviations; what
 # one observation adds is bounded: a machine that stalls once makes everything late that it has in
 # hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 17.
 _ERROR_MEMORY = 0.99
-_LEAST_SPREAD = 0.02  # of r: below this noise a shift is of no interest
+_LEAST_SPREAD = 0.05  # of r: shifts by less than twice that are left to fading memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,23 +108,46 @@ class LatencyLine:
             return self.prior_s
         k = self.prior_weight * self.memory**self.count
         mean = (k * self.prior_s + self.n * self.my) / (k + self.n)
-        slope = 0.0
-        if self.sxx > _SPREAD * self.n * self.mx**2:
-            slope = max(0.0, self.sxy / self.sxx) * self.n / (k + self.n)
-        return max(0.0, mean + slope * (size - self.mx))
+        if self._knows_one_size:
+            return mean * min(1.0, max(size, 0.0) / self.mx) if self.mx > 0 else mean
+        return max(0.0, mean + self.slope * (size - self.mx))
+
+    def scaled(self, factor: float) -> LatencyLine:
+        """Give the line of seconds so many times as long, which weighs one observation."""
+        weight = min(1.0, 1.0 / max(self.n, 1.0))
+        return replace(
+            self,
+            prior_s=self.prior_s * factor,
+            n=self.n * weight,
+            my=self.my * factor,
+            sxx=self.sxx * weight,
+            sxy=self.sxy * weight * factor,
+        )
+
+    @property
+    def _knows_one_size(self) -> bool:
+        return self.sxx <= _SPREAD * self.n * self.mx**2
+
+    @property
+    def slope(self) -> float:
+        """Give the seconds of one more unit of size, `>= 0`."""
+        if self._knows_one_size:
+            return 0.0
+        k = self.prior_weight * self.memory**self.count
+        return max(0.0, self.sxy / self.sxx) * self.n / (k + self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """How a table learns."""
 
-    width: float = 10.0  # sizes per bucket, `> 0`. 10: the step of the published measurements
+    steps: int = 10  # buckets per octave of sizes, `>= 1`. 10: sizes of one differ by 7 % at most
     enough: int = 3  # observations from which on a bucket is believed instead of the line, `>= 1`
     # weight of an observation after one more came to the same bucket, in (0, 1]
     memory: float = 0.95
 
     def __post_init__(self) -> None:
-        checks.positive("width", self.width)
+        checks.at_least("steps", self.steps, 1)
         checks.at_least("enough", self.enough, 1)
         checks.share("memory", self.memory)
 
@@ -123,6 +157,7 @@ class _Bucket:
     count: int = 0
     weight: float = 0.0
     mean: float = 0.0
+    size: float = 0.0
 
 
 @dataclass(slots=True)
@@ -150,7 +185,7 @@ class LearntLatency:
 
     line: LatencyLine  # seconds as a line of the size
     settings: TableSettings = TableSettings()
-    drifts: int = 0  # number of times that everything was learnt anew
+    drifts: int = 0  # number of times that what was learnt was scaled
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
     _errors: _Errors = field(default_factory=_Errors)
     _octaves: dict[int, _Errors] = field(default_factory=dict)
@@ -159,10 +194,10 @@ class LearntLatency:
 
     def predict(self, size: float = 1.0) -> float:
         """Give the mean seconds of a request of that size."""
-        bucket = self._buckets.get(self._place(size))
-        if bucket is not None and bucket.count >= self.settings.enough:
-            return bucket.mean
-        return self.line.predict(size)
+        bucket = self._believed(size)
+        if bucket is None:
+            return self.line.predict(size)
+        return max(0.0, bucket.mean + self.line.slope * (size - bucket.size))
 
     def quantile(self, level: float, size: float = 1.0) -> float:
         """Give the quantile of single requests' seconds; InvalidInput if not 0 < `level` < 1."""
@@ -182,25 +217,26 @@ class LearntLatency:
         InvalidInput if `seconds` is not finite and `>= 0`, or `size` not finite.
         """
         predicted = self.predict(size)
-        known = self.line.count >= self.settings.enough
+        known = self.line.count >= self.settings.enough and self._is_alike(size)
         self.line = self.line.observed(seconds, size)
         if known:
             error = log(max(seconds, _LEAST_S) / max(predicted, _LEAST_S))
             self._note_error(error)
             self._octaves.setdefault(_octave(predicted), _Errors()).add(error)
         if max(self._up, self._down) > _ALARM:
-            self._start_anew(seconds, size)
+            self._start_anew(seconds / max(predicted, _LEAST_S))
             return
         bucket = self._buckets.setdefault(self._place(size), _Bucket())
         bucket.count += 1
         bucket.weight = self.settings.memory * bucket.weight + 1.0
         bucket.mean += (seconds - bucket.mean) / bucket.weight
+        bucket.size += (size - bucket.size) / bucket.weight
 
     def dump(self) -> dict[str, object]:
         """Give everything as JSON values, for `load` after a restart."""
         return {
             "line": asdict(self.line),
-            "buckets": {str(b): list(astuple(k)) for b, k in self._buckets.items()},
+            "by_size": {str(b): list(astuple(k)) for b, k in self._buckets.items()},
             "errors": list(astuple(self._errors)),
             "octaves": {str(o): list(astuple(errors)) for o, errors in self._octaves.items()},
             "drift": [self._up, self._down],
@@ -215,7 +251,9 @@ class LearntLatency:
         try:
             line = LatencyLine(**cast("dict[str, float]", dumped["line"]))  # type: ignore[arg-type] # count is an int
             known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))
-            buckets = cast("dict[str, tuple[int, float, float]]", dumped["buckets"])
+            # absent from what older versions kept, whose buckets were ten sizes wide
+            by_size = dumped.get("by_size", {})
+            buckets = cast("dict[str, tuple[int, float, float, float]]", by_size)
             known._buckets = {int(b): _Bucket(*values) for b, values in buckets.items()}
             known._errors = _Errors(*cast("list[float]", dumped["errors"]))
             octaves = cast("dict[str, list[float]]", dumped["octaves"])
@@ -227,7 +265,16 @@ class LearntLatency:
         return known
 
     def _place(self, size: float) -> int:
-        return -int(-size // self.settings.width)
+        return floor(self.settings.steps * log2(max(size, _LEAST_SIZE)))
+
+    def _believed(self, size: float) -> _Bucket | None:
+        bucket = self._buckets.get(self._place(size))
+        return bucket if bucket is not None and bucket.count >= self.settings.enough else None
+
+    def _is_alike(self, size: float) -> bool:
+        line = self.line
+        near = abs(size - line.mx) <= _ALIKE * sqrt(line.sxx / max(line.n, 1.0))
+        return near or self._believed(size) is not None
 
     def _note_error(self, error: float) -> None:
         known = self._errors
@@ -240,13 +287,12 @@ class LearntLatency:
         self._down = max(0.0, self._down - deviations - _SLACK)
         known.add(mean + scale * deviations)  # else a drift would soon look like noise
 
-    def _start_anew(self, seconds: float, size: float) -> None:
-        """Forget, but keep the last word: the line's slope scaled to what was just seen."""
-        scale = seconds / max(self.line.predict(size), _LEAST_S)
-        self.line = LatencyLine(prior_s=self.line.predict(size) * scale)
-        self.line = self.line.observed(seconds, size)
-        self._buckets.clear()
-        self._octaves.clear()
+    def _start_anew(self, factor: float) -> None:
+        """Keep how seconds go with size: forgetting that would make large requests late."""
+        self.line = self.line.scaled(factor)
+        for bucket in self._buckets.values():
+            bucket.mean *= factor
+            bucket.weight = min(bucket.weight, 1.0)
         self._errors = _Errors()
         self._up = self._down = 0.0
         self.drifts += 1

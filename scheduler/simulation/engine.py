@@ -8,6 +8,10 @@
 Everything random is drawn before the run, one stream per source: two policies meet the same
 arrivals, the same sizes and the same luck of each request on each kind of instance.
 
+A line of waiting requests may be bounded as a live one is (`deploy.runtime.tier_queue`): at a full
+one, whoever is late longest makes way or the newcomer is turned away, and late requests beyond one
+for each instance are given up. Both happen at arrivals.
+
 The clock is set before an event is handled. At one moment completions come before arrivals,
 and completions in the order of the fleet. The loop is compiled, and calls the very rules that
 the live dispatcher calls (`scheduler.dispatch.kernel`); instances are so few that looking
@@ -48,6 +52,7 @@ NOT_SERVED = -1
 SLACK_S = 1e-9
 """A request predicted to end at its deadline is in time whatever the rounding."""
 
+_NO_LIMIT = 0
 _LOOK_EVERY = 64  # events between two looks at who has waited too long already
 _STOPPED, _BROKEN = -1, -2  # instead of the number of late requests
 
@@ -102,16 +107,23 @@ class SimulationRun:
 
 
 def simulate(
-    scenario: Scenario, policy: CompiledPolicy, *, most_late: float = inf
+    scenario: Scenario,
+    policy: CompiledPolicy,
+    *,
+    most_late: float = inf,
+    limit: int | None = None,
 ) -> SimulationRun:
     """Give when and where every request was served.
 
-    As soon as more than `most_late` requests are certain to be late, the run is stopped.
+    At most `limit` wait, `>= 1`; None: any number, and nobody is given up. As soon as more than
+    `most_late` requests are certain to be late, the run is stopped.
     InvalidDecision if the policy breaks its contract.
     """
+    checks.at_least("limit", limit, 1)
     count, fleet = len(scenario.arrived_s), scenario.fleet
     given = _Given(
         float(scenario.qos_s),
+        limit or _NO_LIMIT,
         np.ascontiguousarray(scenario.arrived_s),
         np.ascontiguousarray(scenario.size),
         np.ascontiguousarray(scenario.service_s[:, fleet.kind]),
@@ -148,6 +160,7 @@ class _Given(NamedTuple):
     """What a run is given, of N requests and n instances."""
 
     qos_s: float
+    limit: int  # most that wait, or _NO_LIMIT
     arrived: FloatArray  # (N,)
     size: FloatArray  # (N,)
     service: FloatArray  # (N, n)
@@ -257,6 +270,28 @@ def _acted(
     return left, late
 
 
+@compiled_part
+def _joined(request: int, line: IntArray, m: int, given: _Given) -> int:
+    """Let a request join the m that wait, or be turned away; give how many wait then."""
+    now, late = given.arrived[request], 0
+    if given.limit != _NO_LIMIT:
+        for i in range(m):
+            late += now - given.arrived[line[0, i]] > given.qos_s
+        if m >= given.limit and late == 0:
+            return m
+        gone = min(late, max(late - len(given.kind), 1 if m >= given.limit else 0))
+        left = 0
+        for i in range(m):  # in the order of arrival
+            if gone > 0 and now - given.arrived[line[0, i]] > given.qos_s:
+                gone -= 1
+                continue
+            line[0, left], line[1, left] = line[0, i], line[1, i]
+            left += 1
+        m = left
+    line[0, m], line[1, m] = request, UNPLANNED
+    return m + 1
+
+
 def _run(
     rule: Kernel,
     plans_ahead: bool,
@@ -282,8 +317,9 @@ def _run(
             now = given.arrived[arrivals]
             if m == line.shape[1]:
                 line = np.concatenate((line, np.empty_like(line)), axis=1)
-            line[0, m], line[1, m] = arrivals, UNPLANNED
-            m += 1
+            waited = m
+            m = _joined(arrivals, line, m, given)
+            late += waited + 1 - m
             arrivals += 1
         if events % _LOOK_EVERY == 0:
             overdue = (given.arrived[line[0, :m]] < now - given.qos_s).sum()
@@ -298,7 +334,9 @@ def _run(
     return late if late <= most_late else _STOPPED
 
 
-_GIVEN = tuple_type((nb.float64, FLOATS, FLOATS, MATRIX, MATRIX, INTS, FLOATS, FLOATS), _Given)
+_GIVEN = tuple_type(
+    (nb.float64, nb.int64, FLOATS, FLOATS, MATRIX, MATRIX, INTS, FLOATS, FLOATS), _Given
+)
 _FOUND = tuple_type((FLOATS, FLOATS, INTS), _Found)
 _loop = compiled_driver(
     _run,

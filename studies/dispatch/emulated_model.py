@@ -1,12 +1,15 @@
 """A pipeline of one operator that takes as long as a measured model would.
 
-Its input is the seconds of a request on each kind of instance; the knob says which kind an
-instance stands for. So every worker process is the same program at another speed.
+Its input is the size of a request and its seconds on each kind of instance; the knob says which
+kind an instance stands for. So every worker process is the same program at another speed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
@@ -14,14 +17,33 @@ from circinus.pipelines.pipeline import Pipeline
 MOST_KINDS = 8
 
 
+def asked(size: float, seconds: Sequence[float]) -> Payload:
+    """Give the input of a request of a size that takes so many seconds on each kind."""
+    return {"size": size, "seconds": list(seconds)}
+
+
+def _told(inputs: Payload, name: str) -> Payload:
+    if not isinstance(inputs, dict) or name not in inputs:
+        raise InvalidInput.of("input", "must have a size and seconds", inputs)
+    return inputs[name]
+
+
 def _serve(inputs: Payload, knobs: Settings) -> Payload:
-    if not isinstance(inputs, list):
-        raise TypeError(f"input must be a list of seconds, got {inputs!r}.")
-    seconds = inputs[int(knobs["kind"])]
-    if not isinstance(seconds, float):
-        raise TypeError(f"seconds must be a float, got {seconds!r}.")
-    SystemClock().sleep(seconds)
+    seconds = _told(inputs, "seconds")
+    if not isinstance(seconds, list):
+        raise InvalidInput.of("input.seconds", "must be a list", seconds)
+    here = seconds[int(knobs["kind"])]
+    if not isinstance(here, float):
+        raise InvalidInput.of("input.seconds", "must be floats", here)
+    SystemClock().sleep(here)
     return None
+
+
+def _size(inputs: Payload) -> float:
+    size = _told(inputs, "size")
+    if not isinstance(size, float):
+        raise InvalidInput.of("input.size", "must be a float", size)
+    return size
 
 
 _KIND = Knob(name="kind", values=tuple(range(MOST_KINDS)))
@@ -29,4 +51,5 @@ emulated = Pipeline(
     name="emulated",
     operators=(Operator(spec=OperatorSpec(name="serve", knobs=(_KIND,)), run=_serve),),
     score=lambda output, expected: float(output is None),
+    request_size=_size,
 )

@@ -3,12 +3,10 @@
     circinus study live --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
 
 Starts a worker process per instance, each emulating its type's measured latencies, and sends
-Poisson load through `deploy.runtime.pool_dispatcher`; then simulates the very same arrivals. Both
+Poisson load through the dispatcher of a deployed plan; then simulates the very same arrivals. Both
 have the policy that the service makes of its name. Phases: direct calls beside dispatched ones;
-the load; an overload; the load while two workers die.
-
-A call as a whole should take what was measured: workers sleep so many seconds less what a call
-takes besides, the median of direct calls before everything else.
+the load; an overload; the load while two workers die. Latencies count from a request's arrival,
+also where the sender was late with it.
 """
 
 from __future__ import annotations
@@ -17,45 +15,36 @@ import asyncio
 import os
 import resource
 import signal
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from itertools import cycle
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from circinus.deploy.local.launcher import LocalInstance, LocalLauncher
 from circinus.deploy.methods import DEFAULT
-from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
-from circinus.deploy.runtime.pool_dispatcher import PoolDispatcher
-from circinus.deploy.runtime.tier_queue import InstanceType
-from circinus.deploy.workers.client import WorkerClient
-from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
 from circinus.pipelines import checks
-from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.payload import encode
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES, FloatArray
+from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.studies.dispatch.draws import LoadDraws, Pool, allowable_rate, draw, load_of
-from circinus.studies.dispatch.emulated_model import emulated
+from circinus.studies.dispatch.emulated_model import MOST_KINDS, asked
+from circinus.studies.dispatch.live_pool import (
+    DIRECT_S,
+    LivePool,
+    LoadOutcome,
+    median_s,
+    quantile_ms,
+    rate_of,
+)
 
-_REFERENCE = "circinus.studies.dispatch.emulated_model:emulated"
-_OPERATOR = "serve"
-_CLOCK = SystemClock()
 _MEANS = None  # of what a simulated policy is told: emulated seconds do not vary
 _WARM_UP = 300
-_LATE_FACTOR = 20.0  # of the QoS: then a request is given up
 _DRAWN = 80_000
-_CALLS, _DIRECT_S = 200, 0.005  # short calls, to see what a call takes besides
 _RECOVERY_S, _CALM_S = 5.0, 15.0  # after an overload: to recover, and then to be looked at
 
 Tell = Callable[[str, dict[str, object]], None]
@@ -108,188 +97,89 @@ async def _measure(study: LiveStudy, tell: Tell, logs: Path) -> None:
     checks.require(_WARM_UP + allowable * seconds < _DRAWN, "steady_s", rule, study.steady_s)
     told = {"policy": study.policy, "allowable_rps": round(allowable, 2), "pool": study.pool}
     done("simulated", told)
+    requests = _Requests(draws, scenarios(1.0))
     async with AsyncExitStack() as stack:
-        pool = LivePool(draws, scenarios(1.0), study, logs)
+        pool = LivePool(requests.whole.fleet.kind.tolist(), study.qos_s, logs)
         await pool.start(stack)
-        await pool.load((0.4 * allowable, _WARM_UP))
-        done("overhead", await _overhead_ms(pool))
+        prior_s = float(requests.whole.service_s.mean())
+        dispatcher = await pool.serve_with(study.policy, limit=study.limit, prior_s=prior_s)
+        await pool.load(dispatcher, requests.next((0.4 * allowable, _WARM_UP)))
+        done("overhead", await _overhead_ms(pool, dispatcher))
         rate = 0.8 * allowable
-        steady = await pool.load((rate, int(rate * study.steady_s)))
-        done("steady", _beside_simulated(steady, scenarios(1.0), policy))
-        done("overload", await _overload(pool, allowable, study.overload_s))
-        done("killed", await _killing(pool, rate, int(rate * study.killing_s)))
+        load = requests.next((rate, int(rate * study.steady_s)))
+        steady = await pool.load(dispatcher, load)
+        done("steady", _beside_simulated(steady, policy, study.limit))
+        most, calm = int(3 * allowable * study.overload_s), int(rate * (_RECOVERY_S + _CALM_S))
+        load = requests.next((3 * allowable, most), (rate, calm))
+        done("overload", await _overload(pool, dispatcher, load, most))
+        load = requests.next((rate, int(rate * study.killing_s)))
+        done("killed", await _killing(pool, dispatcher, load))
 
 
 @dataclass(slots=True)
-class LoadOutcome:
-    """What became of the requests of a phase."""
+class _Requests:
+    """The requests that were drawn, in the order in which they are sent."""
 
-    requests: slice  # of the draws
-    arrived_s: FloatArray  # when each was to be sent, from the phase's start
-    sent_s: list[float] = field(default_factory=list)  # when each was
-    latency_s: FloatArray = field(init=False)  # NaN where there was no answer
-    errors: Counter[str] = field(default_factory=Counter)  # kind of error -> how many
-    retries: int = 0  # how many were tried again
+    draws: LoadDraws
+    whole: Scenario
+    sent: int = 0
 
-    def __post_init__(self) -> None:
-        self.latency_s = np.full(len(self.arrived_s), np.nan)
-
-    def figures(self, qos_s: float) -> dict[str, object]:
-        """Give what matters."""
-        return {
-            "rate_rps": _rate(self.arrived_s),
-            "requests": len(self.latency_s),
-            "answered": int(np.isfinite(self.latency_s).sum()),
-            "in_time": round(float((self.latency_s <= qos_s).mean()), 5),
-            "p50_ms": _ms(self.latency_s, 0.5),
-            "p99_ms": _ms(self.latency_s, 0.99),
-            "errors": dict(self.errors),
-            "retries": self.retries,
-        }
-
-
-class LivePool:
-    """Worker processes of a pool and a dispatcher for them."""
-
-    def __init__(self, draws: LoadDraws, whole: Scenario, study: LiveStudy, logs: Path) -> None:
-        self.whole = whole
-        self.short = {INPUT: encode([_DIRECT_S] * len(draws.table.kinds))}  # a call's inputs
-        self.gaps = draws.gaps
-        self.sent = 0  # of the draws
-        self.call_s = 0.0
-        self.instances: list[LocalInstance] = []
-        self.clients: list[WorkerClient] = []
-        self._launcher = LocalLauncher(logs=logs, cgroups="whole machines", allow_import=True)
-        self.dispatcher = PoolDispatcher(
-            dispatch_policy(study.policy),
-            _CLOCK,
-            qos_s=whole.qos_s,
-            timeout_s=_LATE_FACTOR * whole.qos_s,
-            queue_limit=study.limit,
-            prior_s=float(whole.service_s.mean()),
-        )
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Start a process per instance, one after the other; they end with the stack."""
-        stack.push_async_callback(self.dispatcher.queue.close)
-        fleet = self.whole.fleet
-        rows = zip(fleet.kind.tolist(), fleet.coefficient, fleet.price, strict=True)
-        for number, (kind, coefficient, price) in enumerate(rows):
-            spec = InstanceSpec(
-                key=InstanceKey("live", "pool", "pool", number),
-                pipeline_reference=_REFERENCE,
-                operators=emulated.graph.operators,
-                configuration=Configuration(((_OPERATOR, "kind", kind),)),
-                tier=Tier(name="pool"),
-                share=1.0,
-            )
-            instance = await self._launcher.start(spec)
-            stack.push_async_callback(instance.stop)
-            client = WorkerClient(instance.address)
-            stack.push_async_callback(client.close)
-            type = InstanceType(
-                name=f"kind{kind}", kind=kind, coefficient=float(coefficient), price=float(price)
-            )
-            self.dispatcher.queue.add(client, type)
-            stack.callback(asyncio.create_task(self._watch(instance)).cancel)
-            self.instances.append(instance)
-            self.clients.append(client)
-        self.call_s = await self.direct_s() - _DIRECT_S
-
-    async def load(self, *parts: tuple[float, int]) -> LoadOutcome:
-        """Send the next requests at their times, so many at a rate; give what became of them."""
+    def next(self, *parts: tuple[float, int]) -> Scenario:
+        """Give the next ones, so many at a rate."""
         rates, counts = zip(*parts, strict=True)
         first, self.sent = self.sent, self.sent + sum(counts)
-        gaps = self.gaps[first : self.sent] / np.repeat(rates, counts)
-        outcome = LoadOutcome(slice(first, self.sent), np.cumsum(gaps))
-        began = _CLOCK.now()
-        async with asyncio.TaskGroup() as tasks:
-            for place, at in enumerate(outcome.arrived_s.tolist()):
-                wait = began + at - _CLOCK.now()
-                if wait > 0:
-                    await asyncio.sleep(wait)
-                outcome.sent_s.append(_CLOCK.now() - began)
-                tasks.create_task(self._one(first + place, place, outcome))
-        return outcome
-
-    async def _one(self, request: int, place: int, outcome: LoadOutcome) -> None:
-        seconds = np.maximum(self.whole.service_s[request] - self.call_s, 0.0)
-        inputs = {INPUT: encode(seconds.tolist())}
-        size = float(self.whole.size[request])
-        try:
-            answer = await self.dispatcher.request(_OPERATOR, inputs, size=size)
-        except CircinusError as error:
-            outcome.errors[type(error).__name__] += 1
-        else:
-            outcome.latency_s[place] = answer.latency_s
-            outcome.retries += answer.retries
-
-    async def _watch(self, instance: LocalInstance) -> None:
-        await instance.ended()
-        self.dispatcher.queue.remove(instance.address)
-
-    async def direct_s(self) -> float:
-        """Give the median seconds of short calls past the dispatcher."""
-        clients, names = cycle(self.clients), (_OPERATOR,)
-        return await _median_s(lambda: next(clients).run(names, self.short, names, timeout_s=5))
+        of = slice(first, self.sent)
+        gaps = self.draws.gaps[of] / np.repeat(rates, counts)
+        met = {
+            name: getattr(self.whole, name)[of] for name in ("size", "service_s", "predicted_s")
+        }
+        return replace(self.whole, arrived_s=np.cumsum(gaps), **met)
 
 
-async def _median_s(call: Callable[[], Awaitable[object]]) -> float:
-    taken = []
-    for _ in range(_CALLS):
-        began = _CLOCK.now()
-        await call()
-        taken.append(_CLOCK.now() - began)
-    return float(np.median(taken))
-
-
-async def _overhead_ms(pool: LivePool) -> dict[str, object]:
+async def _overhead_ms(pool: LivePool, dispatcher: Dispatcher) -> dict[str, object]:
     """Give what a call takes beyond the operator's seconds, direct and dispatched."""
+    short, terms = asked(5.0, [DIRECT_S] * MOST_KINDS), RequestTerms(timeout_s=5.0)
     direct = await pool.direct_s()
-    dispatched = await _median_s(lambda: pool.dispatcher.request(_OPERATOR, pool.short, size=5.0))
+    dispatched = await median_s(lambda: dispatcher.request(short, terms))
     seconds = {"direct_p50_ms": direct, "dispatched_p50_ms": dispatched}
     seconds |= {"added_p50_ms": dispatched - direct, "call_ms": pool.call_s}
     return {name: round(value * 1e3, 3) for name, value in seconds.items()}
 
 
 def _beside_simulated(
-    outcome: LoadOutcome, whole: Scenario, policy: CompiledPolicy
+    outcome: LoadOutcome, policy: CompiledPolicy, limit: int
 ) -> dict[str, object]:
     """Give what became of the load, and of the same arrivals simulated."""
-    arrived = outcome.arrived_s
-    of_each = ("size", "service_s", "predicted_s")
-    met = {name: getattr(whole, name)[outcome.requests] for name in of_each}
-    simulated = simulate(replace(whole, arrived_s=arrived, **met), policy)
-    latency = simulated.finished_s - arrived
+    simulated = simulate(outcome.scenario, policy, limit=limit)
+    latency_s = simulated.finished_s - outcome.scenario.arrived_s
     both = [0.5, 0.99]
-    p50, p99 = np.nanquantile(outcome.latency_s, both) / np.nanquantile(latency, both)
-    lag = np.quantile(np.array(outcome.sent_s) - arrived, both) * 1e3
+    p50, p99 = np.nanquantile(outcome.latency_s, both) / np.nanquantile(latency_s, both)
     return {
-        **outcome.figures(whole.qos_s),
+        **outcome.figures(),
         "simulated_in_time": round(simulated.in_time, 5),
-        "simulated_p50_ms": _ms(latency, 0.5),
-        "simulated_p99_ms": _ms(latency, 0.99),
+        "simulated_p50_ms": quantile_ms(latency_s, 0.5),
+        "simulated_p99_ms": quantile_ms(latency_s, 0.99),
         "p50_ratio": round(float(p50), 4),
         "p99_ratio": round(float(p99), 4),
-        "sender_lag_ms": [round(float(x), 2) for x in lag],
+        "sender_lag_ms": outcome.sender_lag_ms(),
     }
 
 
-async def _overload(pool: LivePool, allowable: float, seconds: float) -> dict[str, object]:
+async def _overload(
+    pool: LivePool, dispatcher: Dispatcher, load: Scenario, most: int
+) -> dict[str, object]:
     """Three times the allowable rate, then 0.8 of it: how soon are requests in time again?"""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    most, rate = int(3 * allowable * seconds), 0.8 * allowable
-    calm_count = int(rate * (_RECOVERY_S + _CALM_S))
-    outcome = await pool.load((3 * allowable, most), (rate, calm_count))
+    outcome = await pool.load(dispatcher, load)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rush, calm = outcome.arrived_s[:most], outcome.arrived_s[most:] - outcome.arrived_s[most - 1]
-    good = outcome.latency_s <= pool.whole.qos_s
+    rush, calm = load.arrived_s[:most], load.arrived_s[most:] - load.arrived_s[most - 1]
+    good = outcome.in_time
     goodput, again = float(good[:most].sum() / rush[-1]), good[most:]
     by_second = [again[(calm >= s) & (calm < s + 1)].mean() for s in range(8)]
     return {
-        "offered_rps": _rate(rush),
+        "offered_rps": rate_of(rush),
         "goodput_rps": round(goodput, 2),
-        "of_allowable": round(3 * goodput / _rate(rush), 4),
+        "of_allowable": round(3 * goodput / rate_of(rush), 4),
         "in_time_from_5_s_on": round(float(again[calm >= _RECOVERY_S].mean()), 4),
         "in_time_by_second": [round(float(share), 3) for share in by_second],
         "errors": dict(outcome.errors),
@@ -297,33 +187,23 @@ async def _overload(pool: LivePool, allowable: float, seconds: float) -> dict[st
     }
 
 
-async def _killing(pool: LivePool, rate: float, count: int) -> dict[str, object]:
+async def _killing(pool: LivePool, dispatcher: Dispatcher, load: Scenario) -> dict[str, object]:
     """Two workers die in the middle of a request; the others carry the load."""
 
     async def kill() -> None:
-        for place in (-1, -2):
-            await asyncio.sleep(count / rate / 3)
-            while pool.instances[place].address not in pool.dispatcher.queue.figures().busy:
+        for instance in (pool.instances[-1], pool.instances[-2]):
+            await asyncio.sleep(float(load.arrived_s[-1]) / 3)
+            while not pool.busy(instance):
                 await asyncio.sleep(0.001)
-            pool.instances[place].process.send_signal(signal.SIGKILL)
+            instance.process.send_signal(signal.SIGKILL)
 
     killer = asyncio.create_task(kill())
-    outcome = await pool.load((rate, count))
+    outcome = await pool.load(dispatcher, load)
     killer.cancel()  # a worker that never was busy cannot be killed at work
     await asyncio.gather(killer, return_exceptions=True)
     lost = np.isnan(outcome.latency_s).sum() - sum(outcome.errors.values())
     return {
-        "rate_rps": _rate(outcome.arrived_s),
         "killed": sum(each.process.returncode is not None for each in pool.instances),
-        **outcome.figures(pool.whole.qos_s),
+        **outcome.figures(),
         "without_any_answer": int(lost),
     }
-
-
-def _ms(seconds: FloatArray, level: float) -> float:
-    """Give a quantile of those that are not NaN, in milliseconds."""
-    return round(float(np.nanquantile(seconds, level)) * 1e3, 2)
-
-
-def _rate(arrived_s: FloatArray) -> float:
-    return round(len(arrived_s) / float(arrived_s[-1]), 2)

@@ -17,7 +17,6 @@ from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload
@@ -42,8 +41,8 @@ def tiny(name: str) -> Pipeline:
     return load_pipeline(reference(name), allow_import=True)
 
 
-def graph_of(ref: str) -> PipelineGraph:
-    return load_pipeline(ref, allow_import=True).graph
+def pipeline_of(ref: str) -> Pipeline:
+    return load_pipeline(ref, allow_import=True)
 
 
 def plan(
@@ -119,13 +118,13 @@ async def serving(
     cgroups: Cgroups | str = DUTY_CYCLES,
     queue_limit: int = 64,
     memory: LatencyMemory | None = None,
-    graphs: Callable[[str], PipelineGraph] = graph_of,
+    pipelines: Callable[[str], Pipeline] = pipeline_of,
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator with these deployments; on the way out nothing of it may be left."""
     orchestrator = Orchestrator(
         infrastructure,
         launcher(logs, cgroups),
-        graphs,
+        pipelines,
         MinCostMatching(),
         SystemClock(),
         queue_limit=queue_limit,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.execution import INPUT, CallEnded, Execution
 from circinus.deploy.workers.shares import Pace
 from circinus.pipelines.clock import ManualClock
@@ -58,6 +59,7 @@ def execution(clock: ManualClock, pace: Pace | None = None) -> Execution:
         pace=pace or Pace(),
         clock=clock,
         cpu_seconds=lambda: 0.0,
+        batches=Batches(ManualClock()),
     )
 
 
@@ -88,6 +90,7 @@ def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
             pace=Pace(),
             clock=ManualClock(),
             cpu_seconds=lambda: 0.0,
+            batches=Batches(ManualClock()),
         )
 
 
@@ -115,6 +118,7 @@ def test_as_many_calls_run_at_once_as_every_operator_takes(
         pace=Pace(),
         clock=ManualClock(),
         cpu_seconds=lambda: 0.0,
+        batches=Batches(ManualClock()),
     )
     assert execution.concurrency == concurrency
 

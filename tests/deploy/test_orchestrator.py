@@ -79,9 +79,9 @@ def test_a_deployment_that_cannot_start_is_told_with_its_log_and_holds_up_no_oth
     async def scenario() -> None:
         good = desired("echo")
         broken = replace(desired("echo"), pipeline_reference="no_such_module:pipeline")
-        # The graph is known here, but the worker process cannot import its module.
+        # The pipeline is known here, but the worker process cannot import its module.
         async with serving(
-            tmp_path, {"good": good}, graphs=lambda _: tiny("echo").graph
+            tmp_path, {"good": good}, pipelines=lambda _: tiny("echo")
         ) as orchestrator:
             await orchestrator.apply({"good": good, "broken": broken})
             status = orchestrator.status("broken")
@@ -565,3 +565,23 @@ async def until_restarted(orchestrator: Orchestrator, query: str) -> None:
     async with asyncio.timeout(15):
         while not all(i.up and i.restarts for i in orchestrator.status(query).instances):
             await asyncio.sleep(0.02)
+
+
+def test_calls_that_come_together_run_together_and_one_that_fails_fails_alone(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("gathering")}) as orchestrator:
+            await orchestrator.request("q", 1, within(30.0))  # says how many it takes
+            inputs: list[Payload] = [1, 2, 3, None, 5, 6, 7, 8]
+            answers = await asyncio.gather(
+                *(orchestrator.request("q", each, within(30.0)) for each in inputs),
+                return_exceptions=True,
+            )
+            failed = [each for each in answers if isinstance(each, BaseException)]
+            assert [type(each) for each in failed] == [OperatorFailed]
+            outputs = [each.output for each in answers if isinstance(each, RequestResult)]
+            values = [each["value"] for each in outputs if isinstance(each, dict)]
+            assert values == [each for each in inputs if each is not None]
+
+    asyncio.run(scenario())

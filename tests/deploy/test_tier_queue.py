@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.tier_queue import TierQueue
+from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
-from circinus.scheduler.dispatch.baselines import Clockwork
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import DispatchPolicy
@@ -296,5 +296,30 @@ def test_closing_turns_away_who_waits() -> None:
         await queue.close()
         with pytest.raises(Unavailable, match="the deployment was stopped"):
             await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_learns_which_type_is_the_base_and_puts_it_first() -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        queue = TierQueue("cloud", FcfsDispatch(), clock, limit=10, prior_s=0.1)
+        slow, fast = FakeClient("slow"), FakeClient("fast")
+        for client in (slow, fast):
+            queue.add(cast("WorkerClient", client), InstanceType(name=client.address))
+        for _ in range(15):
+            tasks = [start(queue, time_left_s=1.0) for _ in range(2)]
+            await quiet()
+            for client, seconds in ((fast, 0.1), (slow, 0.3)):
+                clock.seconds += seconds
+                client.running[-1].set_result(REPLY)
+                await quiet()
+            await asyncio.gather(*tasks)
+        lone = start(queue)  # first come, first served takes the first of the list
+        await quiet()
+        assert not fast.running[-1].done()
+        assert slow.running[-1].done()
+        fast.running[-1].set_result(REPLY)
+        await lone
 
     asyncio.run(scenario())

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
@@ -63,6 +64,14 @@ def _meet(inputs: Payload, knobs: Settings) -> Payload:
     if inputs:
         _both.wait(timeout=20)
     return inputs
+
+
+def _nap_together(inputs: Sequence[Payload], knobs: Settings) -> list[Payload]:
+    """Take 20 ms and a millisecond for each input; fail all for one that is None."""
+    if None in inputs:
+        raise ValueError("one of them is none")
+    threading.Event().wait(0.02 + 0.001 * len(inputs))
+    return [{"value": each, "together": len(inputs)} for each in inputs]
 
 
 def _fail(inputs: Payload, knobs: Settings) -> Payload:
@@ -126,6 +135,25 @@ batching = Pipeline(
         ),
         Operator(spec=OperatorSpec(name="after", after=("meet",)), run=_echo),
     ),
+    score=_same,
+)
+
+gathering = Pipeline(
+    name="gathering",
+    operators=(
+        Operator(
+            spec=OperatorSpec(
+                name="gather", scaling=Scaling.BATCHED, batch_latency={1: 1.0, 8: 1.4}
+            ),
+            run_batch=_nap_together,
+            concurrency=8,
+        ),
+    ),
+    score=_same,
+)
+one_by_one = Pipeline(  # the same, but that its worker gathers nothing
+    name="one-by-one",
+    operators=(Operator(spec=OperatorSpec(name="gather"), run=gathering.operators[0].run),),
     score=_same,
 )
 

@@ -1,10 +1,19 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.operators import (
+    Knob,
+    KnobValue,
+    Operator,
+    OperatorSpec,
+    Scaling,
+    Settings,
+)
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, features_of
 
@@ -88,6 +97,27 @@ def test_only_a_batched_operator_takes_several_calls_at_once() -> None:
         Operator(spec=batched, run=_add, concurrency=0)
     with pytest.raises(InvalidInput, match=f"{rule} 1 for a proportional operator, got 2"):
         Operator(spec=OperatorSpec(name="op"), run=_add, concurrency=2)
+
+
+def _add_all(inputs: Sequence[Payload], knobs: Settings) -> list[Payload]:
+    return [_add(each, knobs) for each in inputs]
+
+
+def test_only_a_batched_operator_takes_batches_and_one_of_the_two_functions_is_there() -> None:
+    batched = OperatorSpec(name="op", scaling=Scaling.BATCHED, batch_latency={1: 1.0})
+    with pytest.raises(InvalidInput, match=r"operator op\.run_batch must be left out for a prop"):
+        Operator(spec=OperatorSpec(name="op"), run=_add, run_batch=_add_all)
+    with pytest.raises(InvalidInput, match=r"operator op\.run_batch must be callable"):
+        Operator(spec=batched, run=_add, run_batch=3)  # type: ignore[arg-type] # what is wrong
+    with pytest.raises(InvalidInput, match=r"operator op\.run must be given, or run_batch"):
+        Operator(spec=batched)
+
+
+def test_an_operator_with_batches_alone_runs_one_input_as_a_batch() -> None:
+    batched = OperatorSpec(name="op", scaling=Scaling.BATCHED, batch_latency={1: 1.0})
+    knobs: dict[str, KnobValue] = {"by": 2}
+    alone = Operator(spec=batched, run_batch=_add_all).run(1, knobs)
+    assert alone == _add(1, knobs)
 
 
 @pytest.mark.parametrize("bad", [1.5, -0.1, float("nan")])

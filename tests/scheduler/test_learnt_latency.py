@@ -54,7 +54,7 @@ def test_a_handful_of_requests_makes_a_line() -> None:
 
 def test_the_table_knows_what_a_line_cannot() -> None:
     known = learnt()
-    assert known.predict(95) == pytest.approx(truth(95), rel=0.06)  # a bucket is ten sizes wide
+    assert known.predict(95) == pytest.approx(truth(95), rel=0.06)  # a bucket is 7 % wide
     assert known.predict(106) == pytest.approx(truth(106), rel=0.06)
 
 
@@ -93,8 +93,56 @@ def test_one_stall_of_a_machine_is_no_drift() -> None:
     assert known.drifts == 0
 
 
+@pytest.mark.parametrize("unit", [0.001, 1.0, 1000.0])
+def test_sizes_are_told_apart_in_any_unit(unit: float) -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(10):
+        known.observe(0.04, 1 * unit)
+        known.observe(0.2, 8 * unit)
+        known.observe(0.9, 16 * unit)  # no line goes through all three
+    for seconds, size in ((0.04, 1), (0.2, 8), (0.9, 16)):
+        assert known.predict(size * unit) == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_size_unlike_those_seen_is_no_slow_run() -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(30):
+        known.observe(0.04, 1)
+    for _ in range(3):
+        known.observe(0.32, 8)  # predicted as 0.04 s at first
+    assert known.quantile(0.9, 8) == pytest.approx(0.32, rel=0.01)
+    assert known.quantile(0.9, 1) == pytest.approx(0.04, rel=0.01)
+
+
+def test_a_drift_told_by_small_requests_leaves_what_is_known_of_large_ones() -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(50):
+        known.observe(0.01, 1)
+        known.observe(0.08, 8)
+    for _ in range(60):
+        known.observe(0.02, 1)
+    assert known.drifts == 1
+    assert 0.08 < known.predict(8) < 0.16  # as much longer as the small ones were at last
+
+
+def test_a_size_is_taken_for_the_best_that_another_one_allows() -> None:
+    known = LearntLatency(LatencyLine(prior_s=0.1))
+    for _ in range(400):  # the prior is forgotten
+        known.observe(0.32, 8)
+    assert known.predict(1) == pytest.approx(0.04, rel=0.01)  # none takes less than in proportion
+    assert known.predict(16) == pytest.approx(0.32, rel=0.01)  # nor less than a smaller one
+
+
+def test_what_an_older_version_knew_of_buckets_is_left_out() -> None:
+    known = learnt()
+    dumped = json.loads(json.dumps(known.dump()))
+    dumped["buckets"] = {"3": [5, 4.0, 9.9]}
+    del dumped["by_size"]
+    assert LearntLatency.load(dumped).predict(25) == pytest.approx(known.line.predict(25))
+
+
 def test_settings_have_bounds() -> None:
-    with pytest.raises(InvalidInput, match="width must be"):
-        TableSettings(width=0)
+    with pytest.raises(InvalidInput, match="steps must be >= 1"):
+        TableSettings(steps=0)
     with pytest.raises(InvalidInput, match="enough must be >= 1"):
         TableSettings(enough=0)

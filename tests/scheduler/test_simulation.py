@@ -83,6 +83,30 @@ def test_rejected_requests_count_as_late() -> None:
     assert run.in_time == 0.5
 
 
+def test_a_line_without_room_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="limit must be >= 1, got 0"):
+        simulate(queue(np.zeros(1), np.ones(1)), FcfsDispatch(), limit=0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "served"),
+    [
+        # at 1.5 s one waits, in time; at 4 s it is late, and makes way
+        (1, [0, NOT_SERVED, NOT_SERVED, 0]),
+        # at 4 s two wait and are late: one is kept for the one instance
+        (10, [0, NOT_SERVED, 0, 0]),
+        (None, [0, 0, 0, 0]),
+    ],
+)
+def test_a_bounded_line_gives_up_who_is_late_or_refuses_who_comes(
+    limit: int | None, served: list[int]
+) -> None:
+    scenario = queue(np.array([0.0, 1.0, 1.5, 4.0]), np.full(4, 10.0), qos_s=2.0)
+    run = simulate(scenario, FcfsDispatch(), limit=limit)
+    assert run.instance.tolist() == served
+    assert run.complete
+
+
 def test_a_run_with_too_many_late_ones_is_stopped() -> None:
     scenario = queue(np.zeros(1000), np.ones(1000), qos_s=2.0)
     run = simulate(scenario, FcfsDispatch(), most_late=10)

@@ -14,7 +14,7 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
 from circinus.scheduler.dispatch.matching import MinCostMatching
-from tests.deploy.serving import ONE_TIER, desired, graph_of
+from tests.deploy.serving import ONE_TIER, desired, pipeline_of
 
 
 class Starting:
@@ -47,7 +47,7 @@ def test_only_wanted_plans_stay_and_closing_prunes_nothing() -> None:
         orchestrator = ClusterOrchestrator(
             ONE_TIER,
             launcher,
-            graph_of,
+            pipeline_of,
             MinCostMatching(),
             SystemClock(),
         )
