@@ -152,8 +152,8 @@ class Client(AbstractContextManager["Client"]):
         return self._ask(QueryView, _query(query_id, ":replan"), "POST", body)
 
     def schedule(self) -> ScheduleView:
-        """Give the schedule."""
-        return self._ask(ScheduleView, "/v1/schedule")
+        """Give the schedule, with what requests got lately."""
+        return self._ask(ScheduleView, "/v1/schedule", params={"observed": "true"})
 
     def problem(self) -> dict[str, object]:
         """Give the scheduling problem as it stands, in the form that studies read."""

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Annotated, Literal
 
 from platformdirs import user_data_path
@@ -70,6 +71,11 @@ def _data(name: str) -> Path:
     return user_data_path("circinus") / name
 
 
+def _runtime() -> Path:
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(given, "circinus") if given else Path(gettempdir(), f"circinus-{os.getuid()}")
+
+
 class Settings(BaseSettings):
     """Settings of one service; `docs/service.md` tells users each of them in full."""
 
@@ -113,6 +119,9 @@ class Settings(BaseSettings):
     # a query is planned. Whoever changes an operator changes its version, or finds old ones.
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
+    # Folder that only its user may enter: of the sockets between service and keeper, by port.
+    runtime: Path = Field(default_factory=_runtime)
+    keeper_waits_s: Seconds = 60.0  # for a service, when its own was killed
     worker_logs: Path = Field(default_factory=lambda: _data("logs"))
     target: Literal["local", "kubernetes"] = "local"  # where plans run
     namespace: str | None = None  # of the pods; None: the service's own

@@ -5,13 +5,14 @@ Open loop: requests arrive at random (Poisson), whatever becomes of those before
 by hand, so that the load costs little beside what it measures.
 
     standard input    {port, path, bodies: [text], clients | rate_per_s, seconds, seed}
-    standard output   {seconds, answers: [[status, seconds from sending, operators' seconds]]}
+    standard output   {seconds, cpu_s, answers: [[status, seconds from sending, of operators]]}
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -102,7 +103,9 @@ def main() -> None:
     """Do what standard input asks."""
     load = Load(json.load(sys.stdin))
     seconds = asyncio.run(load.run())
-    json.dump({"seconds": seconds, "answers": load.answers}, sys.stdout)
+    times = os.times()
+    cpu_s = times.user + times.system
+    json.dump({"seconds": seconds, "cpu_s": cpu_s, "answers": load.answers}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,11 @@ class Fault:
 
 
 class CircinusError(Exception):
-    """Anything that goes wrong in a way this project foresees."""
+    """Anything that goes wrong in a way this project foresees. Pickled, it stays what it is."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Give what restores it, whatever its constructor asks for."""
+        return _restored, (type(self), self.args), self.__dict__
 
 
 class InvalidInput(CircinusError, ValueError):
@@ -67,6 +71,12 @@ class OperatorFailed(CircinusError):
         self.cause = cause
         self.faults = tuple(faults)
         super().__init__(f"operator {operator} failed: {cause}")
+
+
+def _restored(kind: type[CircinusError], args: tuple[object, ...]) -> CircinusError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class Stopped(CircinusError):

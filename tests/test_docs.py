@@ -125,9 +125,10 @@ def test_the_page_of_the_command_line_lists_exactly_the_exit_codes_there_are() -
 
 
 def served_routes() -> set[str]:
-    from circinus.api.http.app import create_app
+    from circinus.api.http.app import application
+    from circinus.api.settings import Settings
 
-    paths: dict[str, dict[str, Any]] = create_app().openapi()["paths"]
+    paths: dict[str, dict[str, Any]] = application(Settings()).openapi()["paths"]
     return {
         f"{method.upper()} {anonymous(path)}"
         for path, methods in paths.items()

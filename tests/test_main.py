@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from circinus.api.http import app
+from circinus.api.keeper import service
 
 _INTERRUPTED = """
 import sys
@@ -43,6 +43,6 @@ def test_a_service_that_cannot_start_says_so_in_a_line(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as left:
-        app.main()
+        service.main()
     (line,) = capsys.readouterr().err.splitlines()
     assert (left.value.code, line.startswith(told)) == (2, True), line

@@ -11,7 +11,6 @@ from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.history import SqlLatencies
 from circinus.api.store.store import Store
-from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
@@ -83,19 +82,18 @@ def _parts(settings: Settings, store: Store) -> ServiceParts:
     )
 
 
-def make_deployer(parts: ServiceParts) -> Deployer:
-    """Give what runs deployments. Needs a running event loop.
+def make_orchestrator(settings: Settings) -> Orchestrator:
+    """Give what starts and ends instances, and sends requests to them. Needs a running event loop.
 
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
     """
-    settings = parts.settings
     if settings.target != "kubernetes":
         allow_import = bool(settings.extra_pipelines)
         launcher = LocalLauncher(
             logs=settings.worker_logs, cgroups=available(), allow_import=allow_import
         )
-        return _orchestrator(parts, launcher)
+        return _orchestrator(settings, launcher)
     # The Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.access import DEPLOYER, require_access
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
@@ -117,13 +115,13 @@ def make_deployer(parts: ServiceParts) -> Deployer:
         allow_import=bool(settings.extra_pipelines),
     )
     pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
-    return _orchestrator(parts, pods, ClusterOrchestrator)
+    return _orchestrator(settings, pods, ClusterOrchestrator)
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:
     """Give what sets the machines of shared tiers from the nodes of the cluster.
 
-    None: the operator of the service did not ask for it. Raises as `make_deployer`.
+    None: the operator of the service did not ask for it. Raises as `make_orchestrator`.
     """
     settings = parts.settings
     if not settings.discovery:
@@ -145,23 +143,23 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
 
 
 def _orchestrator(
-    parts: ServiceParts, launcher: Launcher, kind: type[Orchestrator] = Orchestrator
+    settings: Settings, launcher: Launcher, kind: type[Orchestrator] = Orchestrator
 ) -> Orchestrator:
-    """Give what starts and ends instances, and sends requests to them."""
+    catalogue = RegisteredPipelines.of(settings.extra_pipelines)
 
     def pipeline_of(reference: str) -> Pipeline:
-        for name in parts.catalogue.names:
-            if parts.catalogue.reference(name) == reference:
-                return parts.catalogue.pipeline(name)
+        for name in catalogue.names:
+            if catalogue.reference(name) == reference:
+                return catalogue.pipeline(name)
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
     freeze_heap()
-    memory = SqlLatencies(connect(parts.settings.database_url, Durability.PROCESS))
+    memory = SqlLatencies(connect(settings.database_url, Durability.PROCESS))
     return kind(
-        parts.infrastructure,
+        read_infrastructure(settings.infrastructure),
         launcher,
         pipeline_of,
-        dispatch_policy(parts.settings.chosen_method.dispatch),
-        parts.clock,
+        dispatch_policy(settings.chosen_method.dispatch),
+        SystemClock(),
         memory=memory,
     )

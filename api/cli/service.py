@@ -47,7 +47,7 @@ def serve(
     """
     # The whole service: only when asked to
     from circinus.api.bootstrap.serving import require_fit
-    from circinus.api.http.app import serve as run
+    from circinus.api.keeper.service import serve as run
 
     settings = settings_with(
         host=host,

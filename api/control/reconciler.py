@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
-from circinus.api.use_cases.deployer import Deployer, found_status
+from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -35,9 +35,8 @@ class Reconciler:
     parts: ServiceParts
     target: Callable[[], Target | None]
     deployer: Deployer
-    # told what is served, before requests for it can be answered
-    announce: Callable[[Mapping[str, Served]], None] = lambda served: None
     _applied: Target | None = field(default=None, init=False)
+    _generation: int = field(default=0, init=False)  # of what it was applied to
     _marked: set[str] = field(default_factory=set, init=False)
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # query -> why not deployed
     _failures: int = field(default=0, init=False)
@@ -47,9 +46,11 @@ class Reconciler:
         """Look once; act only if the target changed, or a deployment should be retried."""
         target = self.target()
         retry = self._retry_at is not None and self.parts.clock.now() >= self._retry_at
-        if target is None or (target is self._applied and not retry):
+        generation = self.deployer.generation
+        same = target is self._applied and generation == self._generation
+        if target is None or (same and not retry):
             return
-        self._applied, self._retry_at = target, None
+        self._applied, self._generation, self._retry_at = target, generation, None
         try:
             await self._deploy(target)
         except Exception:
@@ -57,19 +58,17 @@ class Reconciler:
             raise
 
     async def _deploy(self, target: Target) -> None:
-        starting = {
-            query_id: served.plan
-            for query_id, served in target.served.items()
-            if not self._serves(query_id, served)
-        }
-        self.announce(target.served)
+        up = await self._up(target)
+        starting = {q: served.plan for q, served in target.served.items() if q not in up}
         await self.deployer.apply(await asyncio.to_thread(self._prepare, target, starting))
-        statuses = {q: found_status(self.deployer, q) for q in target.served}
-        up = {q for q, served in target.served.items() if self._serves(q, served)}
+        up = await self._up(target)
+        statuses = {q: await self.deployer.status(q) for q in target.served}
         await asyncio.to_thread(self._mark_deployed, target.served, statuses, up)
 
-    def _serves(self, query_id: str, served: Served) -> bool:
-        return self.deployer.serving(query_id) == served.plan.id
+    async def _up(self, target: Target) -> set[str]:
+        """Give the queries that are served by their plans."""
+        serving = await self.deployer.serving()
+        return {q for q, served in target.served.items() if serving.get(q) == served.plan.id}
 
     def _prepare(
         self, target: Target, starting: Mapping[str, Plan]

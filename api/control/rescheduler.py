@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from circinus.api.event_log import event
@@ -19,6 +19,7 @@ from circinus.api.store.records import DisplacedRecord, InForce
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
 from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of, running_on
+from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Slice
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
@@ -33,8 +34,8 @@ class Rescheduler:
     """Keeps `target`, what should run, up to date; None before the first look. Of one loop."""
 
     parts: ServiceParts
-    # query -> requests a second that come now, of those that serve; read in the loop's thread
-    arrivals_per_s: Callable[[], Mapping[str, float]] = dict
+    # query -> requests a second that come now, of those that serve
+    arrivals_per_s: Callable[[], Awaitable[Mapping[str, float]]]
     replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
@@ -47,7 +48,11 @@ class Rescheduler:
     async def tick(self) -> None:
         """Look once, off the event loop; reschedule if anything changed or a claim is due."""
         try:
-            target = await asyncio.to_thread(self._look, dict(self.arrivals_per_s()))
+            arrivals = dict(await self.arrivals_per_s())
+        except Unavailable:  # nothing runs
+            arrivals = {}
+        try:
+            target = await asyncio.to_thread(self._look, arrivals)
         except Exception:
             self._rolling = None  # begin anew from what is stored
             raise

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from circinus.api.bootstrap.serving import make_deployer, make_discovery, make_parts
+from circinus.api.bootstrap.serving import make_discovery, make_parts
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor, spawn_with
@@ -21,6 +21,7 @@ from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
+from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.errors import CircinusError
 from circinus.planner.answers.drift import DriftSettings, drifted
 from circinus.scheduler.problem import Schedule
@@ -52,22 +53,26 @@ class Service:
 
     async def look_for_drift(self) -> None:
         """Replan what no longer gives what it was planned for; for use within one event loop."""
-        for query_id, plan_id in self.requests.windows.queries():
+        found = await self.deployer.recent()
+        self.requests.windows.keep(found)
+        for query_id, recent in found.items():
             try:
-                await self._look(query_id, plan_id)
+                await self._look(query_id, recent)
             except CircinusError as error:
                 trouble(_LOG, "drift.replan_failed", query_id=query_id, error=error)
-                self.requests.windows.forget(query_id)
+                self.requests.windows.forget(query_id, recent)
 
-    async def _look(self, query_id: str, plan_id: str) -> None:
-        windows = self.requests.windows
+    async def _look(self, query_id: str, recent: Recent) -> None:
+        windows, plan_id = self.requests.windows, recent.plan_id
+        seen, data = windows.seen(query_id, recent), windows.data(query_id)
+        if seen is None:
+            return
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
         plan = next((entry.plan for entry in stored if entry.id == plan_id), None)
         if record.phase is not QueryPhase.SERVING or plan is None:
-            windows.forget(query_id)
+            windows.forget(query_id, recent)
             return
-        seen, data = windows.seen(query_id), windows.data(query_id)
         drift = drifted(plan, record.query.slo, seen, _DRIFT)
         if drift is None:
             return
@@ -76,16 +81,16 @@ class Service:
             replan_for_drift, self.parts, record, plan, drift, seen, data
         )
         # Judged anew by new requests, also where nothing could be done.
-        windows.forget(query_id)
+        windows.forget(query_id, recent)
         event(_LOG, "query.replanned", query_id=query_id, outcome=done)
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Service]:
-    """Give a service that plans and deploys until the context is left."""
+async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Service]:
+    """Give a service that plans and deploys until the context is left, and closes the deployer."""
     pin_numeric_threads()
     parts = await asyncio.to_thread(make_parts, settings)
-    deployer = make_deployer(parts)
+    await deployer.imitate(parts.infrastructure)  # an earlier service may have had it otherwise
     service = Service(parts, deployer)
     discovery = await asyncio.to_thread(make_discovery, parts)
     supervisor = PlanningSupervisor(parts=parts, spawn=spawn_with(settings))
@@ -100,7 +105,6 @@ async def running(settings: Settings) -> AsyncIterator[Service]:
         parts=parts,
         target=lambda: rescheduler.target,
         deployer=deployer,
-        announce=service.requests.serve,
     )
     loops = [
         asyncio.create_task(_kept_on(tick, every_s, failed))

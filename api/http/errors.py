@@ -96,6 +96,14 @@ def problem_of(error: CircinusError, path: str) -> JSONResponse:
     return _problem(title, status, str(error), path, faults, headers)
 
 
+def unforeseen(error: Exception, path: str) -> JSONResponse:
+    """Log an error that nobody foresaw; give a problem document that tells where it is logged."""
+    incident = secrets.token_hex(4)
+    trouble(_LOG, "http.unforeseen", error=error, incident=incident, path=path)
+    words = f"Something unforeseen happened; the service's log has it as incident {incident}."
+    return _problem("Internal error", 500, words, path)
+
+
 def _problem(
     title: str,
     status: int,
@@ -132,10 +140,7 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def on_unforeseen(request: Request, error: Exception) -> JSONResponse:
-        incident, path = secrets.token_hex(4), request.url.path
-        trouble(_LOG, "http.unforeseen", error=error, incident=incident, path=path)
-        words = f"Something unforeseen happened; the service's log has it as incident {incident}."
-        return _problem("Internal error", 500, words, path)
+        return unforeseen(error, request.url.path)
 
 
 def _body_of(request: Request) -> type[BaseModel] | None:

@@ -10,12 +10,12 @@ is fine.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import pybase64
 from pydantic import JsonValue
 
 from circinus.pipelines.errors import InvalidInput
@@ -61,7 +61,7 @@ def _array_to_json(array: npt.NDArray[np.generic]) -> JsonValue:
 
 
 def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return pybase64.b64encode_as_string(data)
 
 
 def payload_from_json(tree: object, field: str = "input", depth: int = 0) -> Payload:
@@ -99,7 +99,7 @@ def _array_from_json(tree: object, field: str, _: int) -> Payload:
     if len(data) != expected:
         rule = f"must hold the {expected} bytes of dtype and shape"
         raise InvalidInput.of(f"{field}.base64", rule, f"{len(data)} bytes")
-    return np.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
 def _dict_from_json(tree: object, field: str, depth: int) -> Payload:
@@ -137,9 +137,14 @@ def _shape(shape: object, field: str) -> tuple[int, ...]:
     raise InvalidInput.of(field, rule, shape)
 
 
-def _data(text: object, field: str, _: int = 0) -> bytes:
+def _bytes(text: object, field: str, _: int) -> bytes:
+    return bytes(_data(text, field))
+
+
+def _data(text: object, field: str) -> bytearray:
     try:
-        return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
+        given = text if isinstance(text, str) else "?"
+        return pybase64.b64decode_as_bytearray(given, validate=True)
     except ValueError as error:
         raise InvalidInput.of(field, "must be base64", text) from error
 
@@ -158,7 +163,7 @@ def _require_shallow(field: str, depth: int) -> None:
 
 
 _MARKS: Mapping[str, Callable[[object, str, int], Payload]] = {
-    "$bytes": _data,
+    "$bytes": _bytes,
     "$array": _array_from_json,
     "$dict": _dict_from_json,
 }

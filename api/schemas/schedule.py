@@ -8,6 +8,7 @@ from pydantic import Field
 
 from circinus.api.schemas.base import Input, Time, View
 from circinus.api.schemas.query import Priority, Tenant, Weight
+from circinus.api.schemas.service import LatelyView
 
 
 class MachineShare(View):
@@ -32,6 +33,8 @@ class AssignmentView(View):
     extras: list[MachineShare] = Field(default_factory=list)
     """Where further replicas are, while more requests come than planned for and room is left;
     not counted in `cost_usd_per_hour` and utilisation."""
+    lately: list[LatelyView] = Field(default_factory=list)
+    """What its requests got in the last minute, ten minutes and hour; only where asked for."""
 
 
 class WaitingView(View):

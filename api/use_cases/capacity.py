@@ -94,7 +94,7 @@ class Emulation:
     now: Infrastructure  # with the links that are imitated: at first that which is planned for
     deployer: Deployer  # waits for links
 
-    def set_links(self, links: Sequence[Link]) -> Infrastructure:
+    async def set_links(self, links: Sequence[Link]) -> Infrastructure:
         """Imitate other links from now on; those left out stay as they are.
 
         InvalidInput if a link does not exist, or is the network's own; nothing was changed.
@@ -111,5 +111,5 @@ class Emulation:
             for link in self.now.links
         )
         self.now = replace(self.now, links=changed)
-        self.deployer.imitate(self.now)
+        await self.deployer.imitate(self.now)
         return self.now

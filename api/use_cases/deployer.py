@@ -1,4 +1,8 @@
-"""What the service needs of whoever runs deployments."""
+"""What the service needs of whoever runs deployments, and what answers requests to them.
+
+Both are one process's orchestrator; the service meets it in a process of its own, see
+`api.keeper`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,22 @@ from typing import Protocol
 
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentStatus
+from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
 
 
 class Deployer(Protocol):
-    """Runs deployments. Used within one event loop."""
+    """Runs deployments, perhaps in another process. Used within one event loop.
+
+    Every call raises Unavailable while that process is away.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Another number whenever all that ran is gone, and has to be applied again."""
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
@@ -24,6 +34,9 @@ class Deployer(Protocol):
         A plan that does not start, or does not fit its pipeline or the infrastructure, is told by
         `status`, holds up no other, and is tried again by the next call.
         """
+
+    async def withhold(self, query_id: str) -> None:
+        """Answer no more requests to a query that is about to end."""
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         """Give the answer of a query's deployment to one input.
@@ -35,31 +48,39 @@ class Deployer(Protocol):
             Unavailable: If it does not serve now, or not within the time.
         """
 
-    def imitate(self, infrastructure: Infrastructure) -> None:
+    async def imitate(self, infrastructure: Infrastructure) -> None:
         """Let emulated links be as thin as those of an infrastructure with the same tiers."""
 
-    def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
+    async def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of all that serve."""
 
-    def serving(self, query_id: str) -> str | None:
-        """Give the plan that answers requests to a query, by id; None: none does."""
+    async def serving(self) -> Mapping[str, str]:
+        """Give query id -> plan that answers its requests, by id, of all that serve."""
 
-    def lately(self) -> Mapping[str, Sequence[Lately]]:
+    async def lately(self) -> Mapping[str, Sequence[Lately]]:
         """Give query id -> what its requests got lately, of all that serve."""
 
-    def arrivals_per_s(self) -> Mapping[str, float]:
+    async def arrivals_per_s(self) -> Mapping[str, float]:
         """Give query id -> how many requests a second come now, refused ones too."""
 
-    def status(self, query_id: str) -> DeploymentStatus:
-        """Give how a query's deployment fares; InvalidInput if there is none."""
+    async def recent(self) -> Mapping[str, Recent]:
+        """Give query id -> what its latest answers took, of all that serve."""
+
+    async def status(self, query_id: str) -> DeploymentStatus | None:
+        """Give how a query's deployment fares; None: it has none."""
 
     async def close(self) -> None:
         """Stop everything; may be called again."""
 
 
-def found_status(deployer: Deployer, query_id: str) -> DeploymentStatus | None:
-    """Give how a query's deployment fares; None: it has none."""
-    try:
-        return deployer.status(query_id)
-    except InvalidInput:
-        return None
+class RequestServer(Protocol):
+    """Answers requests to deployments of this process. Used within one event loop."""
+
+    def plan_serving(self, query_id: str) -> str | None:
+        """Give the plan that answers requests to a query, by id; None: none does."""
+
+    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
+        """Raise TooManyRequests if a request would be turned away the moment that it is made."""
+
+    async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
+        """See `Deployer`."""

@@ -1,23 +1,26 @@
-"""Inference calls to deployed queries, and what they gave lately: seconds, and known scores."""
+"""Requests for examples, which are scored, and what is told where nothing serves.
+
+Requests with inputs of their own are answered where deployments run, see `api.http.data_plane`;
+what cannot be answered there comes here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.explanation import ReplanData
-from circinus.api.schemas.query import DataSource
+from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.records import Conflict
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.scheduling import Served
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTerms
+from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
@@ -26,73 +29,74 @@ from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0
 _KEPT_HASHES = 8  # data sets whose inputs are told from others
-WINDOW = 200
-"""Latest requests that are judged by, and examples among them."""
 
 
 @dataclass(slots=True)
 class _Window:
     plan_id: str
-    results: deque[RequestResult] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    judged: int = 0  # answers of the plan that are judged no more
     scores: dict[ExampleReference, float] = field(default_factory=dict)  # the latest last
 
 
 class RequestWindows:
-    """The latest requests of every query's deployed plan. Used within one event loop."""
+    """What the deployed plan of every query is judged by. Used within one event loop.
+
+    Seconds are kept by whoever answers; scores here, where examples are known.
+    """
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
 
-    def note(
-        self,
-        query_id: str,
-        plan_id: str,
-        result: RequestResult,
-        example: ExampleReference | None = None,
-        score: float | None = None,
-    ) -> None:
-        """Take in an answer, with what it scored in [0, 1] where what is right is known.
+    def note(self, query_id: str, plan_id: str, example: ExampleReference, score: float) -> None:
+        """Take in what an answer scored in [0, 1], where what is right is known.
 
         Answers of another plan of the query are forgotten; of each example the latest one counts.
         """
-        window = self._windows.get(query_id)
-        if window is None or window.plan_id != plan_id:
-            window = self._windows[query_id] = _Window(plan_id)
-        window.results.append(result)
-        if example is not None and score is not None:
-            # An example that comes again tells nothing new of the others.
-            window.scores.pop(example, None)
-            window.scores[example] = score
-            if len(window.scores) > WINDOW:
-                del window.scores[next(iter(window.scores))]
+        scores = self._window(query_id, plan_id).scores
+        # An example that comes again tells nothing new of the others.
+        scores.pop(example, None)
+        scores[example] = score
+        if len(scores) > RECENT:
+            del scores[next(iter(scores))]
 
-    def queries(self) -> tuple[tuple[str, str], ...]:
-        """Give (query id, plan id) of all that got requests."""
-        return tuple((query_id, window.plan_id) for query_id, window in self._windows.items())
-
-    def seen(self, query_id: str) -> ObservedRequests:
-        """Give what the latest requests of a query gave, which must have had some."""
-        window = self._windows[query_id]
-        tiers = {tier for result in window.results for tier in result.tier_s}
+    def seen(self, query_id: str, recent: Recent) -> ObservedRequests | None:
+        """Give what the latest requests of a query gave; None: there was none to judge by."""
+        window = self._window(query_id, recent.plan_id)
+        new = min(recent.answered - window.judged, len(recent.taken))
+        if new <= 0:
+            return None
+        taken = recent.taken[-new:]
+        tiers = {tier for each in taken for tier in each.tier_s}
         return ObservedRequests(
-            latency_s=np.array([result.latency_s for result in window.results]),
+            latency_s=np.array([each.latency_s for each in taken]),
             tier_s={
-                tier: float(np.mean([result.tier_s.get(tier, 0.0) for result in window.results]))
+                tier: float(np.mean([each.tier_s.get(tier, 0.0) for each in taken]))
                 for tier in tiers
             },
             # What is no link's wait here is the network's own, in a cluster.
-            moved_s=float(np.mean([r.transfer_s + r.overhead_s for r in window.results])),
+            moved_s=float(np.mean([each.moved_s for each in taken])),
             scores=np.array(list(window.scores.values())),
         )
 
     def data(self, query_id: str) -> ReplanData | None:
         """Give the examples that the latest known output came from; None: there was none."""
-        latest = next(reversed(self._windows[query_id].scores), None)
+        window = self._windows.get(query_id)
+        latest = None if window is None else next(reversed(window.scores), None)
         return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
 
-    def forget(self, query_id: str) -> None:
-        """Start anew for a query."""
-        self._windows.pop(query_id, None)
+    def forget(self, query_id: str, recent: Recent) -> None:
+        """Judge a query by what comes after its latest answers."""
+        self._windows[query_id] = _Window(recent.plan_id, judged=recent.answered)
+
+    def keep(self, query_ids: Collection[str]) -> None:
+        """Forget all queries but these."""
+        self._windows = {query: w for query, w in self._windows.items() if query in query_ids}
+
+    def _window(self, query_id: str, plan_id: str) -> _Window:
+        window = self._windows.get(query_id)
+        if window is None or window.plan_id != plan_id:
+            window = self._windows[query_id] = _Window(plan_id)
+        return window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,41 +112,17 @@ class AnsweredRequest:
     planned_on: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRoute:
-    """What is known of a query whose requests are answered."""
-
-    pipeline: str
-    data: DataSource  # that it was planned on
-
-
 @dataclass(slots=True, kw_only=True)
 class Requests:
-    """Sends calls to deployments. Used within one event loop, which it never blocks.
-
-    Whoever deploys tells what is served: the store is asked only for what does not serve, to say
-    why.
-    """
+    """Sends requests to deployments. Used within one event loop, which it never blocks."""
 
     parts: ServiceParts
     deployer: Deployer
     windows: RequestWindows = field(default_factory=RequestWindows)
-    _routes: Mapping[str, RequestRoute] = field(default_factory=dict, init=False)  # by query
     # of the inputs that a query was planned on: pipeline, data, seed -> their hashes
     _hashes: dict[tuple[str, str | int | None, int], frozenset[str]] = field(
         default_factory=dict, init=False, repr=False
     )
-
-    def serve(self, served: Mapping[str, Served]) -> None:
-        """Learn what is served, by query; what was served before is forgotten."""
-        self._routes = {
-            query_id: RequestRoute(pipeline=one.plan.pipeline, data=one.data)
-            for query_id, one in served.items()
-        }
-
-    def forget(self, query_id: str) -> None:
-        """Serve a query no more that was retired: its instances have yet to be stopped."""
-        self._routes = {query: route for query, route in self._routes.items() if query != query_id}
 
     async def send(
         self, query_id: str, given: Payload, chosen: ExampleReference | None, terms: RequestTerms
@@ -160,23 +140,21 @@ class Requests:
             TooManyRequests: If it cannot be answered in time, and the terms do not take it late.
             OperatorFailed: If an operator or the metric raised.
         """
-        route = self._routes.get(query_id)
-        if route is None or self.deployer.serving(query_id) is None:
-            route = await asyncio.to_thread(self._stored, query_id)
-        name = route.pipeline
+        plan_id = (await self.deployer.serving()).get(query_id)
+        query = await asyncio.to_thread(self._answerable, query_id, serves=plan_id is not None)
+        name = query.pipeline
         example = None if chosen is None else await self._example(name, chosen)
-        plan_id = self.deployer.serving(query_id)
         if plan_id is None:  # it is just being deployed, or was taken down
             reason = f"query {query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         input = given if example is None else example.input
         result = await self.deployer.request(query_id, input, terms)
         score, known = None, False
-        if example is not None:
-            known = await asyncio.to_thread(self._is_planned_on, route, example)
+        if chosen is not None and example is not None:
+            known = await asyncio.to_thread(self._is_planned_on, query, example)
             pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
             score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
-        self.windows.note(query_id, plan_id, result, chosen, score)
+            self.windows.note(query_id, plan_id, chosen, score)
         return AnsweredRequest(result=result, plan_id=plan_id, score=score, planned_on=known)
 
     async def _example(self, pipeline: str, chosen: ExampleReference) -> Example:
@@ -186,8 +164,8 @@ class Requests:
         checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
         return dataset.examples[chosen.index]
 
-    def _is_planned_on(self, route: RequestRoute, example: Example) -> bool:
-        data, pipeline = route.data, route.pipeline
+    def _is_planned_on(self, query: QueryRequest, example: Example) -> bool:
+        data, pipeline = query.data, query.pipeline
         which = (pipeline, data.dataset or data.examples, data.seed)
         known = self._hashes.get(which)
         if known is None:
@@ -198,20 +176,19 @@ class Requests:
             self._hashes[which] = known
         return content_hash(example.input) in known
 
-    def _stored(self, query_id: str) -> RequestRoute:
-        """Give what the store knows of a query; Conflict if it has and gets no deployment."""
+    def _answerable(self, query_id: str, *, serves: bool) -> QueryRequest:
+        """Give a query that is or may soon be served; Conflict if it gets no deployment."""
         record = self.parts.store.query(query_id)
-        route = RequestRoute(pipeline=record.query.pipeline, data=record.request.data)
         if record.phase is QueryPhase.SERVING:
-            return route
+            return record.request
         comes_back = record.phase in LIVE or (record.replans and record.phase in UNFINISHED)
         if not comes_back:
             raise Conflict("phase", "must be serving to answer requests", record.phase.value)
         # A query that was replanned is served by its old plan until the new one is up.
-        if self.deployer.serving(query_id) is None:
+        if not serves:
             reason = f"query {query_id} is {record.phase.value}"
             raise Unavailable(
                 f"{reason}: {record.message}" if record.message else reason,
                 retry_after_s=_RETRY_AFTER_S,
             )
-        return route
+        return record.request

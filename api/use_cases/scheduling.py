@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from circinus.api.schemas.query import DataSource
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
@@ -33,11 +32,10 @@ from circinus.scheduler.rolling.scheduler import Times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What serving an admitted query takes: no request looks it up."""
+    """What serving an admitted query takes."""
 
     plan: Plan
     slo: Slo
-    data: DataSource  # that it was planned on
     # of the machine of each item of the plan's demand; None: its tier has no types
     machine_types: tuple[str | None, ...] = ()
     extras: tuple[ExtraReplica, ...] = ()  # beyond the plan's demand, while there is room
@@ -50,7 +48,6 @@ class LiveQuery:
     candidate: Candidate  # as the scheduler sees it
     plans: Mapping[str, Plan]  # plan id -> plan, cheapest first, at least one
     slo: Slo
-    data: DataSource
     revision: int  # of its plans: another one, other plans
     timed: bool  # whether it is served for some time only
     rate_per_s: float | None  # that its plans are for; None: one request at a time
@@ -75,7 +72,6 @@ class LiveQuery:
             candidate=candidate,
             plans=plans,
             slo=query.slo,
-            data=record.request.data,
             revision=record.revision,
             timed=timed,
             rate_per_s=query.request_rate_per_s,
@@ -95,7 +91,6 @@ class LiveQuery:
         return Served(
             plan=self.plans[at.plan_id],
             slo=self.slo,
-            data=self.data,
             machine_types=machine_types(at.machines, infrastructure),
             extras=tuple(
                 ExtraReplica(extra.tier, kind) for extra, kind in zip(extras, types, strict=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
-from circinus.deploy.runtime.tier_queue import TierQueue
+from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, TierQueue
 from circinus.deploy.runtime.traffic import Lately, Traffic
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
@@ -36,8 +36,10 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
+RECENT = 200
+"""Latest answers, whose seconds are kept one by one."""
 _POLL_S = 0.01
-_LEAST_LEFT_S = 1e-6  # to policies a deadline is ahead
+_STALE_S = 1.0  # what was learnt so long ago turns nobody away: only a request can tell
 _NEWEST = 0.1  # weight of the newest request in what is still to do after a segment
 
 
@@ -86,6 +88,15 @@ class Observed:
     p99: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where the seconds of an answered request went."""
+
+    latency_s: float  # see `RequestResult`, as the others
+    tier_s: Mapping[str, float]
+    moved_s: float  # all but operators and waiting for an instance's turn
+
+
 class LatencyWindow:
     """Latencies of the last requests. Not safe to share between threads."""
 
@@ -102,6 +113,11 @@ class LatencyWindow:
     def failed(self) -> None:
         """Note a request that got an error."""
         self._failed += 1
+
+    @property
+    def count(self) -> int:
+        """Requests that were answered since the deployment began."""
+        return self._count
 
     def observed(self) -> Observed:
         """Give the figures so far."""
@@ -140,6 +156,14 @@ class _Walk:
     doing: str = "it started"
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Seconds from a segment's answer to the request's, without waits: learnt, and when last."""
+
+    seconds: float
+    at: float
+
+
 @dataclass(slots=True, eq=False)
 class Dispatcher:
     """Sends the requests of one deployed plan to its instances. Used within one event loop."""
@@ -154,10 +178,11 @@ class Dispatcher:
     queues: dict[str, TierQueue] = field(init=False)
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
     traffic: Traffic = field(init=False)
+    taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT), init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
     deadline_s: float | None = field(default=None, init=False)  # see `DesiredDeployment`
-    # what is still to do once a segment is done, by its first operator: learnt, without waits
-    _rest_s: dict[str, float] = field(default_factory=dict, init=False)
+    # what is still to do once a segment is done, by its first operator
+    _rest: dict[str, _Rest] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.segments = segments(self.pipeline.graph, self.plan.deployment.placement)
@@ -186,6 +211,24 @@ class Dispatcher:
         """Give what requests got in the last minute, ten minutes and hour."""
         return self.traffic.lately(self.clock.now())
 
+    def refuse_hopeless(self, arrived: float) -> None:
+        """Raise TooManyRequests if a request would be turned away the moment that it is made.
+
+        It costs less than reading the request. Some are turned away later all the same.
+        """
+        if self.deadline_s is None:
+            return
+        first = self.segments[0]
+        # Of a request that has a size nothing is known before it is read.
+        sized = self.pipeline.request_size is not None
+        due_s = inf if sized else self._due_in_s(arrived + self.deadline_s, first)
+        try:
+            self.queues[first.tier].refuse_hopeless(first.operators[0], due_s)
+        except TooManyRequests as error:
+            self.traffic.arrived(self.clock.now())
+            self._note_failure(error)
+            raise
+
     async def close(self, *, drain_s: float) -> None:
         """Let the requests in hand finish for `drain_s`, then turn away those that wait."""
         with contextlib.suppress(TimeoutError):
@@ -210,6 +253,7 @@ class Dispatcher:
         bound_s = inf if self.deadline_s is None or terms.serve_late else self.deadline_s
         walk = _Walk(began, arrived + terms.timeout_s, arrived + bound_s, terms, {INPUT: given})
         self.in_hand += 1
+        self.traffic.arrived(began)
         try:
             walk.size = self.pipeline.size_of(input)
             async with asyncio.timeout(max(walk.ends - began, 0.0)):
@@ -226,6 +270,8 @@ class Dispatcher:
             self.in_hand -= 1
         result, now = self._result(walk), self.clock.now()
         self.latencies.answered(result.latency_s)
+        moved_s = result.transfer_s + result.overhead_s
+        self.taken.append(Taken(result.latency_s, result.tier_s, moved_s))
         in_time = self.deadline_s is None or now - arrived <= self.deadline_s
         self.traffic.answered(now, now - arrived, in_time=in_time)
         return result
@@ -238,6 +284,9 @@ class Dispatcher:
         note(self.clock.now())
 
     async def _through(self, walk: _Walk) -> None:
+        if len(self.segments) == 1:  # nothing runs beside it
+            await self._segment(walk, self.segments[0])
+            return
         loop = asyncio.get_running_loop()
         for segment in self.segments:
             task = loop.create_task(self._segment(walk, segment))
@@ -304,7 +353,7 @@ class Dispatcher:
         def work(client: WorkerClient) -> Awaitable[RunReply]:
             walk.doing = f"{names} ran on tier {segment.tier}"
             left = self._time_left_s(walk)
-            due_in_s = None if walk.due == inf else self._due_in_s(walk, segment)
+            due_in_s = None if walk.due == inf else self._due_in_s(walk.due, segment)
             return client.run(
                 segment.operators, inputs, segment.wants, timeout_s=left, due_in_s=due_in_s
             )
@@ -313,7 +362,7 @@ class Dispatcher:
             return await self.queues[segment.tier].serve(
                 segment.operators[0],
                 work,
-                time_left_s=self._due_in_s(walk, segment),
+                time_left_s=self._due_in_s(walk.due, segment),
                 size=walk.size,
             )
         except DeadlineExceeded as error:  # told by the worker, just before we would notice
@@ -325,10 +374,12 @@ class Dispatcher:
             raise DeadlineExceeded(walk.terms.timeout_s, walk.doing)
         return left
 
-    def _due_in_s(self, walk: _Walk, segment: Segment) -> float:
+    def _due_in_s(self, due: float, segment: Segment) -> float:
         """Give the seconds within which a segment must be done for the answer to be in time."""
-        rest_s = self._rest_s.get(segment.operators[0], 0.0)
-        return max(walk.due - self.clock.now() - rest_s, _LEAST_LEFT_S)
+        rest = self._rest.get(segment.operators[0])
+        now = self.clock.now()
+        rest_s = 0.0 if rest is None or now - rest.at > _STALE_S else rest.seconds
+        return max(due - now - rest_s, LEAST_LEFT_S)
 
     def _result(self, walk: _Walk) -> RequestResult:
         sinks = {sink: walk.made[sink] for sink in self.pipeline.graph.sinks}
@@ -358,8 +409,12 @@ class Dispatcher:
             name = segment.operators[0]
             waited_s = last.waiting_s - walk.made[segment.wants[-1]].waiting_s
             seen_s = max(now - walk.answered[name] - waited_s, 0.0)
-            known_s = self._rest_s.setdefault(name, seen_s)
-            self._rest_s[name] = known_s + _NEWEST * (seen_s - known_s)
+            known = self._rest.get(name)
+            if known is None or now - known.at > _STALE_S:
+                self._rest[name] = _Rest(seen_s, now)
+            else:
+                seconds = known.seconds + _NEWEST * (seen_s - known.seconds)
+                self._rest[name] = _Rest(seconds, now)
 
 
 def emulated_links(infrastructure: Infrastructure) -> Infrastructure:

@@ -147,6 +147,16 @@ class RunningInstance:
     enforcement: Enforcement  # how its share is enforced
     note: str = ""  # why so, in words; may be empty
 
+    def told(self) -> RunningInstance:
+        """Give what is known of it, without the means to end it."""
+        return RunningInstance(
+            address=self.address,
+            pid=self.pid,
+            tls=self.tls,
+            enforcement=self.enforcement,
+            note=self.note,
+        )
+
     def client(self) -> WorkerClient:
         """Give a way to call it."""
         return WorkerClient(self.address, self.tls)

@@ -65,6 +65,12 @@ class TierLatencies:
             return self.prior_s
         return learnt.predict(size) if self.level is None else learnt.quantile(self.level, size)
 
+    def mean(self, request: Request, name: str) -> float:
+        """Give the mean seconds of a request at an instance of a name."""
+        kind, size = request
+        learnt = self._known.get(_key(kind, name))
+        return self.prior_s if learnt is None else learnt.predict(size)
+
     def knows(self, kinds: Iterable[str], name: str) -> bool:
         """Give whether a request of one of the kinds was observed at instances of a name."""
         return any(_key(kind, name) in self._known for kind in kinds)

@@ -20,6 +20,7 @@ from circinus.deploy.runtime.dispatcher import (
     Observed,
     RequestResult,
     RequestTerms,
+    Taken,
 )
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
@@ -70,6 +71,15 @@ class DeploymentStatus:
     reason: str | None = None  # why the latest plan did not start; None if it did
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """What the latest answers of a deployment took."""
+
+    plan_id: str
+    answered: int  # requests since it began, `taken` the last of them
+    taken: tuple[Taken, ...]
+
+
 @dataclass(slots=True, eq=False)
 class _Deployment:
     """A plan that serves."""
@@ -81,7 +91,7 @@ class _Deployment:
     keeper: asyncio.Task[None] | None = None
 
     def status(self, reason: str | None) -> DeploymentStatus:
-        instances = tuple(supervisor.status for supervisor in self.supervisors)
+        instances = tuple(supervisor.status.told() for supervisor in self.supervisors)
         up = all(instance.up for instance in instances)
         return DeploymentStatus(
             phase=DeploymentPhase.SERVING if up else DeploymentPhase.DEGRADED,
@@ -127,6 +137,7 @@ class Orchestrator:
     _serving: dict[str, _Deployment] = field(default_factory=dict, init=False)  # by query
     _pending: dict[str, str] = field(default_factory=dict, init=False)  # plan that is started
     _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
+    _withheld: set[str] = field(default_factory=set, init=False)  # queries about to end
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -148,6 +159,7 @@ class Orchestrator:
             for query in desired.keys() & self._serving.keys():  # also where the plan stays
                 self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
             self._failed = {q: why for q, why in self._failed.items() if q in start}
+            self._withheld &= desired.keys()
             await asyncio.gather(
                 *(self._replace(q, desired[q]) for q in start),
                 *(self._reshape(q, desired[q]) for q in desired if q not in start),
@@ -165,17 +177,29 @@ class Orchestrator:
 
         InvalidInput if the query is not deployed, Unavailable if it does not serve (yet).
         """
-        if query_id in self._serving:
+        if self.plan_serving(query_id) is not None:
             dispatcher = self._serving[query_id].dispatcher
-            dispatcher.traffic.arrived(self.clock.now())
             return await dispatcher.request(input, terms)
         status = self.status(query_id)
         raise Unavailable(f"query {query_id} is {status.phase}", retry_after_s=1.0)
 
-    def serving(self, query_id: str) -> str | None:
+    def withhold(self, query_id: str) -> None:
+        """Answer no more requests to a query that is about to end."""
+        self._withheld.add(query_id)
+
+    def plan_serving(self, query_id: str) -> str | None:
         """Give the plan that answers requests to a query, by id; None: none does."""
         serving = self._serving.get(query_id)
-        return None if serving is None else serving.plan_id
+        return None if serving is None or query_id in self._withheld else serving.plan_id
+
+    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
+        """Raise TooManyRequests as `Dispatcher.refuse_hopeless` does, if the query is served."""
+        if query_id in self._serving:
+            self._serving[query_id].dispatcher.refuse_hopeless(arrived)
+
+    def serving(self) -> dict[str, str]:
+        """Give query id -> plan that serves, by id."""
+        return {query: deployment.plan_id for query, deployment in self._serving.items()}
 
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""
@@ -199,6 +223,17 @@ class Orchestrator:
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         """Give query id -> what its requests got lately, of the plans that serve."""
         return {query: d.dispatcher.lately() for query, d in self._serving.items()}
+
+    def recent(self) -> dict[str, Recent]:
+        """Give query id -> what its latest answers took, of the plans that serve."""
+        return {
+            query: Recent(
+                plan_id=d.plan_id,
+                answered=d.dispatcher.latencies.count,
+                taken=tuple(d.dispatcher.taken),
+            )
+            for query, d in self._serving.items()
+        }
 
     def arrivals_per_s(self) -> dict[str, float]:
         """Give query id -> how many requests a second come now, of the plans that serve."""

@@ -51,6 +51,10 @@ class InstanceStatus:
     restarts: int = 0  # number of times it was started again
     ended: str | None = None  # how it ended last; None if it never did
 
+    def told(self) -> InstanceStatus:
+        """Give what is known of it without the means to end it, for any process."""
+        return replace(self, running=None if self.running is None else self.running.told())
+
 
 class WarmUp:
     """A first run before requests come, so that what operators load on first use is there.

@@ -1,8 +1,9 @@
 """The requests of one deployment that wait for an instance of one tier.
 
-The queue is bounded: what would only wait for its deadline is turned away at once. So are
-late requests beyond one for each instance: after an overload they would take the time of those
-that can still be in time. An instance serves one request at a time, or as many as its answers
+The queue is bounded: what would only wait for its deadline is turned away at once. So is what
+cannot be in time any more, if the policy `sheds`; if not, late requests beyond one for each
+instance: after an overload they would take the time of those that can still be in time. An
+instance serves one request at a time, or as many as its answers
 say that it takes: it has a place for each, and to the policy a place is an instance. Which
 request goes where is the policy's to say; what a second of unlike instances is worth to it is
 worked out of what requests took, between two answers. A place that lost a request, or whose
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -31,6 +33,8 @@ from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, Dispat
 _SETTLE_S = 60.0
 _RECOVERY_PAUSE_S = 0.1
 _LEAST_BUSY_S = 1e-6
+LEAST_LEFT_S = 1e-6
+"""To policies a deadline is ahead; this, or less, is what is left of one that has passed."""
 
 _PlaceKey = tuple[str, int]  # address of an instance, number among its places
 
@@ -98,11 +102,16 @@ class _Place:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
+class _Asked:
     request: Request
     arrived: float
     qos_s: float
+    work_s: float = 0.0  # mean seconds where it is done soonest
     planned: _PlaceKey | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter(_Asked):
     turn: asyncio.Future[_Place] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -178,6 +187,19 @@ class TierQueue:
             asyncio.get_running_loop().call_soon(self._value_types)  # the answer goes first
         return reply, began - arrived
 
+    def refuse_hopeless(self, kind: str, time_left_s: float, size: float = 1.0) -> None:
+        """Raise TooManyRequests if `serve` would at once, as things stand; nothing is changed.
+
+        So it does for what is late already, which `serve` may let an idle instance have: whoever
+        waited for a busy service should not keep it busy, and what is late later on has been paid
+        for, and shows that something is wrong.
+        """
+        asked = _Asked((kind, size), self.clock.now(), time_left_s)
+        if len(self._waiting) >= self.limit and not self._late(asked.arrived):
+            raise self._refusal(asked, self._full)
+        if self.policy.sheds and (time_left_s <= LEAST_LEFT_S or self._is_hopeless(asked)):
+            raise self._refusal(asked, self._in_vain)
+
     def figures(self) -> QueueFigures:
         """Give what is known at this moment."""
         places = self._places.values()
@@ -202,14 +224,15 @@ class TierQueue:
         await asyncio.gather(*self._recoveries, return_exceptions=True)
 
     async def _turn(self, waiter: _Waiter) -> _Place:
-        now, full = self.clock.now(), len(self._waiting) >= self.limit
-        waiting = [other for other in self._waiting if not other.turn.done()]
-        late = [other for other in waiting if now - other.arrived > other.qos_s]  # longest first
+        now, full = waiter.arrived, len(self._waiting) >= self.limit
+        late = self._late(now)
         if full and not late:
-            reason = f"{len(self._waiting)} requests already wait for tier {self.tier}"
-            raise self._refusal(waiter, reason)
-        for other in late[: max(len(late) - len(self._places), int(full))]:
-            self._give_up(other, "could not serve it before its deadline")
+            raise self._refusal(waiter, self._full)
+        if self.policy.sheds and self._is_hopeless(waiter):
+            raise self._refusal(waiter, self._in_vain)
+        kept = 0 if self.policy.sheds else len(self._places)
+        for other in late[: max(len(late) - kept, int(full))]:
+            self._give_up(other, f"tier {self.tier} could not serve it before its deadline")
         self._waiting[waiter] = None
         self._match()
         try:
@@ -221,11 +244,51 @@ class TierQueue:
         finally:
             self._waiting.pop(waiter, None)
 
+    def _late(self, now: float) -> list[_Waiter]:
+        """Give those who wait past their deadline, the longest first."""
+        waiting = (waiter for waiter in self._waiting if not waiter.turn.done())
+        return [waiter for waiter in waiting if now - waiter.arrived > waiter.qos_s]
+
+    def _is_hopeless(self, asked: _Asked) -> bool:
+        """Give whether a request that comes now will not be in time.
+
+        It will not if no instance were done with it in time, were it the next; nor, where all are
+        alike, if the work before it takes too long. Where they are not, that is a lower bound:
+        work is taken to be spread evenly, at its seconds on the fastest. What is foreseen turns
+        nobody away from an idle instance that nobody waits for: only a request can tell whether it
+        still holds.
+        """
+        now, places = asked.arrived, self._places.values()
+        alone = not self._waiting and any(place.idle for place in places)
+        if asked.qos_s == inf or not places or alone:
+            return False
+        names = {place.name for place in places}
+        own_s = {name: self.latencies.predict(asked.request, name) for name in names}
+        asked.work_s = min(self.latencies.mean(asked.request, name) for name in names)
+        busy_s = [place.busy_s(now) for place in places]
+        done_s = min(b + own_s[place.name] for b, place in zip(busy_s, places, strict=True))
+        due = now + asked.qos_s
+        before_s = sum(
+            other.work_s
+            for other in self._waiting
+            if not other.turn.done() and other.arrived + other.qos_s <= due
+        )
+        spread_s = (sum(busy_s) + before_s) / len(busy_s) + min(own_s.values())
+        return max(done_s, spread_s) > asked.qos_s
+
     def _give_up(self, waiter: _Waiter, reason: str) -> None:
         del self._waiting[waiter]
-        waiter.turn.set_exception(self._refusal(waiter, f"tier {self.tier} {reason}"))
+        waiter.turn.set_exception(self._refusal(waiter, reason))
 
-    def _refusal(self, waiter: _Waiter, reason: str) -> TooManyRequests:
+    @property
+    def _full(self) -> str:
+        return f"{len(self._waiting)} requests already wait for tier {self.tier}"
+
+    @property
+    def _in_vain(self) -> str:
+        return f"tier {self.tier} cannot serve it before its deadline"
+
+    def _refusal(self, waiter: _Asked, reason: str) -> TooManyRequests:
         self._figures.turned_away += 1
         places = self._places.values()
         predicted = [self.latencies.predict(waiter.request, place.name) for place in places]
@@ -239,21 +302,31 @@ class TierQueue:
             return
         now = self.clock.now()
         state = self._state(waiting, places, now)
+        if self.policy.sheds:
+            left_s = state.qos_s - state.waited_s
+            vain = (state.predicted_s + state.busy_s).min(axis=1) > left_s
+            if vain.any() and not vain.all():  # of those in vain alone the policy may serve one
+                for i in np.flatnonzero(vain).tolist():
+                    self._give_up(waiting[i], self._in_vain)
+                waiting = [waiter for waiter in waiting if not waiter.turn.done()]
+                state = self._state(waiting, places, now)
         decision = self.policy.decide(state)
         for i, j in decision.starts:
-            place = places[j]
-            place.idle = False
-            place.began, place.predicted_s = now, float(state.predicted_s[i, j])
-            del self._waiting[waiting[i]]
-            waiting[i].turn.set_result(place)
+            self._start(waiting[i], places[j], now, float(state.predicted_s[i, j]))
         for waiter in waiting:
             waiter.planned = None
         for i, j in decision.planned:
             waiting[i].planned = places[j].key
         for i in decision.rejected:
-            self._give_up(waiting[i], "cannot serve it before its deadline")
+            self._give_up(waiting[i], self._in_vain)
 
-    def _state(self, waiting: list[_Waiter], places: list[_Place], now: float) -> DispatchState:
+    def _start(self, waiter: _Waiter, place: _Place, now: float, predicted_s: float) -> None:
+        place.idle = False
+        place.began, place.predicted_s = now, predicted_s
+        del self._waiting[waiter]
+        waiter.turn.set_result(place)
+
+    def _state(self, waiting: Sequence[_Asked], places: list[_Place], now: float) -> DispatchState:
         number = {place.key: j for j, place in enumerate(places)}
         planned = [UNPLANNED if w.planned is None else number.get(w.planned, -1) for w in waiting]
         requests = [waiter.request for waiter in waiting]

@@ -59,6 +59,7 @@ class FcfsDispatch:
     # whether a request that no instance could serve in time, were it idle, is turned away; else
     # deadlines are not looked at
     rejects: bool = False
+    sheds: ClassVar[bool] = False
     rule: ClassVar[Kernel] = staticmethod(fcfs_rule)
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
@@ -101,6 +102,7 @@ class SizeThreshold:
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
+    sheds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         checks.non_negative("largest_small", self.largest_small)
@@ -139,6 +141,7 @@ class Clockwork:
 
     # whether a request that would be late everywhere is turned away on arrival
     rejects: bool = False
+    sheds: ClassVar[bool] = False
     xi: float = 1.0  # part of a deadline that may be planned with when rejecting, in (0, 1]
     rule: ClassVar[Kernel] = staticmethod(clockwork_rule)
     level: ClassVar[float | None] = None

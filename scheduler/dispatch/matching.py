@@ -151,6 +151,7 @@ class MinCostMatching:
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
+    sheds: ClassVar[bool] = False  # as published
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)

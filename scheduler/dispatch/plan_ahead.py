@@ -301,6 +301,7 @@ class PlanAhead:
     level: ClassVar[float | None] = 0.9  # deadlines are missed by the slow runs
     plans_ahead: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
+    sheds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.share("xi", self.xi)

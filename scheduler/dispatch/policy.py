@@ -148,6 +148,14 @@ class DispatchPolicy(Protocol):
         """Whether it turns requests away."""
 
     @property
+    def sheds(self) -> bool:
+        """Whether whoever dispatches should turn away what cannot be in time any more.
+
+        Of requests whose clients do not want a late answer. Not the policy's own doing: it is
+        asked of the live dispatcher, before a request costs anything.
+        """
+
+    @property
     def level(self) -> float | None:
         """Quantile of the seconds that it is to be told as predictions; None: means."""
 

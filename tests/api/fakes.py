@@ -15,7 +15,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.clock import ManualClock
@@ -92,7 +92,7 @@ class FakeCatalogue:
 
 @dataclass
 class FakeDeployer:
-    """Runs the pipeline in place; refuses the plans named in `broken`."""
+    """A `Deployer` and `RequestServer`: runs the pipeline in place, but no plans of `broken`."""
 
     broken: set[str] = field(default_factory=set)
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
@@ -100,14 +100,19 @@ class FakeDeployer:
     imitated: Infrastructure | None = None
     queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
     traffic: dict[str, tuple[Lately, ...]] = field(default_factory=dict)
+    withheld: set[str] = field(default_factory=set)
+    latest: dict[str, Recent] = field(default_factory=dict)
     arrivals: dict[str, float] = field(default_factory=dict)
+    generation: int = 0
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         self.applied += 1
         self.desired = dict(desired)
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
-        if self.status(query_id).phase is not DeploymentPhase.SERVING:
+        if query_id not in self.desired:
+            raise InvalidInput.of("query", "must be deployed", query_id)
+        if self._status(query_id).phase is not DeploymentPhase.SERVING:
             raise Unavailable("it does not serve", retry_after_s=2.5)
         output = PIPELINE.run(input, self.desired[query_id].plan.configuration)
         return RequestResult(
@@ -122,26 +127,42 @@ class FakeDeployer:
             retries=0,
         )
 
-    def imitate(self, infrastructure: Infrastructure) -> None:
+    async def withhold(self, query_id: str) -> None:
+        self.withheld.add(query_id)
+
+    async def imitate(self, infrastructure: Infrastructure) -> None:
         self.imitated = infrastructure
 
-    def figures(self) -> dict[str, dict[str, QueueFigures]]:
+    async def figures(self) -> dict[str, dict[str, QueueFigures]]:
         return self.queues
 
-    def serving(self, query_id: str) -> str | None:
-        desired = self.desired.get(query_id)
-        serves = desired is not None and desired.plan.id not in self.broken
-        return desired.plan.id if desired is not None and serves else None
+    async def serving(self) -> dict[str, str]:
+        plans = {query_id: desired.plan.id for query_id, desired in self.desired.items()}
+        return {
+            query_id: plan_id for query_id, plan_id in plans.items() if plan_id not in self.broken
+        }
 
-    def lately(self) -> dict[str, tuple[Lately, ...]]:
+    def plan_serving(self, query_id: str) -> str | None:
+        desired = self.desired.get(query_id)
+        serves = query_id not in self.withheld and desired is not None
+        return desired.plan.id if serves and desired is not None else None
+
+    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
+        """All are answered."""
+
+    async def lately(self) -> dict[str, tuple[Lately, ...]]:
         return self.traffic
 
-    def arrivals_per_s(self) -> dict[str, float]:
+    async def arrivals_per_s(self) -> dict[str, float]:
         return self.arrivals
 
-    def status(self, query_id: str) -> DeploymentStatus:
-        if query_id not in self.desired:
-            raise InvalidInput.of("query", "must be deployed", query_id)
+    async def recent(self) -> dict[str, Recent]:
+        return self.latest
+
+    async def status(self, query_id: str) -> DeploymentStatus | None:
+        return self._status(query_id) if query_id in self.desired else None
+
+    def _status(self, query_id: str) -> DeploymentStatus:
         plan_id = self.desired[query_id].plan.id
         if plan_id in self.broken:
             return DeploymentStatus(

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-import sqlalchemy
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
 from starlette.types import Message, Receive, Scope, Send
 
 from circinus.api.control.rescheduler import Rescheduler
@@ -20,10 +18,8 @@ from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.http.gate import Gate
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.query import DataSource
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
-from circinus.api.use_cases.scheduling import Served
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Traffic
@@ -31,7 +27,6 @@ from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import package
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.slo import Slo
 from circinus.scheduler.problem_form import problem_from_dict
 from tests.api.fakes import (
     PIPELINE,
@@ -202,7 +197,7 @@ def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer
 
     host = (b"host", b"127.0.0.1")
     scope = {"type": "http", "method": "POST", "path": "/v1/queries", "headers": [host, *headers]}
-    gate = Gate(never, token=None, body_limit_bytes=5, dataset_limit_bytes=5)
+    gate = Gate(never, body_limit_bytes=5, dataset_limit_bytes=5)
     asyncio.run(gate(scope, receive, send))
 
     assert (len(received), sent[0]["status"]) == (taken, 413)
@@ -411,31 +406,14 @@ def test_a_request_is_answered_and_an_example_scored(connect: Connect) -> None:
     assert (scored["output"], scored["score"]) == (4, 1.0)  # input 3, expected 3 + 1
 
 
-def test_no_request_asks_the_database(connect: Connect) -> None:
-    client = served(connect)
-    one = Served(plan=plan(), slo=Slo(accuracy=0.5, latency_s=1.0), data=DataSource(examples=10))
-    service_of(client).requests.serve({"q-1": one})
-    asked: list[str] = []
-
-    def note(*told: object) -> None:
-        asked.append(str(told[2]))  # the statement
-
-    sqlalchemy.event.listen(Engine, "before_cursor_execute", note)
-    try:
-        for body in ({"input": 4}, {"example": {"index": 3, "count": 5}}):
-            assert client.post("/v1/queries/q-1/requests", json=body).status_code == 200
-    finally:
-        sqlalchemy.event.remove(Engine, "before_cursor_execute", note)
-    assert asked == []
-
-
 def test_a_retired_query_is_served_no_more_though_its_instances_still_run(
     connect: Connect,
 ) -> None:
     client = served(connect)
-    one = Served(plan=plan(), slo=Slo(accuracy=0.5, latency_s=1.0), data=DataSource(examples=10))
-    service_of(client).requests.serve({"q-1": one})
+    deployer = service_of(client).deployer
+    assert isinstance(deployer, FakeDeployer)
     assert client.delete("/v1/queries/q-1/deployment").status_code == 200
+    assert deployer.withheld == {"q-1"}
     assert_problem(client.post("/v1/queries/q-1/requests", json={"input": 4}), 409)
 
 
@@ -501,7 +479,7 @@ def scheduled(connect: Connect) -> TestClient:
     """A service with q-1 running as scheduled, alone."""
     client = served(connect)
     service = service_of(client)
-    rescheduler = Rescheduler(parts=service.parts)
+    rescheduler = Rescheduler(parts=service.parts, arrivals_per_s=service.deployer.arrivals_per_s)
     asyncio.run(rescheduler.tick())
     return client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,21 +29,21 @@ def emulation() -> Emulation:
 def test_a_link_that_is_not_there_is_refused(between: tuple[str, str]) -> None:
     found = emulation()
     with pytest.raises(InvalidInput, match=r"must name emulated links \(device-edge, edge-cloud"):
-        found.set_links([THIN, replace(THIN, between=between)])
+        asyncio.run(found.set_links([THIN, replace(THIN, between=between)]))
     assert found.now is LOCAL
 
 
 def test_a_link_of_the_networks_own_is_refused() -> None:
     own = Emulation(now=PRESETS["three-tier"], deployer=FakeDeployer())
     with pytest.raises(InvalidInput, match="there are none"):
-        own.set_links([replace(THIN, between=("device", "mec"))])
+        asyncio.run(own.set_links([replace(THIN, between=("device", "mec"))]))
 
 
 def test_links_left_out_stay_and_the_deployer_hears_of_all() -> None:
     deployer = FakeDeployer()
     found = Emulation(now=LOCAL, deployer=deployer)
-    found.set_links([THIN])
-    now = found.set_links([replace(THIN, between=("edge", "cloud"))])
+    asyncio.run(found.set_links([THIN]))
+    now = asyncio.run(found.set_links([replace(THIN, between=("edge", "cloud"))]))
     assert [link.bandwidth_bytes_per_s for link in now.links] == [1e6, 1e6]
     assert all(link.emulated for link in now.links)
     assert now.tiers == LOCAL.tiers

@@ -88,7 +88,7 @@ def test_a_rate_that_doubles_is_followed_and_given_up_again_a_minute_after(
     in_force = watched.in_force.read()[1]
     assert in_force.extras == {"q-1": (Slice("cloud", 0, 0.2),)}
     shown = ShownSchedule(Service(watched.rescheduler.parts, deployer))
-    assert b'"extras":[{"tier":"cloud","machine":0,"share":0.2' in shown.read()[1]
+    assert b'"extras":[{"tier":"cloud","machine":0,"share":0.2' in shown.read()[2]
     deployer.arrivals = {"q-1": 4.0}
     run(watched, clock, 60)
     assert extras(deployer) == 1

@@ -94,7 +94,7 @@ def test_types_are_planned_for_as_they_are_stated_or_more(watched: Loops) -> Non
 
 
 def test_the_example_is_an_infrastructure_and_its_types_are_shown() -> None:
-    example = Path(__file__).parents[2] / "examples" / "unlike-machines.yaml"
+    example = Path(__file__).parents[2] / "examples" / "infrastructure" / "unlike-machines.yaml"
     view = infrastructure_view(read_infrastructure(str(example)))
     console = Console(width=100, record=True, file=StringIO())
     console.print(tiers_table(view))
@@ -169,7 +169,7 @@ def test_a_query_whose_type_goes_moves_to_another(
 
 def test_instances_that_could_not_move_are_tried_again(store: Store) -> None:
     class Stuck(FakeDeployer):
-        def status(self, query_id: str) -> DeploymentStatus:
+        async def status(self, query_id: str) -> DeploymentStatus | None:
             plan_id = self.desired[query_id].plan.id
             phase = DeploymentPhase.SERVING
             return DeploymentStatus(phase=phase, plan_id=plan_id, reason="no room")

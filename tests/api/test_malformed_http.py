@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from circinus.api.http.app import create_app
 from circinus.api.settings import Settings
+from tests.api.fakes import FakeDeployer
 from tests.api.malformed import BODIES, DOCUMENTS, HTTP_ONLY, Wrong, query
 
 
@@ -34,7 +35,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A service without planning workers: nothing that is refused needs one."""
     folder: Path = tmp_path_factory.mktemp("service")
     settings = Settings(database_url=f"sqlite:///{folder / 'test.sqlite3'}")
-    with TestClient(create_app(settings), base_url="http://127.0.0.1") as client:
+    with TestClient(create_app(settings, FakeDeployer()), base_url="http://127.0.0.1") as client:
         yield client
 
 

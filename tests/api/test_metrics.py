@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fastapi import Request
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Receive
 
+from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
-from circinus.api.http.routes.queries import while_connected
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 
@@ -66,12 +66,12 @@ def test_every_figure_is_told_per_query_and_tier() -> None:
     assert samples["circinus_dispatch_waiting", "q-1", "cloud"] == 7
 
 
-def connection(closed: asyncio.Event) -> Request:
+def connection(closed: asyncio.Event) -> Receive:
     async def receive() -> dict[str, str]:
         await closed.wait()
         return {"type": "http.disconnect"}
 
-    return Request({"type": "http"}, receive)
+    return receive
 
 
 def test_work_is_cancelled_when_its_client_goes_away() -> None:

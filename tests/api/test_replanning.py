@@ -21,8 +21,8 @@ from circinus.api.store.documents import from_document
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery
-from circinus.api.use_cases.requests import WINDOW
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.dispatcher import RECENT, Taken
+from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 
@@ -34,7 +34,8 @@ class World:
         self.parts = parts(folder, {})
         self.planning = replace(planning_parts(folder), store=self.parts.store)
         self.url = f"sqlite:///{folder / 'store.sqlite3'}"
-        self.service: Service = Service(self.parts, FakeDeployer())
+        self.deployer = FakeDeployer()
+        self.service: Service = Service(self.parts, self.deployer)
         self.client = TestClient(application_of(self.service), base_url="http://127.0.0.1")
 
     def submit(self) -> None:
@@ -54,10 +55,19 @@ class World:
         plan_id = self.serve()
         windows = self.service.requests.windows
         for index in range(40):
-            scored = () if seed is None else (_example(index, 40, seed), score)
-            windows.note("q-1", plan_id, _result(latency_s), *scored)
+            if seed is not None:
+                windows.note("q-1", plan_id, _example(index, 40, seed), score)
+        before = self.deployer.latest.get("q-1")
+        self.answered(plan_id, *[latency_s] * 40, before=0 if before is None else before.answered)
         asyncio.run(self.service.look_for_drift())
-        assert windows.queries() == ()  # judged anew by new requests
+        assert windows.seen("q-1", self.deployer.latest["q-1"]) is None  # judged anew by new ones
+
+    def answered(self, plan_id: str, *latencies_s: float, before: int = 0) -> Recent:
+        """Let the plan have answered so many requests, and others before."""
+        taken = tuple(Taken(latency_s, {"cloud": latency_s}, 0.0) for latency_s in latencies_s)
+        recent = Recent(plan_id=plan_id, answered=before + len(taken), taken=taken[-RECENT:])
+        self.deployer.latest["q-1"] = recent
+        return recent
 
 
 @pytest.fixture
@@ -70,20 +80,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def _example(index: int, count: int, seed: int) -> ExampleReference:
     return ExampleReference(index=index, count=count, seed=seed)
-
-
-def _result(latency_s: float) -> RequestResult:
-    return RequestResult(
-        output=1,
-        latency_s=latency_s,
-        operator_s={"add": latency_s},
-        tier_s={"cloud": latency_s},
-        path_operator_s=latency_s,
-        waiting_s=0.0,
-        transfer_s=0.0,
-        overhead_s=0.0,
-        retries=0,
-    )
 
 
 def _share(world: World) -> float:
@@ -171,7 +167,8 @@ def test_a_plan_that_keeps_its_promise_is_left_alone(world: World) -> None:
     plan_id = world.serve()
     for index in range(40):
         example = _example(index, 40, 0)
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), example, 1.0)
+        world.service.requests.windows.note("q-1", plan_id, example, 1.0)
+    world.answered(plan_id, *[1e-6] * 40)
     asyncio.run(world.service.look_for_drift())
     assert world.parts.store.query("q-1").replans == ()
 
@@ -277,29 +274,52 @@ def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> Non
     plan_id = world.serve()
     for _ in range(40):
         example = _example(3, 30, 7)
-        world.service.requests.windows.note("q-1", plan_id, _result(1e-6), example, 0.0)
+        world.service.requests.windows.note("q-1", plan_id, example, 0.0)
+    recent = world.answered(plan_id, *[1e-6] * 40)
     asyncio.run(world.service.look_for_drift())
     assert world.parts.store.query("q-1").phase is QueryPhase.SERVING
-    assert world.service.requests.windows.seen("q-1").scores.tolist() == [0.0]
+    seen = world.service.requests.windows.seen("q-1", recent)
+    assert seen is not None
+    assert seen.scores.tolist() == [0.0]
+
+
+def _scores(world: World, recent: Recent) -> list[float]:
+    seen = world.service.requests.windows.seen("q-1", recent)
+    assert seen is not None
+    scores: list[float] = seen.scores.tolist()
+    return scores
 
 
 def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -> None:
     windows, old, new = world.service.requests.windows, 0, 1
+    recent = world.answered("p", 1.0)
     for seed, score in ((old, 0.0), (new, 0.5), (old, 1.0)):
-        windows.note("q-1", "p", _result(1.0), _example(0, 500, seed), score)
-    assert windows.seen("q-1").scores.tolist() == [0.5, 1.0]
+        windows.note("q-1", "p", _example(0, 500, seed), score)
+    assert _scores(world, recent) == [0.5, 1.0]
     assert windows.data("q-1") == ReplanData(examples=500, seed=old)
-    for index in range(WINDOW - 1):
-        windows.note("q-1", "p", _result(1.0), _example(index, 500, new), 0.25)
-    assert windows.seen("q-1").scores.tolist() == [1.0] + [0.25] * (WINDOW - 1)
-    windows.note("q-1", "p", _result(1.0))
+    for index in range(RECENT - 1):
+        windows.note("q-1", "p", _example(index, 500, new), 0.25)
+    assert _scores(world, recent) == [1.0] + [0.25] * (RECENT - 1)
     assert windows.data("q-1") == ReplanData(examples=500, seed=new)
 
 
 def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     windows = world.service.requests.windows
     for index in range(5):
-        windows.note("q-1", "p-old", _result(1.0), _example(index, 5, 0), 0.0)
-    windows.note("q-1", "p-new", _result(2.0))
-    assert windows.seen("q-1").latency_s.tolist() == [2.0]
-    assert windows.seen("q-1").scores.tolist() == []
+        windows.note("q-1", "p-old", _example(index, 5, 0), 0.0)
+    seen = windows.seen("q-1", world.answered("p-new", 2.0))
+    assert seen is not None
+    assert (seen.latency_s.tolist(), seen.scores.tolist()) == ([2.0], [])
+
+
+def test_answers_that_were_judged_are_not_judged_again(world: World) -> None:
+    windows = world.service.requests.windows
+    windows.forget("q-1", world.answered("p", 1.0, 1.0))
+    assert windows.seen("q-1", world.answered("p", 1.0, 1.0)) is None
+    seen = windows.seen("q-1", world.answered("p", 1.0, 1.0, 3.0))
+    assert seen is not None
+    assert seen.latency_s.tolist() == [3.0]
+    windows.keep(())
+    seen = windows.seen("q-1", world.answered("p", 1.0, 1.0, 3.0))
+    assert seen is not None
+    assert seen.latency_s.tolist() == [1.0, 1.0, 3.0]

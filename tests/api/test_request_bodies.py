@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.http.data_plane import DataPlane
+from circinus.api.http.gate import Guard
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -48,7 +50,9 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     service = Service(parts(tmp_path, {}), deployer)
     add_planned(service.parts.store, "q-1", plan())
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
-    yield TestClient(application_of(service), base_url=LOOPBACK, raise_server_exceptions=False)
+    inner = application_of(service)
+    plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**20)
+    yield TestClient(Guard(plane, None), base_url=LOOPBACK, raise_server_exceptions=False)
     service.parts.store.close()
 
 

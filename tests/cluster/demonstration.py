@@ -20,7 +20,7 @@ import numpy as np
 
 from circinus.api.client import Client
 from circinus.api.schemas.plans import PlanView
-from circinus.api.schemas.service import ExampleReference, RequestBody
+from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.registry import load_pipeline
@@ -107,7 +107,7 @@ def latencies_of_right_answers(client: Client, query_id: str, plan: PlanView) ->
     latencies = []
     for index, example in enumerate(pipeline.examples(REQUESTS, SEED).examples):
         reference = ExampleReference(index=index, seed=SEED, count=REQUESTS)
-        reply = client.request(query_id, RequestBody(example=reference))
+        reply = client.request(query_id, RequestBody(example=reference, late=Late.SERVE))
         expected: Payload = pipeline.run(example.input, chosen)
         assert reply.output == expected, f"request {index}"
         assert reply.score == pipeline.score_of(expected, example.expected)

@@ -16,13 +16,14 @@ from circinus.deploy.runtime.dispatcher import (
 )
 from circinus.deploy.runtime.tier_queue import InstanceType
 from circinus.deploy.workers.client import WorkerClient
-from circinus.deploy.workers.errors import InstanceLost
+from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.payload import Payload, encode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.baselines import Clockwork
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Decision, DispatchPolicy, DispatchState
 from tests.deploy.serving import ONE_TIER, plan, tiny
@@ -84,8 +85,10 @@ class World:
         self.queue.add(cast("WorkerClient", client), InstanceType(name="only"))
         return client
 
-    def send(self, input: Payload = None) -> asyncio.Task[RequestResult]:
-        return asyncio.create_task(self.dispatcher.request(input, TERMS))
+    def send(
+        self, input: Payload = None, terms: RequestTerms = TERMS
+    ) -> asyncio.Task[RequestResult]:
+        return asyncio.create_task(self.dispatcher.request(input, terms))
 
 
 async def quiet() -> None:
@@ -139,7 +142,7 @@ def test_a_size_that_cannot_be_told_is_the_pipelines_fault() -> None:
 class Seeing:
     """Plans ahead, and keeps the sizes that it was shown."""
 
-    plans_ahead, rejects, level = False, False, None
+    plans_ahead, rejects, sheds, level = False, False, True, None
 
     def __init__(self) -> None:
         self.seen: list[float] = []
@@ -230,7 +233,7 @@ def test_what_is_lost_after_its_deadline_or_twice_is_answered_with_an_error() ->
 
 def test_a_full_queue_gives_up_who_is_late_before_it_refuses_who_is_not() -> None:
     async def scene() -> None:
-        world = World(limit=1)
+        world = World(MinCostMatching(), limit=1)
         client = world.add("a")
         served, hopeless = world.send(), None
         await quiet()
@@ -258,7 +261,7 @@ def test_a_full_queue_gives_up_who_is_late_before_it_refuses_who_is_not() -> Non
 
 def test_late_requests_beyond_one_for_each_instance_are_given_up() -> None:
     async def scene() -> None:
-        world = World()
+        world = World(MinCostMatching())
         client = world.add("a")
         tasks = [world.send() for _ in range(4)]
         await quiet()
@@ -271,6 +274,63 @@ def test_late_requests_beyond_one_for_each_instance_are_given_up() -> None:
             client.answer()
             await quiet()
         await asyncio.gather(tasks[0], tasks[3], fresh)
+
+    played(scene)
+
+
+def test_what_cannot_be_in_time_is_turned_away_before_it_waits() -> None:
+    async def scene() -> None:
+        world = World()  # its policy sheds
+        client = world.add("a")
+        tasks = [world.send() for _ in range(3)]
+        with pytest.raises(TooManyRequests, match="cannot serve it before its deadline") as told:
+            await tasks[2]  # 3 x 0.4 s are more than 1 s
+        assert told.value.retry_after_s > 0
+        with pytest.raises(TooManyRequests):
+            world.dispatcher.refuse_hopeless(world.clock.now())
+        patient = world.send(terms=replace(TERMS, serve_late=True))
+        for task in (*tasks[:2], patient):
+            await quiet()
+            client.answer()
+            await task
+        minute = world.dispatcher.lately()[0]
+        assert (minute.turned_away, minute.in_time) == (2, 3)
+
+    played(scene)
+
+
+def test_who_waits_in_vain_makes_way_for_who_does_not() -> None:
+    async def scene() -> None:
+        world = World()
+        client = world.add("a")
+        first, second = world.send(), world.send()
+        patient = world.send(terms=replace(TERMS, serve_late=True))
+        await quiet()
+        world.clock.seconds = 0.7 * QOS_S  # it took longer than the 0.4 s that were foreseen
+        client.answer()
+        await first
+        with pytest.raises(TooManyRequests, match="cannot serve it before its deadline"):
+            await second
+        await quiet()
+        client.answer()
+        await patient
+
+    played(scene)
+
+
+def test_what_is_foreseen_turns_nobody_away_from_an_idle_instance() -> None:
+    async def scene() -> None:
+        world = World()
+        client = world.add("a")
+        for _ in range(3):
+            slow = world.send()  # each takes so long that nobody should be in time
+            await quiet()
+            world.clock.seconds += 4.0 * QOS_S
+            client.answer()
+            await slow
+        world.dispatcher.refuse_hopeless(world.clock.now())  # does not
+        with pytest.raises(TooManyRequests):  # it was late when it came
+            world.dispatcher.refuse_hopeless(world.clock.now() - QOS_S)
 
     played(scene)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_keeper(process: psutil.Process, port: str) -> bool:
+    """Give whether a process is the keeper of a port."""
+    line = process.info["cmdline"] or [""]
+    return "circinus.api.keeper.process" in line and Path(line[-1]).name == port
 
 
 @dataclass
@@ -60,17 +66,31 @@ class ServiceProcess:
         }
         with (self.folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "circinus.api.http.app"],
+                [sys.executable, "-m", "circinus.api.keeper.service"],
                 env=environment,
                 stderr=log,
                 cwd=self.folder,
             )
         self.wait_for(self._healthy, "the service to answer")
 
-    def kill(self) -> list[psutil.Process]:
-        """Kill the service, and only it; give the processes that it had started."""
+    def own_processes(self) -> list[psutil.Process]:
+        """Give the service and its keeper."""
         assert self.process is not None
-        children = psutil.Process(self.process.pid).children(recursive=True)
+        service = psutil.Process(self.process.pid)
+        return [service, self.keeper]
+
+    @property
+    def keeper(self) -> psutil.Process:
+        """Give the keeper of the service's port."""
+        found = (p for p in psutil.process_iter(["cmdline"]) if is_keeper(p, str(self.port)))
+        return next(found)
+
+    def kill(self) -> list[psutil.Process]:
+        """Kill the service, and only it; give what it had started but for its keeper's."""
+        assert self.process is not None
+        service, keeper = psutil.Process(self.process.pid), self.keeper
+        kept = {keeper, *keeper.children(recursive=True)}
+        children = [child for child in service.children(recursive=True) if child not in kept]
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         return children
@@ -78,6 +98,8 @@ class ServiceProcess:
     def stop(self) -> int:
         """Interrupt the service as a terminal does; give its exit code."""
         if self.process is None or self.process.poll() is not None:
+            with suppress(StopIteration):  # nobody comes after one that was killed
+                self.keeper.terminate()
             return 0
         self.process.send_signal(signal.SIGINT)
         try:

@@ -127,6 +127,7 @@ def test_a_killed_service_leaves_no_operator_running(tmp_path: Path) -> None:
     _until_running(psutil.Process(service.process.pid))
 
     assert _left(service.kill()) == []
+    service.stop()
 
 
 def _plan(folder: Path, pipeline: str, *options: str, **settings: str) -> subprocess.Popen[str]:

@@ -47,7 +47,10 @@ def test_an_example_is_planned_deployed_on_two_tiers_and_served(name: str, tmp_p
 
 
 def answered(service: ServiceProcess, query_id: str, index: int) -> float:
-    body = {"example": {"index": index, "count": REQUESTS, "seed": REPORTING_SEED}}
+    body = {
+        "example": {"index": index, "count": REQUESTS, "seed": REPORTING_SEED},
+        "late": "serve",
+    }
     reply = service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
     assert reply.status_code == 200, reply.text
     assert 0 <= reply.json()["score"] <= 1

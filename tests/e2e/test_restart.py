@@ -55,24 +55,3 @@ def test_a_killed_service_loses_no_query_and_repeats_no_measurement(
     assert again == 0
     assert measured(service, second)[1] == 0
     assert service.query(first)["progress"]["inputs"] == total
-
-
-@pytest.mark.slow
-def test_what_was_served_is_served_again_after_a_kill(service: ServiceProcess) -> None:
-    query_id = service.submit()
-    before = service.wait_for_phase(query_id, "serving")
-    orphans = service.kill()
-    _, alive = psutil.wait_procs(orphans, timeout=10)
-    assert alive == []
-
-    service.start()
-
-    def answers() -> bool:
-        body = {"input": {"value": 5}}
-        answer = service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
-        return answer.status_code == 200
-
-    service.wait_for(answers, "an answer after the restart")
-    after = service.query(query_id)
-    assert after["plan_id"] == before["plan_id"]
-    assert after["phase"] == "serving"

@@ -337,10 +337,12 @@ def schedule_table(
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
                 ", ".join([*map(_slice, each.machines), *(f"+ {_slice(e)}" for e in each.extras)]),
+                _lately(each.lately),
             )
             for each in schedule.assignments
         )
-        parts = [table("Schedule", "query", "plan", "tier / machine: share", rows=rows)]
+        columns = ("query", "plan", "tier / machine: share", "last minute")
+        parts = [table("Schedule", *columns, rows=rows)]
     if schedule.waiting:
         rows = ((called.get(q.query_id, q.query_id), q.reason) for q in schedule.waiting)
         parts.append(table("Waiting", "query", "why", rows=rows))
@@ -348,14 +350,23 @@ def schedule_table(
         (use.tier, _machines(use), f"{use.used:.2f}", f"{use.utilisation:.0%}", _marks(use))
         for use in schedule.tiers
     )
-    columns = ("tier", "machines", "in use", "utilisation", "")
-    parts.append(table("Tiers", *columns, right=[1, 2, 3], rows=rows))
+    of_tiers = ("tier", "machines", "in use", "utilisation", "")
+    parts.append(table("Tiers", *of_tiers, right=[1, 2, 3], rows=rows))
     if None not in (schedule.goodput, schedule.bound, schedule.gap):
         parts.append(
             f"  Goodput {schedule.goodput:g}; no schedule reaches more than "
             f"{schedule.bound:.6g}, so at most {schedule.gap:.1%} is missing."
         )
     return Group(*parts, *displaced_lines(schedule.displaced))
+
+
+def _lately(spans: Sequence[LatelyView]) -> str:
+    """Give what the requests of the last minute got."""
+    if not spans or not spans[0].requests:
+        return "no request"
+    minute = spans[0]
+    part = formats.fraction(minute.in_time / minute.requests)
+    return f"{minute.requests} requests, {part} in time"
 
 
 def _slice(at: MachineShare) -> str:

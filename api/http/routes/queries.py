@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+import contextlib
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import JsonValue
 
 from circinus.api.control.service import Service
-from circinus.api.http.errors import ClientGone
-from circinus.api.http.gate import arrival_of
-from circinus.api.http.payload_json import payload_from_json, payload_to_json
+from circinus.api.http.data_plane import reply_of, terms_of, while_connected
+from circinus.api.http.gate import arrival_in
+from circinus.api.http.payload_json import payload_from_json
 from circinus.api.http.routes.service import LATEST, ServiceOf
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.service import DeploymentView, Late, RequestBody, RequestReply
+from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
 from circinus.api.store.records import StoredQuery
-from circinus.api.use_cases.deployer import found_status
 from circinus.api.use_cases.knowledge import explain
 from circinus.api.use_cases.knowledge import what_if as found_if
 from circinus.api.use_cases.queries import page_of, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
 from circinus.api.use_cases.views import deployment_view, query_view
-from circinus.deploy.runtime.dispatcher import RequestTerms
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.errors import Unavailable
 
 router = APIRouter(prefix="/v1")
-
-T = TypeVar("T")
 
 
 @router.post("/queries", status_code=202, tags=["queries"])
@@ -63,7 +57,7 @@ def page(service: ServiceOf, asked: Annotated[PageRequest, Query()]) -> QueryPag
 @router.get("/queries/{query_id}", tags=["queries"])
 async def query(query_id: str, service: ServiceOf) -> QueryView:
     """Give a query: its phase, best plan so far, spend, deployment; who made way for whom."""
-    status = found_status(service.deployer, query_id)
+    status = await service.deployer.status(query_id)
     return await asyncio.to_thread(_with_deployment, query_id, service, status)
 
 
@@ -139,17 +133,18 @@ def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
 async def deployment(query_id: str, service: ServiceOf) -> DeploymentView:
     """Give how the deployment of a query fares."""
     record = await asyncio.to_thread(service.parts.store.query, query_id)
-    return deployment_view(
-        record, found_status(service.deployer, query_id), service.parts.infrastructure
-    )
+    status = await service.deployer.status(query_id)
+    return deployment_view(record, status, service.parts.infrastructure)
 
 
 @router.delete("/queries/{query_id}/deployment", tags=["deployments"])
-def retire(query_id: str, service: ServiceOf) -> QueryView:
+async def retire(query_id: str, service: ServiceOf) -> QueryView:
     """Retire a query and free its capacity; retiring it again changes nothing."""
-    record = undeploy(service.parts.store, query_id, clock=service.parts.clock)
-    service.requests.forget(query_id)
-    return _shown(record, service)
+    parts = service.parts
+    record = await asyncio.to_thread(undeploy, parts.store, query_id, clock=parts.clock)
+    with contextlib.suppress(Unavailable):  # nothing runs then
+        await service.deployer.withhold(query_id)
+    return await asyncio.to_thread(_shown, record, service)
 
 
 @router.post("/queries/{query_id}/requests", tags=["deployments"])
@@ -157,46 +152,9 @@ async def send(
     query_id: str, body: RequestBody, service: ServiceOf, request: Request
 ) -> RequestReply:
     """Send one request to the deployed plan of a query."""
-    given = payload_from_json(body.input)
-    terms = RequestTerms(
-        timeout_s=body.timeout_s, serve_late=body.late is Late.SERVE, arrived=arrival_of(request)
-    )
+    given, terms = payload_from_json(body.input), terms_of(body, arrival_in(request.scope))
     work = service.requests.send(query_id, given, body.example, terms)
-    answered = await while_connected(request, work)
-    result, infrastructure = answered.result, service.parts.infrastructure
-    emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
-    return RequestReply.of(
-        result,
-        output=_shown_output(result.output),
-        plan_id=answered.plan_id,
-        score=answered.score,
-        planned_on=answered.planned_on,
-        emulated=emulated or any(link.emulated for link in infrastructure.links),
-    )
-
-
-def _shown_output(output: Payload) -> JsonValue:
-    try:
-        return payload_to_json(output)
-    except InvalidInput as error:  # nothing is wrong with what the client sent
-        raise OperatorFailed("output", str(error)) from error
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Give what the work gives; cancel it, ClientGone, when the client closes the connection."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-    raise ClientGone("the client closed the connection before the answer")
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    answered = await while_connected(request.receive, work)
+    reply = reply_of(answered.result, answered.plan_id, service.parts.infrastructure)
+    scored = {"score": answered.score, "planned_on": answered.planned_on}
+    return reply.model_copy(update=scored)

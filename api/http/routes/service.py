@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service
@@ -17,6 +18,7 @@ from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.api.schemas.service import (
     EmulationBody,
     InfrastructureView,
+    LatelyView,
     MachinesBody,
     PipelineList,
     infrastructure_view,
@@ -48,18 +50,19 @@ class ShownSchedule:
     """
 
     service: Service
-    _made: tuple[int, bytes] | None = field(default=None, init=False)
+    _made: tuple[int, ScheduleView, bytes] | None = field(default=None, init=False)
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
-    def read(self) -> tuple[int, bytes]:
-        """Give the schedule's revision and its JSON."""
+    def read(self) -> tuple[int, ScheduleView, bytes]:
+        """Give the schedule's revision, the schedule, and its JSON."""
         with self._one_at_a_time:
             revision, in_force = self.service.parts.store.schedules.read()
             if self._made is None or self._made[0] != revision:
-                self._made = (revision, self._render(revision, in_force))
+                view = self._view(revision, in_force)
+                self._made = (revision, view, view.model_dump_json().encode())
             return self._made
 
-    def _render(self, revision: int, in_force: InForce) -> bytes:
+    def _view(self, revision: int, in_force: InForce) -> ScheduleView:
         parts, schedule = self.service.parts, in_force.schedule
         infrastructure = with_machines(parts.infrastructure, in_force.machines)
         problem = live_problem(parts)
@@ -76,7 +79,7 @@ class ShownSchedule:
             "revision": revision,
             "made_at": time_of(in_force.made_at) if revision else None,
         }
-        return view.model_copy(update=told).model_dump_json().encode()
+        return view.model_copy(update=told)
 
 
 def provide(app: FastAPI, service: Service) -> None:
@@ -96,18 +99,30 @@ ServiceOf = Annotated[Service, Depends(_service_of)]
 
 
 @router.get("/v1/schedule", response_model=ScheduleView, tags=["schedule"])
-def schedule(
+async def schedule(
     request: Request,
-    _: ServiceOf,
+    service: ServiceOf,
+    observed: Annotated[bool, Query(strict=False)] = False,
     if_none_match: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
     """Give who is admitted, with which plan, on which machines, and how good that is.
 
     Cheap to poll: it is worked out once for each schedule, and with the ETag of the last answer
-    as If-None-Match the answer is an empty 304 until there is another schedule.
+    as If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
+    it tells what requests of each query got lately, and has no ETag.
     """
     shown: ShownSchedule = request.app.state.schedule
-    revision, text = shown.read()
+    revision, view, text = await asyncio.to_thread(shown.read)
+    if observed:
+        lately = await service.deployer.lately()
+        told = [
+            each.model_copy(
+                update={"lately": [LatelyView.of(one) for one in lately.get(each.query_id, ())]}
+            )
+            for each in view.assignments
+        ]
+        text = view.model_copy(update={"assignments": told}).model_dump_json().encode()
+        return Response(text, media_type="application/json")
     tags = {"ETag": f'"{revision}"'}
     if if_none_match == tags["ETag"]:
         return Response(status_code=_NOT_MODIFIED, headers=tags)
@@ -158,7 +173,7 @@ async def emulation(service: ServiceOf) -> InfrastructureView:
 @router.patch("/v1/emulation", tags=["catalogue"])
 async def set_emulation(body: EmulationBody, service: ServiceOf) -> InfrastructureView:
     """Imitate thinner or thicker links, which nobody who plans hears of: to try a drift out."""
-    return infrastructure_view(service.emulation.set_links(to_links(body)))
+    return infrastructure_view(await service.emulation.set_links(to_links(body)))
 
 
 @router.get("/v1/method", tags=["catalogue"])
@@ -170,7 +185,7 @@ def method(service: ServiceOf) -> MethodView:
 @router.get("/metrics", response_class=Response, tags=["service"])
 async def metrics(service: ServiceOf) -> Response:
     """Give what the queues of all deployments do, in the text format of Prometheus."""
-    text = exposition(service.deployer.figures(), service.deployer.lately())
+    text = exposition(await service.deployer.figures(), await service.deployer.lately())
     return Response(text, media_type=MEDIA_TYPE)
 
 

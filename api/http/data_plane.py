@@ -1,0 +1,143 @@
+"""The way of a request with an input of its own: HTTP in, dispatch, HTTP out.
+
+It runs where deployments run and knows nothing else: no database, no catalogue, no framework. What
+it cannot answer (requests for examples, queries that do not serve) goes on to the service, which
+can say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from circinus.api.http.errors import ClientGone, problem_of, unforeseen
+from circinus.api.http.gate import (
+    JSON,
+    arrival_in,
+    parsed,
+    read_body,
+    replayed,
+    require_type,
+)
+from circinus.api.http.payload_json import payload_from_json, payload_to_json
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.service import Late, RequestBody, RequestReply
+from circinus.api.use_cases.deployer import RequestServer
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.workers.errors import TooManyRequests
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload
+
+_PATH = re.compile(r"/v1/queries/([^/]+)/requests")
+_SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
+# A refusal takes so long: who asks again at once, whatever it is told, takes less time of others.
+_REFUSED_S = 0.05
+T = TypeVar("T")
+
+
+class DataPlane:
+    """Answers requests to deployments of this process; lets all others through."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        deployments: RequestServer,
+        infrastructure: Infrastructure,
+        body_limit_bytes: int,
+    ) -> None:
+        self._app, self._deployments = app, deployments
+        self._infrastructure, self._limit = infrastructure, body_limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, see ASGI."""
+        ours = scope["type"] == "http" and scope["method"] == "POST"
+        found = _PATH.fullmatch(scope["path"]) if ours else None
+        if found is None or self._deployments.plan_serving(found[1]) is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await self._answer(found[1], scope, receive, send)
+        except CircinusError as error:
+            if isinstance(error, TooManyRequests):
+                await asyncio.sleep(_REFUSED_S)
+            response = problem_of(error, scope["path"])
+        except Exception as error:  # noqa: BLE001 - the edge of the process
+            response = unforeseen(error, scope["path"])
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _answer(
+        self, query_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> Response | None:
+        """Give the answer; None if the request went on to the service."""
+        headers, arrived = Headers(scope=scope), arrival_in(scope)
+        body = await read_body(headers, receive, self._limit)
+        require_type(headers, {JSON: ""})
+        try:
+            self._deployments.refuse_hopeless(query_id, arrived)
+        except TooManyRequests:
+            if not any(mark in body for mark in _SAYS_LATE):  # else it is asked what it says
+                raise
+        asked = checked(RequestBody, parsed(body))
+        if asked.example is not None:
+            await self._app(scope, replayed(body, receive), send)
+            return None
+        given, terms = payload_from_json(asked.input), terms_of(asked, arrived)
+        plan_id = self._deployments.plan_serving(query_id)
+        if plan_id is None:
+            reason = f"query {query_id} has no deployment at this moment"
+            raise Unavailable(reason, retry_after_s=1.0)
+        work = self._deployments.request(query_id, given, terms)
+        reply = reply_of(await while_connected(receive, work), plan_id, self._infrastructure)
+        return Response(reply.model_dump_json(), media_type=JSON)
+
+
+def terms_of(body: RequestBody, arrived: float) -> RequestTerms:
+    """Give the terms of a request that arrived then, on the system's clock."""
+    late = body.late is Late.SERVE
+    return RequestTerms(timeout_s=body.timeout_s, serve_late=late, arrived=arrived)
+
+
+def reply_of(result: RequestResult, plan_id: str, infrastructure: Infrastructure) -> RequestReply:
+    """Give the answer of a plan as clients see it; OperatorFailed if JSON has no form of it."""
+    emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
+    return RequestReply.of(
+        result,
+        output=_shown(result.output),
+        plan_id=plan_id,
+        emulated=emulated or any(link.emulated for link in infrastructure.links),
+    )
+
+
+def _shown(output: Payload) -> object:
+    try:
+        return payload_to_json(output)
+    except InvalidInput as error:  # nothing is wrong with what the client sent
+        raise OperatorFailed("output", str(error)) from error
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Give what the work gives; cancel it, ClientGone, when the client closes the connection."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+    raise ClientGone("the client closed the connection before the answer")
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,235 @@
+"""A service's way to its keeper: found, or started, and started again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from circinus.api.event_log import event, trouble
+from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
+from circinus.api.keeper.process import fingerprint, keeper_socket
+from circinus.api.settings import Settings
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately
+from circinus.pipelines import checks
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload
+
+_ANSWERS_WITHIN_S = 10.0  # a keeper that is asked who it is
+_ENDS_WITHIN_S = 30.0
+_STARTS_WITHIN_S = 120.0
+_PAUSE_S = 1.0  # before a keeper is started again
+_LONGEST_SOCKET = 107  # bytes of its path
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class KeptDeployer:
+    """A `Deployer` in the keeper's process. Use it through `kept`."""
+
+    settings: Settings
+    folder: Path
+    generation: int = field(default=0, init=False)
+    _caller: Caller | None = field(default=None, init=False)
+    _imitated: Infrastructure | None = field(default=None, init=False)
+    _watch: asyncio.Task[None] | None = field(default=None, init=False)
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no keeper, nor will there be one."""
+        return self._watch is not None and self._watch.done()
+
+    async def open(self) -> None:
+        """Take over the keeper that is there, if it is of our kind, or start one.
+
+        InvalidInput if it cannot listen at the settings' address, and as `make_orchestrator`.
+        """
+        found = await Caller.connect(keeper_socket(self.folder))
+        if found is not None and await _is(found, fingerprint(self.settings)):
+            event(_LOG, "keeper.taken_over", pid=found.peer)
+            self._caller = found
+        else:
+            if found is not None:
+                await _end(found)
+            self._caller = await self._started()
+        self._watch = asyncio.create_task(self._keep_up())
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        """See `Deployer`, as all that follow."""
+        await self._call("apply", dict(desired))
+
+    async def withhold(self, query_id: str) -> None:
+        """See there."""
+        await self._call("withhold", query_id)
+
+    async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
+        """See there."""
+        result: RequestResult = await self._call("request", query_id, input, terms)
+        return result
+
+    async def imitate(self, infrastructure: Infrastructure) -> None:
+        """See there; a keeper that is started again does, too."""
+        self._imitated = infrastructure
+        await self._call("imitate", infrastructure)
+
+    async def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
+        """See there."""
+        found: Mapping[str, Mapping[str, QueueFigures]] = await self._call("figures")
+        return found
+
+    async def serving(self) -> Mapping[str, str]:
+        """See there."""
+        found: Mapping[str, str] = await self._call("serving")
+        return found
+
+    async def lately(self) -> Mapping[str, Sequence[Lately]]:
+        """See there."""
+        found: Mapping[str, Sequence[Lately]] = await self._call("lately")
+        return found
+
+    async def arrivals_per_s(self) -> Mapping[str, float]:
+        """See there."""
+        found: Mapping[str, float] = await self._call("arrivals_per_s")
+        return found
+
+    async def recent(self) -> Mapping[str, Recent]:
+        """See there."""
+        found: Mapping[str, Recent] = await self._call("recent")
+        return found
+
+    async def status(self, query_id: str) -> DeploymentStatus | None:
+        """See there."""
+        found: DeploymentStatus | None = await self._call("status", query_id)
+        return found
+
+    async def close(self) -> None:
+        """End the keeper and all that it runs."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            await _end(caller)
+
+    async def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - the name's
+        if self._caller is None:
+            raise Unavailable("what runs deployments is being started", retry_after_s=_PAUSE_S)
+        return await self._caller.call(name, *arguments)
+
+    async def _started(self) -> Caller:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "circinus.api.keeper.process",
+            str(self.folder),
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,  # what ends the service by a terminal does not end it
+        )
+        async with asyncio.timeout(_STARTS_WITHIN_S):
+            said = await _told(process, to_bytes(self.settings))
+        error = from_bytes(said) if said else None
+        if isinstance(error, CircinusError):
+            await process.wait()
+            raise error
+        caller = await Caller.connect(keeper_socket(self.folder))
+        if caller is None:
+            raise Unavailable("the keeper ended when it started", retry_after_s=_PAUSE_S)
+        event(_LOG, "keeper.started", pid=caller.peer)
+        return caller
+
+    async def _keep_up(self) -> None:
+        while True:
+            if self._caller is not None:
+                await self._caller.lost()
+                trouble(_LOG, "keeper.lost", pid=self._caller.peer)
+                self._caller.close()
+                self._caller = None
+            await asyncio.sleep(_PAUSE_S)
+            try:
+                self._caller = await self._started()
+                if self._imitated is not None:
+                    await self._caller.call("imitate", self._imitated)
+                self.generation += 1
+            except (CircinusError, OSError, TimeoutError) as error:
+                trouble(_LOG, "keeper.not_started", error=error)
+
+
+@contextlib.asynccontextmanager
+async def kept(settings: Settings, folder: Path) -> AsyncIterator[KeptDeployer]:
+    """Give the deployer of a folder's keeper; errors as `KeptDeployer.open`.
+
+    Whoever leaves has closed it, or left the keeper to the next service.
+    """
+    with _alone(settings, folder):
+        deployer = KeptDeployer(settings, folder)
+        await deployer.open()
+        yield deployer
+        if deployer.closed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings, folder: Path) -> Iterator[None]:
+    """Hold the folder against other services; InvalidInput if one has it."""
+    longest = len(os.fsencode(keeper_socket(folder)))
+    rule = f"must be a path of at most {_LONGEST_SOCKET} bytes with what is in it"
+    checks.require(longest <= _LONGEST_SOCKET, "runtime", rule, str(settings.runtime))
+    for place in (settings.runtime, folder):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = place.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            rule = "must be a folder that only its user may enter"
+            raise InvalidInput.of("runtime", rule, str(place))
+    with (folder / "lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            rule = "must be one that no other service listens on"
+            raise InvalidInput.of("port", rule, settings.port) from error
+        yield
+
+
+async def _told(process: Process, message: bytes) -> bytes:
+    """Give what a process says to a message before it closes its output."""
+    if process.stdin is None or process.stdout is None:
+        return b""
+    process.stdin.write(message)
+    process.stdin.close()
+    return await process.stdout.read()
+
+
+async def _is(found: Caller, expected: str) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWERS_WITHIN_S):
+            return bool(await found.call("hello") == expected)
+    except (CircinusError, TimeoutError, KeyError):
+        return False
+
+
+async def _end(caller: Caller) -> None:
+    """End a keeper: in order, or if it does not within its time, at once."""
+    pid = caller.peer
+    try:
+        async with asyncio.timeout(_ENDS_WITHIN_S):
+            await caller.call("end")
+    except (CircinusError, TimeoutError, KeyError):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await caller.lost()
+    caller.close()

@@ -1,0 +1,193 @@
+"""The keeper process: `python -m circinus.api.keeper.process`, with pickled settings on stdin.
+
+On standard output it pickles None when it answers, or the error for which it cannot. Its service
+is whoever is connected; it ends when told to, or when nobody came for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from circinus.api.bootstrap.planning import installed_version
+from circinus.api.bootstrap.serving import make_orchestrator
+from circinus.api.event_log import event, start_event_log
+from circinus.api.http.data_plane import DataPlane
+from circinus.api.http.gate import Guard
+from circinus.api.http.loop_lag import LoopLag
+from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
+from circinus.api.keeper.proxy import Proxy
+from circinus.api.settings import Settings
+from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import CircinusError, InvalidInput
+
+_POLL_S = 0.5
+_GRACE_S = 5  # seconds, that answers on their way have when it ends
+_BACKLOG = 2048
+_LOG = logging.getLogger("circinus.api.keeper.process")
+
+
+def keeper_socket(folder: Path) -> Path:
+    """Give where the keeper of a folder takes calls."""
+    return folder / "keeper.sock"
+
+
+def service_socket(folder: Path) -> Path:
+    """Give where the service of a folder takes requests that are not for deployments."""
+    return folder / "service.sock"
+
+
+def fingerprint(settings: Settings) -> str:
+    """Give what equals only between processes of one version, with the same settings."""
+    token = settings.token_text or ""
+    told = (installed_version("circinus"), sys.version, settings.model_dump_json(), token)
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+_OF_DEPLOYMENTS = (
+    "apply",
+    "arrivals_per_s",
+    "figures",
+    "imitate",
+    "lately",
+    "recent",
+    "request",
+    "serving",
+    "withhold",
+)
+"""What a service may call, by the names of `Deployer`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Keeper:
+    """What a service may ask of a keeper besides."""
+
+    settings: Settings
+    orchestrator: Orchestrator
+    over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @property
+    def handlers(self) -> Handlers:
+        own: Handlers = {"hello": self.hello, "status": self.status, "end": self.end}
+        return {**own, **{name: getattr(self.orchestrator, name) for name in _OF_DEPLOYMENTS}}
+
+    def hello(self) -> str:
+        return fingerprint(self.settings)
+
+    def status(self, query_id: str) -> DeploymentStatus | None:
+        try:
+            return self.orchestrator.status(query_id)
+        except InvalidInput:
+            return None
+
+    async def end(self) -> None:
+        """End; return when nothing runs any more."""
+        self.over.set()
+        await self.ended.wait()
+
+
+async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) -> None:
+    """Answer clients and the service of a folder until it is over; `answers` is told once it does.
+
+    Raises InvalidInput if it cannot listen where clients are told to come, and as
+    `make_orchestrator` does.
+    """
+    listening = _listening(settings.host, settings.port)
+    orchestrator = make_orchestrator(settings)
+    keeper = _Keeper(settings, orchestrator)
+    calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
+    lag.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            _application(settings, orchestrator, folder, lag),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+    )
+    async with calls.listening(keeper_socket(folder)):
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        serving.add_done_callback(lambda _: keeper.over.set())
+        try:
+            answers()
+            await _until_over(keeper.over, calls, settings.keeper_waits_s)
+        finally:
+            event(_LOG, "keeper.ends", deployments=sorted(orchestrator.serving()))
+            server.should_exit = True
+            await serving
+            await orchestrator.close()
+            keeper.ended.set()
+
+
+async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float) -> None:
+    alone_s = 0.0
+    while not over.is_set() and alone_s < patience_s:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), _POLL_S)
+        alone_s = 0.0 if calls.callers else alone_s + _POLL_S
+
+
+def _application(
+    settings: Settings, orchestrator: Orchestrator, folder: Path, lag: LoopLag
+) -> ASGIApp:
+    largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
+    others = Proxy(service_socket(folder), largest)
+    limit = settings.body_limit_bytes
+    plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
+    return Guard(plane, settings.token_text, lag)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=kind, backlog=_BACKLOG)
+    except OSError as error:
+        number = None if isinstance(error, socket.gaierror) else error.errno
+        why = error.strerror if number is None else os.strerror(number)
+        rule = f"must be an address that is free ({why})"
+        raise InvalidInput.of("host and port", rule, f"{host}:{port}") from error
+
+
+def main() -> int:
+    """Keep until it is over; give the exit code."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
+
+    def tell(error: CircinusError | None = None) -> None:
+        os.write(answer, to_bytes(error))
+        os.close(answer)
+
+    settings: Settings = from_bytes(sys.stdin.buffer.read())
+    folder = Path(sys.argv[1])
+    start_event_log(settings.log_level)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(keep(settings, folder, tell))
+    except CircinusError as error:
+        tell(error)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
