@@ -80,11 +80,9 @@ class DataPlane:
         headers, arrived = Headers(scope=scope), arrival_in(scope)
         body = await read_body(headers, receive, self._limit)
         require_type(headers, {JSON: ""})
-        try:
-            self._deployments.refuse_hopeless(query_id, arrived)
-        except TooManyRequests:
-            if not any(mark in body for mark in _SAYS_LATE):  # else it is asked what it says
-                raise
+        self._deployments.refuse_hopeless(
+            query_id, arrived, unless=lambda: any(mark in body for mark in _SAYS_LATE)
+        )
         asked = checked(RequestBody, parsed(body))
         if asked.example is not None:
             await self._app(scope, replayed(body, receive), send)

@@ -174,7 +174,7 @@ def _peer(writer: asyncio.StreamWriter) -> tuple[int, int, int]:
 
 async def _read(reader: asyncio.StreamReader) -> Any:  # noqa: ANN401 - whatever was pickled
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    return pickle.loads(await reader.readexactly(length))
+    return from_bytes(await reader.readexactly(length))
 
 
 def _write(writer: asyncio.StreamWriter, message: object) -> None:

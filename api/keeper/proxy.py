@@ -45,12 +45,7 @@ class Proxy:
         target = scope["raw_path"] + (b"?" + query if query else b"")
         request = httpcore.Request(
             scope["method"],
-            httpcore.URL(
-                scheme=b"http",
-                host=b"service",
-                port=None,
-                target=target,
-            ),
+            httpcore.URL(scheme=b"http", host=b"service", port=None, target=target),
             headers=[(k, v) for k, v in scope["headers"] if k not in _OF_ONE_CONNECTION],
             content=body,
         )

@@ -6,7 +6,7 @@ Both are one process's orchestrator; the service meets it in a process of its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
@@ -79,8 +79,13 @@ class RequestServer(Protocol):
     def plan_serving(self, query_id: str) -> str | None:
         """Give the plan that answers requests to a query, by id; None: none does."""
 
-    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
-        """Raise TooManyRequests if a request would be turned away the moment that it is made."""
+    def refuse_hopeless(
+        self, query_id: str, arrived: float, *, unless: Callable[[], bool]
+    ) -> None:
+        """Raise TooManyRequests if a request would be turned away the moment that it is made.
+
+        `unless` is asked only then: whether it may take a late answer, and has to be read first.
+        """
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         """See `Deployer`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from sys import float_info
@@ -211,10 +211,13 @@ class Dispatcher:
         """Give what requests got in the last minute, ten minutes and hour."""
         return self.traffic.lately(self.clock.now())
 
-    def refuse_hopeless(self, arrived: float) -> None:
+    def refuse_hopeless(
+        self, arrived: float, *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
         """Raise TooManyRequests if a request would be turned away the moment that it is made.
 
-        It costs less than reading the request. Some are turned away later all the same.
+        But not where `unless` holds, which is asked only then: nothing is counted of it yet. It
+        costs less than reading the request. Some are turned away later all the same.
         """
         if self.deadline_s is None:
             return
@@ -223,7 +226,7 @@ class Dispatcher:
         sized = self.pipeline.request_size is not None
         due_s = inf if sized else self._due_in_s(arrived + self.deadline_s, first)
         try:
-            self.queues[first.tier].refuse_hopeless(first.operators[0], due_s)
+            self.queues[first.tier].refuse_hopeless(first.operators[0], due_s, unless=unless)
         except TooManyRequests as error:
             self.traffic.arrived(self.clock.now())
             self._note_failure(error)

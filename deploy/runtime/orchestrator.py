@@ -192,10 +192,12 @@ class Orchestrator:
         serving = self._serving.get(query_id)
         return None if serving is None or query_id in self._withheld else serving.plan_id
 
-    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
+    def refuse_hopeless(
+        self, query_id: str, arrived: float, *, unless: Callable[[], bool]
+    ) -> None:
         """Raise TooManyRequests as `Dispatcher.refuse_hopeless` does, if the query is served."""
         if query_id in self._serving:
-            self._serving[query_id].dispatcher.refuse_hopeless(arrived)
+            self._serving[query_id].dispatcher.refuse_hopeless(arrived, unless=unless)
 
     def serving(self) -> dict[str, str]:
         """Give query id -> plan that serves, by id."""

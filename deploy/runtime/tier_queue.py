@@ -187,18 +187,24 @@ class TierQueue:
             asyncio.get_running_loop().call_soon(self._value_types)  # the answer goes first
         return reply, began - arrived
 
-    def refuse_hopeless(self, kind: str, time_left_s: float, size: float = 1.0) -> None:
-        """Raise TooManyRequests if `serve` would at once, as things stand; nothing is changed.
+    def refuse_hopeless(
+        self, kind: str, time_left_s: float, *, unless: Callable[[], bool]
+    ) -> None:
+        """Raise TooManyRequests if `serve` would at once, as things stand, unless that holds.
 
         So it does for what is late already, which `serve` may let an idle instance have: whoever
         waited for a busy service should not keep it busy, and what is late later on has been paid
         for, and shows that something is wrong.
         """
-        asked = _Asked((kind, size), self.clock.now(), time_left_s)
+        asked = _Asked((kind, 1.0), self.clock.now(), time_left_s)
         if len(self._waiting) >= self.limit and not self._late(asked.arrived):
-            raise self._refusal(asked, self._full)
-        if self.policy.sheds and (time_left_s <= LEAST_LEFT_S or self._is_hopeless(asked)):
-            raise self._refusal(asked, self._in_vain)
+            reason = self._full
+        elif self.policy.sheds and (time_left_s <= LEAST_LEFT_S or self._is_hopeless(asked)):
+            reason = self._in_vain
+        else:
+            return
+        if not unless():
+            raise self._refusal(asked, reason)
 
     def figures(self) -> QueueFigures:
         """Give what is known at this moment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -147,7 +147,9 @@ class FakeDeployer:
         serves = query_id not in self.withheld and desired is not None
         return desired.plan.id if serves and desired is not None else None
 
-    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
+    def refuse_hopeless(
+        self, query_id: str, arrived: float, *, unless: Callable[[], bool]
+    ) -> None:
         """All are answered."""
 
     async def lately(self) -> dict[str, tuple[Lately, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,10 @@ class Busy(FakeDeployer):
     broken_by: Exception | None = None
     terms: RequestTerms | None = None
 
-    def refuse_hopeless(self, query_id: str, arrived: float) -> None:
-        if self.busy:
+    def refuse_hopeless(
+        self, query_id: str, arrived: float, *, unless: Callable[[], bool]
+    ) -> None:
+        if self.busy and not unless():
             raise TooManyRequests("it is busy", retry_after_s=2.0)
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
