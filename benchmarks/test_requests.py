@@ -21,30 +21,18 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from circinus.api.http.payload_json import payload_to_json
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
-from tests.e2e.service_process import ROOT, ServiceProcess
+from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
 SECONDS = 8.0
 SLO = {"accuracy": 0.5, "latency_s": 0.06, "latency_statistic": "p95"}
-ON_ONE_TIER = """
-name: one
-tiers:
-  - {name: device, machines: 1, price_usd_per_hour: 0.0, dedicated: true}
-"""
 OPEN_LOOP = 1.2  # times the rate of the closed loop
 CLOSED_CLIENTS = 8
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    (tmp_path / "one.yaml").write_text(ON_ONE_TIER)
-    extra = {
-        "CIRCINUS_EXTRA_PIPELINES": "benchmarks.array_sum:pipeline",
-        "CIRCINUS_INFRASTRUCTURE": str(tmp_path / "one.yaml"),
-    }
-    service = ServiceProcess(tmp_path, extra)
-    service.start()
-    yield service
-    service.stop()
+    with serving(tmp_path, ON_ONE_TIER, "benchmarks.array_sum:pipeline") as service:
+        yield service
 
 
 def served(service: ServiceProcess, pipeline: Pipeline) -> tuple[str, list[str]]:

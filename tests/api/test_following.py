@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,27 +12,10 @@ from circinus.api.store.store import Store
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines.clock import ManualClock
 from circinus.scheduler.problem import Slice
-from tests.api.fakes import FakeDeployer, add_planned, plan, sql_store
+from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
 
 RATED = {"request_rate_per_s": 4.0}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = sql_store(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1000.0)
-
-
-@pytest.fixture
-def deployer() -> FakeDeployer:
-    return FakeDeployer()
 
 
 @pytest.fixture

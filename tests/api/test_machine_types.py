@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -23,24 +22,12 @@ from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from circinus.scheduler.problem import Slice
-from tests.api.fakes import FakeDeployer, add_planned, plan, sql_store
+from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
 
 SMALL = MachineType(name="small", machines=1, price_usd_per_hour=0.5, speed_factor=0.5)
 LARGE = MachineType(name="large", machines=1, price_usd_per_hour=2.0, speed_factor=2.0)
 UNLIKE = Infrastructure(name="unlike", tiers=(Tier(name="cloud", types=(SMALL, LARGE)),))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = sql_store(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def deployer() -> FakeDeployer:
-    return FakeDeployer()
 
 
 @pytest.fixture

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from circinus.api.phases import QueryPhase
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
 from circinus.pipelines.clock import ManualClock
-from tests.api.fakes import FakeDeployer, add_planned, plan, sql_store
+from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import loops
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = sql_store(tmp_path)
-    yield made
-    made.close()
 
 
 def test_a_deployment_that_fails_is_a_message_and_tried_again(store: Store) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,6 @@ from tests.api.fakes import (
     sql_store,
 )
 from tests.api.loops import Loops, loops
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = sql_store(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1000.0)
 
 
 @pytest.fixture

@@ -17,6 +17,11 @@ from typing import Any
 import httpx
 import psutil
 
+ON_ONE_TIER = """
+name: one
+tiers:
+  - {name: device, machines: 1, price_usd_per_hour: 0.0, dedicated: true}
+"""
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180.0
 
@@ -173,8 +178,10 @@ def serving(
         },
     )
     service.start()
-    yield service
-    service.stop()
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 def query(**more: object) -> dict[str, object]:

@@ -19,28 +19,17 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.service_process import ROOT, ServiceProcess
+from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
 RATE_PER_S = 50.0
-ON_ONE_TIER = """
-name: one
-tiers:
-  - {name: device, machines: 1, price_usd_per_hour: 0.0, dedicated: true}
-"""
 BACK_WITHIN_S = 10.0
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    (tmp_path / "one.yaml").write_text(ON_ONE_TIER)
-    extra = {
-        "CIRCINUS_KEEPER_WAITS_S": "20",
-        "CIRCINUS_INFRASTRUCTURE": str(tmp_path / "one.yaml"),
-    }
-    service = ServiceProcess(tmp_path, extra)
-    service.start()
-    yield service
-    service.stop()
+    pipeline = "tests.e2e.slow_sum:pipeline"
+    with serving(tmp_path, ON_ONE_TIER, pipeline, keeper_waits_s="20") as service:
+        yield service
 
 
 def deployed(service: ServiceProcess) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.test_requests import CLOSED_CLIENTS, ON_ONE_TIER, OPEN_LOOP, load, served
+from benchmarks.test_requests import CLOSED_CLIENTS, OPEN_LOOP, load, served
 from circinus.pipelines.registry import load_pipeline
-from tests.e2e.service_process import ServiceProcess
+from tests.e2e.service_process import ON_ONE_TIER, serving
 
 SECONDS = 5.0
 
@@ -18,19 +18,12 @@ SECONDS = 5.0
 def test_beyond_the_largest_rate_requests_are_answered_in_time_or_turned_away(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "one.yaml").write_text(ON_ONE_TIER)
-    service = ServiceProcess(
-        tmp_path, extra={"CIRCINUS_INFRASTRUCTURE": str(tmp_path / "one.yaml")}
-    )
-    service.start()
-    try:
+    with serving(tmp_path, ON_ONE_TIER, "tests.e2e.slow_sum:pipeline") as service:
         path, bodies = served(service, load_pipeline("digits"))
         load(service, path, bodies, clients=1, seconds=1.0)
         closed = load(service, path, bodies, clients=CLOSED_CLIENTS, seconds=SECONDS)
         rate_per_s = OPEN_LOOP * closed["rate_per_s"]
         beyond = load(service, path, bodies, rate_per_s=rate_per_s, seconds=SECONDS)
-    finally:
-        service.stop()
     assert (closed["other"], beyond["other"]) == (0, 0)  # nothing but answers and refusals
     ratio = beyond["in_time_per_s"] / closed["rate_per_s"]
     told = {"in time over the closed loop's rate": round(ratio, 3), "beyond": beyond}
