@@ -1,12 +1,16 @@
-"""Connections to the database, its tables of this version, and what SQLite needs for both.
+"""Connections to the database, its tables of this version, and what each kind needs for both.
 
 SQLite: write-ahead log (readers and the writer do not block each other), a busy
 timeout instead of errors, foreign keys on, and transactions that take the write
 lock when they begin: a lock taken halfway through cannot wait, it fails.
+
+Whoever reads or writes comes through a door of this module, and gets a `DatabaseFailed` of
+`api.store.failures` where the database fails.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -15,17 +19,22 @@ from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from alembic.util import CommandError
+from sqlalchemy import URL, Connection, Engine, NullPool, Select, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
+from circinus.api.store.failures import DatabaseAway, DatabaseUnfit, failure_in
 from circinus.pipelines.errors import InvalidInput
 
 Row = TypeVar("Row")
 
 BUSY_TIMEOUT_MS = 20_000
+_CONNECT_TIMEOUT_S = 5
+_POOL = {"pool_size": 5, "max_overflow": 20, "pool_timeout": 10.0}
 _READ_ONLY = {"circinus_read": True}
 _SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -41,28 +50,71 @@ class Durability(StrEnum):
 def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
     """Give an engine; the folder of an SQLite file is made when it is missing.
 
-    URLs are `sqlite:///FILE`, `sqlite://` (in memory, gone when closed), `postgresql+...`; any
-    other raises InvalidInput. The durability is of SQLite only.
+    URLs are `sqlite:///FILE`, `sqlite://` (in memory, gone when closed) and `postgresql://...`;
+    any other raises InvalidInput. DatabaseUnfit if the driver is missing, or the folder cannot be
+    made. The durability is of SQLite only.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
         raise InvalidInput.of("database_url", "must be a database URL", url) from error
-    if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True)
-    in_memory = parsed.database in (None, "", ":memory:")
-    if not in_memory:
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        kind = parsed.get_backend_name()
+        raise InvalidInput.of("database_url", "must be of sqlite or postgresql", kind)
+    if parsed.get_backend_name() == "postgresql":
+        return _postgres(parsed, **_POOL)
+    _make_file(file_of(parsed))
     engine = create_engine(
         parsed,
         poolclass=QueuePool,
         # Every connection to memory would have a database of its own: there is one, in turns.
-        pool_size=1 if in_memory else 5,
-        max_overflow=0 if in_memory else 20,
+        **(_POOL if file_of(parsed) else {"pool_size": 1, "max_overflow": 0}),
         connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
     )
+    event.listen(engine, "handle_error", failure_in)
     _prepare_sqlite(engine, durability)
     return engine
+
+
+def file_of(url: URL) -> Path | None:
+    """Give the file of an SQLite database; None: it is in memory."""
+    name = (url.database or "").removeprefix("file:")
+    return None if name in ("", ":memory:") else Path(name)
+
+
+def own_connection(engine: Engine, name: str) -> Connection:
+    """Give a connection to PostgreSQL outside the pool that the server knows by a name.
+
+    What it executes is no transaction.
+    """
+    alone = _postgres(engine.url, poolclass=NullPool, named=name)
+    return alone.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _postgres(url: URL, named: str = "circinus", **pool: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    # A server that is cut off without a word is given up, and found out, within seconds.
+    alive = {"keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 20_000}
+    told = {"application_name": named, "connect_timeout": _CONNECT_TIMEOUT_S, **alive}
+    try:
+        engine = create_engine(url, pool_pre_ping=True, connect_args=told, **pool)
+    except ModuleNotFoundError as error:
+        rule = "PostgreSQL needs its driver: pip install 'circinus[postgres]'"
+        raise DatabaseUnfit(rule, str(error)) from error
+    event.listen(engine, "handle_error", failure_in)
+    return engine
+
+
+def _make_file(place: Path | None) -> None:
+    """Make what is missing of an SQLite file; nobody but its user may read it."""
+    if place is None:
+        return
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(place, os.O_CREAT | os.O_RDONLY, 0o600))
+    except OSError as error:
+        raise DatabaseUnfit("the file of the database cannot be made", str(error)) from error
 
 
 def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
@@ -78,27 +130,37 @@ def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
             connection.execute(f"PRAGMA {pragma}")
 
     def begin(connection: Connection) -> None:
-        reading = connection.get_execution_options().get("circinus_read", False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN" if reads_only(connection) else "BEGIN IMMEDIATE")
 
     event.listen(engine, "connect", set_pragmas)
     event.listen(engine, "begin", begin)
 
 
 def migrate(engine: Engine) -> None:
-    """Run every migration that the database has not seen, all or nothing: before it is used."""
+    """Run every migration that the database has not seen, all or nothing: before it is used.
+
+    DatabaseUnfit if a newer version of the service has used it.
+    """
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    with engine.begin() as connection:
+    with _connected(engine) as connection, connection.begin():
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            sentence = "the database must be of this version of the service, or an older one"
+            raise DatabaseUnfit(sentence, str(error)) from error
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Session]:
     """Give a session whose changes are stored when the block ends well, else none of them."""
-    with Session(engine, expire_on_commit=False) as session, session.begin():
+    with (
+        _connected(engine) as connection,
+        Session(connection, expire_on_commit=False) as session,
+        session.begin(),
+    ):
         yield session
 
 
@@ -112,7 +174,22 @@ def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:
 def reading(engine: Engine) -> Iterator[Session]:
     """Give a session that takes no lock."""
     with (
-        engine.connect().execution_options(**_READ_ONLY) as connection,
-        Session(connection) as session,
+        _connected(engine) as connection,
+        Session(connection.execution_options(**_READ_ONLY)) as session,
     ):
         yield session
+
+
+def reads_only(connection: Connection) -> bool:
+    """Give whether a connection is that of a `reading`."""
+    return bool(connection.get_execution_options().get("circinus_read", False))
+
+
+@contextmanager
+def _connected(engine: Engine) -> Iterator[Connection]:
+    try:
+        connection = engine.connect()
+    except NoConnectionLeft as error:
+        raise DatabaseAway("too many wait for the database", str(error)) from error
+    with connection:
+        yield connection

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from sqlalchemy import Engine, delete, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import connect, migrate, reading, rows, writing
@@ -22,7 +21,7 @@ from circinus.api.store.tables import HistoryRow, LatencyRow
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
 from circinus.pipelines import checks
-from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.query import PlanningMethod
 from circinus.planner.models.history import QueryRecord
 
@@ -105,13 +104,9 @@ class SqlHistory:
 
 
 def open_history(url: str) -> SqlHistory:
-    """Give the history in a database, brought up to date; Unavailable if it cannot be opened."""
-    try:
-        engine = connect(url)
-        migrate(engine)
-    except (OSError, SQLAlchemyError) as error:
-        reason = f"the history cannot be opened ({type(error).__name__})"
-        raise Unavailable(reason, retry_after_s=1.0) from error
+    """Give the history in a database, brought up to date; DatabaseFailed if it cannot be."""
+    engine = connect(url)
+    migrate(engine)
     return SqlHistory(engine)
 
 

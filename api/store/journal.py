@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-from sqlalchemy import ColumnElement, Engine, delete, func, select
+from sqlalchemy import ColumnElement, Engine, case, delete, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from circinus.api.store.documents import from_document, to_document
@@ -52,9 +52,11 @@ class SqlJournal:
         renewed = {
             column.name: insert.excluded[column.name]
             for column in _TABLE.columns
-            if column.name not in _KEY
+            if column.name not in (*_KEY, "times")
         }
-        renewed["times"] = MeasurementRow.times + 1
+        # Told again because nobody knows whether it arrived, a measurement counts once.
+        another = or_(*(_TABLE.c[name].is_distinct_from(new) for name, new in renewed.items()))
+        renewed["times"] = MeasurementRow.times + case((another, 1), else_=0)
         self._upsert = insert.on_conflict_do_update(index_elements=_KEY, set_=renewed)
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
@@ -90,9 +92,9 @@ class SqlJournal:
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
-        with self._engine.begin() as connection:
-            require_claim(connection, self.query_id, self.worker)
-            connection.execute(self._upsert, values)
+        with writing(self._engine) as session:
+            require_claim(session, self.query_id, self.worker)
+            session.connection().execute(self._upsert, values)
 
     def _key(self, configuration: Configuration) -> str:
         # As JSON: the knob values 1, 1.0, "1" and true are four different ones.

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Engine,
     Select,
     SQLColumnExpression,
@@ -152,8 +151,8 @@ class ClaimLost(CircinusError):
         super().__init__(f"query {query_id} must be held by the worker that plans it, {worker}.")
 
 
-def require_claim(transaction: Connection | Session, query_id: str, worker: str | None) -> None:
-    """Raise ClaimLost unless a worker holds a query till a transaction ends; None: none has to."""
+def require_claim(session: Session, query_id: str, worker: str | None) -> None:
+    """Raise ClaimLost unless a worker holds a query till a session ends; None: none has to."""
     holder = {"query_id": query_id, "worker": worker}
-    if worker is not None and transaction.scalar(_HELD, holder) is None:
+    if worker is not None and session.scalar(_HELD, holder) is None:
         raise ClaimLost(query_id, worker)

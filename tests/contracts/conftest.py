@@ -1,4 +1,4 @@
-"""Every implementation of `Store`, for the tests of its contract."""
+"""Every kind of database, for the tests of what is kept in one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from circinus.api.store.store import Store
-from tests.contracts.stores import MAKERS
+from tests.contracts.databases import URLS, opened
 
 
-@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made = request.param(tmp_path)
+@pytest.fixture(params=URLS, ids=lambda url_in: url_in.__name__)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database."""
+    url: str = request.param(tmp_path)
+    return url
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An empty database."""
+    made = opened(database_url)
     yield made
-    made.close()
+    made.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    """An empty store."""
+    return Store(engine)

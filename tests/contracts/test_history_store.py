@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from circinus.api.store.documents import to_document
 from circinus.api.store.history import SqlHistory, open_history
@@ -15,14 +16,9 @@ from circinus.pipelines.slo import Slo
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 
 
-def _sql(folder: Path, most: int) -> SqlHistory:
-    opened = open_history(f"sqlite:///{folder / 'h.sqlite3'}")
-    return SqlHistory(opened._engine, most=most)
-
-
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[[int], SqlHistory]:
-    return lambda most: _sql(tmp_path, most)
+def make(engine: Engine) -> Callable[[int], SqlHistory]:
+    return lambda most: SqlHistory(engine, most=most)
 
 
 def _record(query: str, fingerprint: str = "digits@1", accuracy: float = 0.5) -> QueryRecord:
@@ -88,7 +84,7 @@ def test_another_process_finds_what_was_recorded(tmp_path: Path) -> None:
 
 def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match="history cannot be opened"):
+    with pytest.raises(Unavailable, match="the file of the database cannot be made"):
         open_history(f"sqlite:///{tmp_path / 'file' / 'h.sqlite3'}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
 from circinus.api.store.records import Conflict, NewQuery, NotFound, PlanningEnding
 from circinus.api.store.store import Store
-from tests.contracts.stores import new, planned, sqlite_file
+from tests.contracts.databases import opened, postgres, sqlite_file
+from tests.contracts.stores import new, planned
 
 
 def test_an_unknown_query_is_not_found(store: Store) -> None:
@@ -285,12 +287,16 @@ def test_ids_come_oldest_first(store: Store) -> None:
     assert store.ids(LIVE) == ()
 
 
-def test_a_file_is_there_after_closing(tmp_path: Path) -> None:
-    first = sqlite_file(tmp_path)
+@pytest.mark.parametrize("url_in", [sqlite_file, postgres])
+def test_what_was_stored_is_there_after_closing(
+    url_in: Callable[[Path], str], tmp_path: Path
+) -> None:
+    url = url_in(tmp_path)
+    first = Store(opened(url))
     planned(first)
     before = first.query("q-1")
     first.close()
-    second = sqlite_file(tmp_path)
+    second = Store(opened(url))
     assert second.query("q-1") == before
     assert len(second.plans("q-1")) == 2
     second.close()

@@ -1,35 +1,27 @@
-"""The SQL journal keeps what was measured, and tells what was measured again."""
+"""The SQL journal keeps what was measured, in every kind of database, and tells repeats."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sqlalchemy import Engine
 
-from circinus.api.store.engine import Durability, connect
 from circinus.api.store.journal import SqlJournal, edition_of, measurement_counts
 from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
+from circinus.api.store.store import Store
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.profile import Failure
 from circinus.profiler.journal import MeasuredInput
-from tests.api.fakes import PIPELINE, WITHOUT_DATA, sql_store
+from tests.api.fakes import PIPELINE, WITHOUT_DATA
 
 ONE = Configuration((("add", "by", 1),))
 TRUE = Configuration((("add", "by", True),))
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    store = sql_store(tmp_path)
+@pytest.fixture(autouse=True)
+def queried(store: Store) -> None:
     store.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
-    store.close()
-    made = connect(f"sqlite:///{tmp_path / 'store.sqlite3'}", Durability.PROCESS)
-    yield made
-    made.dispose()
 
 
 def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
@@ -44,8 +36,7 @@ def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
     )
 
 
-def test_a_worker_that_lost_its_query_records_nothing(tmp_path: Path, engine: Engine) -> None:
-    store = sql_store(tmp_path)
+def test_a_worker_that_lost_its_query_records_nothing(store: Store, engine: Engine) -> None:
     store.queue.claim("w-1", at=1.0)
     mine = SqlJournal(engine, "q-1", "e", "w-1")
     mine.record(ONE, measured(3))
@@ -53,7 +44,6 @@ def test_a_worker_that_lost_its_query_records_nothing(tmp_path: Path, engine: En
     with pytest.raises(ClaimLost, match="query q-1 must be held by the worker that plans it, w-1"):
         mine.record(ONE, measured(4))
     assert [one.input for one in mine.recall(ONE)] == [3]
-    store.close()
 
 
 def test_an_unknown_configuration_has_nothing(engine: Engine) -> None:

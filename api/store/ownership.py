@@ -1,0 +1,135 @@
+"""The lock that makes a process the one service of a database.
+
+Two services on one database would take each other's queries back and deploy each plan twice. So a
+service holds a lock while it runs, which nobody has to clean up after it: the kernel, or
+PostgreSQL, lets go of it when the process ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from sqlalchemy import Connection, Engine, event, text
+
+from circinus.api.store.engine import file_of, own_connection, reads_only
+from circinus.api.store.failures import (
+    DatabaseAway,
+    DatabaseFailed,
+    DatabaseOwned,
+    DatabaseUnfit,
+)
+
+_PATIENCE_S = 1.0  # with another thread that finds out whether the lock is still held
+_KEY = {"room": 0x63697263, "lock": 1}  # "circ", and the service of a database
+_ALIVE = text("SELECT 1")
+_TAKE = text("SELECT pg_try_advisory_lock(:room, :lock)").bindparams(**_KEY)
+_HOLDER = text(
+    "SELECT activity.application_name FROM pg_locks JOIN pg_stat_activity AS activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted AND classid = :room AND objid = :lock"
+    " AND objsubid = 2 AND datname = current_database()"
+).bindparams(**_KEY)
+
+
+def owned(engine: Engine, name: str) -> AbstractContextManager[None]:
+    """Own the database of an engine while the context lasts; `name` is what others are told.
+
+    DatabaseOwned if another process does, with its name. On PostgreSQL the lock goes with the
+    connection that took it: then the engine writes nothing before it is held again. A database in
+    memory needs none.
+    """
+    if engine.dialect.name == "postgresql":
+        return _session_held(engine, name)
+    place = file_of(engine.url)
+    return nullcontext() if place is None else _file_held(place.resolve(), name)
+
+
+@contextmanager
+def _file_held(database: Path, name: str) -> Iterator[None]:
+    place = database.with_name(f"{database.name}.lock")
+    try:
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise DatabaseUnfit("the lock of the database cannot be made", str(error)) from error
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise _owned_by(file.read()) from error
+        file.truncate(0)
+        file.write(name)
+        file.flush()
+        yield
+
+
+@contextmanager
+def _session_held(engine: Engine, name: str) -> Iterator[None]:
+    held = _SessionLock(engine, name)
+    held.require()
+
+    def before_writing(connection: Connection) -> None:
+        if not reads_only(connection):
+            held.require()
+
+    event.listen(engine, "begin", before_writing)
+    try:
+        yield
+    finally:
+        event.remove(engine, "begin", before_writing)
+        held.release()
+
+
+@dataclass(slots=True)
+class _SessionLock:
+    """An advisory lock of PostgreSQL, on a connection that does nothing else."""
+
+    engine: Engine
+    name: str
+    _connection: Connection | None = field(default=None, init=False)
+    _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+
+    def require(self) -> None:
+        """Return when the lock is held: as ever, or taken again.
+
+        DatabaseAway if that cannot be told, DatabaseOwned if another service has it by now.
+        """
+        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
+            raise DatabaseAway("the database does not answer now")
+        try:
+            if not self._alive():
+                self._take()
+        finally:
+            self._one_at_a_time.release()
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _alive(self) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            self._connection.execute(_ALIVE)
+        except DatabaseFailed:
+            self.release()
+            return False
+        return True
+
+    def _take(self) -> None:
+        connection = own_connection(self.engine, self.name)
+        if not connection.scalar(_TAKE):
+            holder = connection.scalar(_HOLDER)
+            connection.close()
+            raise _owned_by(holder or "")
+        self._connection = connection
+
+
+def _owned_by(holder: str) -> DatabaseOwned:
+    return DatabaseOwned(f"the database must have one service, and has {holder or 'another'}")
