@@ -23,8 +23,11 @@ from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Waiting = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# A thousandth of a second to a year; likewise how many, and bytes to a tebibyte.
+Seconds = Annotated[float, Field(ge=0.001, le=3.2e7)]
+Waiting = Annotated[float, Field(ge=0, le=3.2e7)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Field(ge=1, le=2**40)]
 
 
 class ExecutorKind(StrEnum):
@@ -95,14 +98,14 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
-    body_limit_bytes: int = Field(default=2**20, ge=1)
-    dataset_limit_bytes: int = Field(default=64 * 2**20, ge=1)  # of a data set that is handed over
+    body_limit_bytes: Bytes = 2**20
+    dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
     dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)
     datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked
     examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
-    queue_limit: int = Field(default=1000, ge=1)  # queries that wait for planning
+    queue_limit: Count = 1000  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
-    crash_limit: int = Field(default=3, ge=1)  # of the planning workers of one query
+    crash_limit: Count = 3  # of the planning workers of one query
     reconcile_s: Seconds = 0.25  # between two looks at what should be deployed
     drift_s: Seconds = 5.0  # between two looks at whether deployed plans still give the planned
     quotas: str = ""  # `tenant=part,...` of each shared tier, or a YAML file; others: everything
@@ -114,11 +117,11 @@ class Settings(BaseSettings):
     scheduling_policy: str | None = None  # None: the method's
     dispatch_policy: str | None = None  # likewise
     # What moving a running query must win, in parts of its benefit; None: it is never moved.
-    migration_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    migration_price: float | None = Field(default=None, ge=0, le=1000)
     # Folder of outputs of operators, for later queries and restarts; None: kept in memory, while
     # a query is planned. Whoever changes an operator changes its version, or finds old ones.
     outputs: Path | None = None
-    outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0)
+    outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0, le=2**50)
     # Folder that only its user may enter: of the sockets between service and keeper, by port.
     runtime: Path = Field(default_factory=_runtime)
     keeper_waits_s: Seconds = 60.0  # for a service, when its own was killed
@@ -134,9 +137,9 @@ class Settings(BaseSettings):
     machine_memory: str = "2Gi"
     discovery: bool = False  # whether machines of shared tiers are counted from the nodes
     executor: str = "pool"  # of a service not in-process: what hangs there would hold it for good
-    executor_workers: int = Field(default=1, ge=1)  # inputs measured at once
+    executor_workers: int = Field(default=1, ge=1, le=1024)  # inputs measured at once
     call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
-    call_memory_bytes: int = Field(default=2 * 2**30, ge=1)  # beyond the loaded pipeline
+    call_memory_bytes: int = Field(default=2 * 2**30, ge=1, le=2**50)  # beyond the loaded pipeline
 
     @field_validator("extra_pipelines", mode="before")
     @classmethod

@@ -16,13 +16,14 @@ links:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from circinus.pipelines import ranges
 from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.infrastructure import (
     OF_TYPES,
@@ -84,6 +85,20 @@ _RULES = {
     "too_long": "must name two tiers",
 }
 
+_RANGES = {
+    "machines": ranges.MACHINES,
+    "price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
+    "speed_factor": ranges.SPEED_FACTOR,
+    "call_s": ranges.CALL_S,
+    "call_s_per_byte": ranges.CALL_S_PER_BYTE,
+    "bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
+    "delay_s": ranges.DELAY_S,
+    "tier_factor": ranges.SPEED_FACTOR,  # of a calibration, as those below
+    "factor": ranges.SPEED_FACTOR,
+    "low": ranges.SPEED_FACTOR,
+    "high": ranges.SPEED_FACTOR,
+}
+
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
     """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
@@ -91,14 +106,15 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
         raise InvalidInput([f for found in error.errors() for f in _faults(found)]) from error
+    told = cast("Mapping[str, Any]", document)
     twice = [
         Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
-        for i, given in enumerate(cast("Mapping[str, Any]", document)["tiers"])
+        for i, given in enumerate(told["tiers"])
         for name in OF_TYPES
         if given.get("types") and name in given
     ]
-    if twice:
-        raise InvalidInput(twice)
+    if faults := [*twice, *_out_of_range(told, "")]:
+        raise InvalidInput(faults)
     return Infrastructure(**vars(top))
 
 
@@ -118,6 +134,22 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
             for link in infrastructure.links
         ],
     }
+
+
+def _out_of_range(told: object, path: str) -> Iterator[Fault]:
+    """Give the numbers of a document, at any depth, that are outside of their range."""
+    if isinstance(told, list | tuple):
+        for i, each in enumerate(told):
+            yield from _out_of_range(each, f"{path}[{i}]")
+    if not isinstance(told, Mapping):
+        return
+    for name, value in told.items():
+        where = f"{path}.{name}".removeprefix(".")
+        if name in _RANGES and not isinstance(value, Mapping):
+            if not _RANGES[name].holds(value):
+                yield Fault.of(where, _RANGES[name].rule, value)
+        else:
+            yield from _out_of_range(value, where)
 
 
 def _tier(given: Mapping[str, Any]) -> dict[str, object]:

@@ -21,6 +21,18 @@ from pydantic import (
 )
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input
+from circinus.api.schemas.numbers import (
+    Bandwidth,
+    Cost,
+    Delay,
+    Duration,
+    Latency,
+    LimitDollars,
+    LimitSeconds,
+    Rate,
+    Speed,
+    Weight,
+)
 from circinus.api.schemas.planning import PlanningRequest, to_planning
 from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
@@ -33,12 +45,10 @@ from circinus.pipelines.slo import ANY_LATENCY_S, HoldsFor, LatencyStatistic
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""
 LARGEST_COUNT = 2**31 - 1
-HIGHEST_RATE_PER_S = 1e6
 LONGEST_TEXT = 4096
 
 _PIPELINE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}(:[A-Za-z_][A-Za-z0-9_.]{0,126})?")
 
-Weight = Annotated[float, Field(gt=0)]
 Priority = Annotated[int, Field(ge=0, le=HIGHEST_PRIORITY)]
 
 
@@ -51,7 +61,6 @@ def _tenant(value: str) -> str:
 Tenant = Annotated[str, AfterValidator(_tenant)]
 _SOURCES = ("examples", "folder", "jsonl", "dataset")
 Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
-PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
 class DataSource(Input):
@@ -100,13 +109,13 @@ class SloRequest(Input):
     )
 
     accuracy: float = Field(ge=0, le=1, description="Least mean score over the data, in [0, 1].")
-    latency_s: PositiveSeconds | None = None
+    latency_s: Latency | None = None
     """Most seconds per request; may be left out with `throughput_per_s` only: then any."""
     latency_statistic: LatencyStatistic = Field(default=LatencyStatistic.MEAN, strict=False)
     """Which figure of the latencies `latency_s` bounds."""
-    cost_usd_per_hour: Annotated[float, Field(ge=0)] | None = None
+    cost_usd_per_hour: Cost | None = None
     """Most US dollars per hour of the deployed plan; left out: any."""
-    throughput_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
+    throughput_per_s: Rate | None = None
     """Least requests per second that the plan finishes when it always has some to do; left out:
     any. For batch work: requests queue, and `latency_s` counts from when one is started."""
 
@@ -125,11 +134,11 @@ class SloRequest(Input):
 class LimitsRequest(Input):
     """What planning may spend. Every limit is hard."""
 
-    profiling_s: PositiveSeconds = PlanningLimits().profiling_s
+    profiling_s: LimitSeconds = PlanningLimits().profiling_s
     """Operator seconds on the reference machine."""
-    profiling_usd: Annotated[float, Field(ge=0)] | None = None
+    profiling_usd: LimitDollars | None = None
     """US dollars at the reference tier's price; left out: any."""
-    response_s: PositiveSeconds | None = PlanningLimits().response_s
+    response_s: LimitSeconds | None = PlanningLimits().response_s
     """Wall-clock seconds from when operators can run to the answer; null: any. What else planning
     does than run operators may take as long as `profiling_s`, too."""
     configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] | None = None
@@ -200,10 +209,10 @@ class RestrictionsRequest(Input):
 class DeviceRequest(Input):
     """What the query's own device is like; what is left out is as the infrastructure says."""
 
-    speed_factor: Annotated[float, Field(gt=0)] | None = None
+    speed_factor: Speed | None = None
     """How many times as fast as the reference machine."""
-    bandwidth_mbit_per_s: float | None = Field(default=None, gt=0, description="Of its links.")
-    delay_s: float | None = Field(default=None, ge=0, description="Of its links.")
+    bandwidth_mbit_per_s: Bandwidth | None = Field(default=None, description="Of its links.")
+    delay_s: Delay | None = Field(default=None, description="Of its links.")
 
 
 class QueryRequest(Input):
@@ -213,7 +222,7 @@ class QueryRequest(Input):
     """Name of a registered pipeline; on the command line also `module:attribute`."""
     data: DataSource = Field(description="Inputs to profile on.")
     slo: SloRequest = Field(description="What must hold.")
-    request_rate_per_s: Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)] | None = None
+    request_rate_per_s: Rate | None = None
     """Expected requests per second; left out: one request at a time."""
     weight: Weight = 1.0
     """Benefit of serving the query, relative to others."""
@@ -221,7 +230,7 @@ class QueryRequest(Input):
     """Goes before any number of queries of lower priority, and takes their place."""
     tenant: Tenant = ""
     """Whose query it is: a name that the service's quotas count by; left out: nobody's."""
-    duration_s: PositiveSeconds | None = None
+    duration_s: Duration | None = None
     """Seconds to serve it; left out: until it is undeployed."""
     limits: LimitsRequest = Field(default_factory=LimitsRequest)
     """What planning may spend."""

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from circinus.api.schemas.base import Input, Time, View
-from circinus.api.schemas.query import Priority, Tenant, Weight
+from circinus.api.schemas.numbers import Cost, Machines, Weight
+from circinus.api.schemas.query import Priority, Tenant
 from circinus.api.schemas.service import LatelyView
 
 
@@ -103,7 +104,7 @@ class PlanInput(Input):
 
     id: str = Field(description="Unique within the query.")
     demand: list[DemandInput] = Field(max_length=64, description="What it asks of machines.")
-    cost_usd_per_hour: float = Field(default=0.0, ge=0, description="Price of the demand.")
+    cost_usd_per_hour: Cost = Field(default=0.0, description="Price of the demand.")
 
 
 class ArrivalInput(Input):
@@ -121,7 +122,7 @@ class ArrivalInput(Input):
 class PreviewBody(Input):
     """A change to try out; nothing is changed by it."""
 
-    machines: dict[str, Annotated[int, Field(ge=0, le=100_000)]] = Field(default_factory=dict)
+    machines: dict[str, Machines] = Field(default_factory=dict)
     """Tier, or `TIER/TYPE`, -> number of machines instead of those there are."""
     leaving: list[str] = Field(default_factory=list, max_length=10_000)
     """Live queries that would be gone."""

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue, model_validator
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View
+from circinus.api.schemas.numbers import Bandwidth, Delay, Machines
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -114,7 +115,7 @@ class LinkView(View):
 class MachinesBody(Input):
     """Machines that come or go."""
 
-    machines: Annotated[dict[str, int | None], Field(min_length=1, max_length=1000)]
+    machines: Annotated[dict[str, Machines | None], Field(min_length=1, max_length=1000)]
     """Shared tier, or `TIER/TYPE` where it has types, -> how many it has from now on; none: as
     many as the infrastructure states."""
 
@@ -123,8 +124,8 @@ class LinkBody(Input):
     """A link as it is imitated."""
 
     between: list[str] = Field(min_length=2, max_length=2, description="The two tiers.")
-    bandwidth_mbit_per_s: Annotated[float, Field(gt=0)] = Field(description="Megabits per second.")
-    delay_s: float = Field(default=0.0, ge=0, description="Seconds until the first byte arrives.")
+    bandwidth_mbit_per_s: Bandwidth = Field(description="Megabits per second.")
+    delay_s: Delay = Field(default=0.0, description="Seconds until the first byte arrives.")
 
 
 class EmulationBody(Input):

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document, to_document
 from circinus.pipelines.errors import CircinusError, Fault
@@ -101,8 +102,8 @@ class StoredQuery:
 
     @cached_property
     def request(self) -> QueryRequest:
-        """What was submitted, defaults filled in."""
-        return QueryRequest.model_validate(dict(self.spec))
+        """What was submitted, defaults filled in, also if it would be refused by now."""
+        return QueryRequest.model_validate(dict(self.spec), context=STORED)
 
     @cached_property
     def query(self) -> Query:

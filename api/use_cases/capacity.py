@@ -16,9 +16,7 @@ from circinus.api.use_cases.deployer import Deployer
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-
-MOST_MACHINES = 100_000
-"""Of a tier: more is a slip of the hand."""
+from circinus.pipelines.ranges import MACHINES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +50,7 @@ class Capacity:
         """
         require_pools(self.stated, machines)
         for tier, count in machines.items():
-            fits, rule = 0 <= (count or 0) <= MOST_MACHINES, f"must be from 0 to {MOST_MACHINES}"
-            checks.require(fits, f"machines.{tier}", rule, count)
+            MACHINES.check(f"machines.{tier}", count)
         self.store.set_machines(machines, at=self.clock.timestamp())
         return self.now()
 

@@ -11,20 +11,37 @@ from math import isfinite
 
 from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.query import Query
+from circinus.pipelines.ranges import Range
 
 _CHANGE = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?)(?P<times>x?)"
 )
 
+_RANGES = {
+    "price": ranges.PRICE_USD_PER_HOUR,
+    "machines": ranges.MACHINES,
+    "speed": ranges.SPEED_FACTOR,
+    "bandwidth": ranges.BANDWIDTH_MBIT_PER_S,
+}
 
-def changed(name: str, value: float, change: str) -> float:
-    """Give a figure after a change (empty: as it was); InvalidInput if that is no such text."""
+
+def changed(name: str, value: float, change: str, within: Range) -> float:
+    """Give a figure after a change (empty: as it was).
+
+    InvalidInput if that is no such text, or leads out of the figure's range.
+    """
     if not change:
         return value
+    figure = _figure(name, value, change)
+    within.check(name, figure)
+    return figure
+
+
+def _figure(name: str, value: float, change: str) -> float:
     match = _CHANGE.fullmatch(change.strip())
     good = match is not None and not (match["sign"] and match["times"])
     if match is None or not good or not isfinite(float(match["number"])):
@@ -49,9 +66,11 @@ def changed_query(query: Query, change: ObjectiveChange) -> Query:
         query,
         slo=replace(
             slo,
-            accuracy=changed("accuracy", slo.accuracy, change.accuracy),
-            latency_s=changed("latency", slo.latency_s, change.latency),
-            cost_usd_per_hour=None if cost is None else changed("cost", cost, change.cost),
+            accuracy=changed("accuracy", slo.accuracy, change.accuracy, ranges.ACCURACY),
+            latency_s=changed("latency", slo.latency_s, change.latency, ranges.LATENCY_S),
+            cost_usd_per_hour=None
+            if cost is None
+            else changed("cost", cost, change.cost, ranges.COST_USD_PER_HOUR),
         ),
     )
 
@@ -69,12 +88,13 @@ def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -
         checks.require(name in links, "bandwidth", rule, name)
 
     def new(field: str, name: str, value: float) -> float:
-        return changed(f"{field}.{name}", value, getattr(change, field).get(name, ""))
+        text = getattr(change, field).get(name, "")
+        return changed(f"{field}.{name}", value, text, _RANGES[field])
 
     def new_machines(tier: str, machines: int) -> int:
         count = new("machines", tier, machines)
-        rule = "must leave a whole number >= 0"
-        checks.require(count >= 0 and count == int(count), f"machines.{tier}", rule, count)
+        rule = "must leave a whole number"
+        checks.require(count == int(count), f"machines.{tier}", rule, count)
         return int(count)
 
     def new_pool(name: str, pool: Tier) -> Tier:

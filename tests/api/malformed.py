@@ -120,8 +120,8 @@ DOCUMENTS: tuple[Wrong, ...] = (
     Wrong("accuracy as bool", _slo(accuracy=True), "slo.accuracy", "finite number", "True"),
     Wrong("accuracy as text", _slo(accuracy="90 %"), "slo.accuracy", "finite number", "90 %"),
     Wrong("accuracy null", _slo(accuracy=None), "slo.accuracy", "finite number", "None"),
-    Wrong("latency 0", _slo(latency_s=0), "slo.latency_s", "must be > 0", "0"),
-    Wrong("negative latency", _slo(latency_s=-2), "slo.latency_s", "must be > 0", "-2"),
+    Wrong("latency 0", _slo(latency_s=0), "slo.latency_s", "must be >= 1e-06", "0"),
+    Wrong("negative latency", _slo(latency_s=-2), "slo.latency_s", "must be >= 1e-06", "-2"),
     Wrong(
         "unknown statistic",
         _slo(latency_statistic="p42"),
@@ -136,7 +136,7 @@ DOCUMENTS: tuple[Wrong, ...] = (
         "throughput 0",
         query(slo={"accuracy": 0.8, "throughput_per_s": 0}),
         "slo.throughput_per_s",
-        "must be > 0",
+        "must be >= 1e-06",
         "0",
     ),
     Wrong(
@@ -146,7 +146,9 @@ DOCUMENTS: tuple[Wrong, ...] = (
         "must be left out with slo.throughput_per_s",
         "2",
     ),
-    Wrong("device speed 0", query(device={"speed_factor": 0}), "device.speed_factor", "> 0", "0"),
+    Wrong(
+        "device speed 0", query(device={"speed_factor": 0}), "device.speed_factor", ">= 1e-06", "0"
+    ),
     Wrong(
         "device bandwidth as text",
         query(device={"bandwidth_mbit_per_s": "fast"}),
@@ -293,14 +295,14 @@ DOCUMENTS: tuple[Wrong, ...] = (
         "scheduling policy", query(scheduling_policy="fcfs"), "scheduling_policy", _KNOWN, "fcfs"
     ),
     Wrong("slo as number", query(slo=0.9), "slo", "must be a mapping", "0.9"),
-    Wrong("weight 0", query(weight=0), "weight", "must be > 0", "0"),
+    Wrong("weight 0", query(weight=0), "weight", "must be >= 0.001", "0"),
     Wrong("weight as list", query(weight=[1]), "weight", "finite number", "[1]"),
-    Wrong("rate 0", query(request_rate_per_s=0), "request_rate_per_s", "must be > 0", "0"),
+    Wrong("rate 0", query(request_rate_per_s=0), "request_rate_per_s", "must be >= 1e-06", "0"),
     Wrong("rate too high", query(request_rate_per_s=1e9), "request_rate_per_s", "<= 1000000", "1"),
-    Wrong("negative duration", query(duration_s=-5), "duration_s", "must be > 0", "-5"),
-    Wrong("no budget", _limits(profiling_s=0), "limits.profiling_s", "must be > 0", "0"),
+    Wrong("negative duration", query(duration_s=-5), "duration_s", "must be >= 0.001", "-5"),
+    Wrong("no budget", _limits(profiling_s=0), "limits.profiling_s", "must be >= 0.001", "0"),
     Wrong("negative money", _limits(profiling_usd=-1), "limits.profiling_usd", ">= 0", "-1"),
-    Wrong("no time", _limits(response_s=0), "limits.response_s", "must be > 0", "0"),
+    Wrong("no time", _limits(response_s=0), "limits.response_s", "must be >= 0.001", "0"),
     Wrong("no configurations", _limits(configurations=0), "limits.configurations", ">= 1", "0"),
     Wrong("limits as text", query(limits="few"), "limits", "must be a mapping", "few"),
 )

@@ -128,12 +128,12 @@ CHANGES: list[tuple[dict[str, object], str, str]] = [
     ({"data": {"examples": 10_001}}, "data.examples", "must be 1 to 10000"),
     ({"data": {}}, "data", "must have exactly one of"),
     ({"slo": {"accuracy": 1.5, "latency_s": 1}}, "slo.accuracy", "must be <= 1"),
-    ({"slo": {"accuracy": 0.5, "latency_s": -1}}, "slo.latency_s", "must be > 0"),
+    ({"slo": {"accuracy": 0.5, "latency_s": -1}}, "slo.latency_s", "must be >= 1e-06"),
     ({"slo": {"accuracy": 0.5}}, "slo.latency_s", "must be given"),
     ({"weight": "1"}, "weight", "must be a finite number"),
     ({"seed": -1}, "seed", "must be >= 0"),
     ({"colour": "red"}, "colour", "must be"),
-    ({"limits": {"profiling_s": 0}}, "limits.profiling_s", "must be > 0"),
+    ({"limits": {"profiling_s": 0}}, "limits.profiling_s", "must be >= 0.001"),
 ]
 
 

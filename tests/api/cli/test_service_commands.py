@@ -13,7 +13,7 @@ from tests.api.malformed import Wrong, as_yaml, query
 def test_a_malformed_file_is_not_submitted(folder: Path) -> None:
     (folder / "wrong.yaml").write_text(as_yaml(query(weight=0)))
     result = invoke("submit", "wrong.yaml", "--url", NOWHERE)
-    assert_refused(result, Wrong("", None, "weight", "must be > 0", "0"))
+    assert_refused(result, Wrong("", None, "weight", "must be >= 0.001", "0"))
 
 
 @pytest.mark.parametrize(("command", "field"), [("serve", "method"), ("demo", "--method")])

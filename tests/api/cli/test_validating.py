@@ -82,7 +82,7 @@ def test_with_json_an_error_is_one_document(folder: Path) -> None:
     assert json.loads(result.stdout)["error"] == {
         "code": 2,
         "message": "bad input",
-        "errors": [{"field": "weight", "rule": "must be > 0", "value": "0"}],
+        "errors": [{"field": "weight", "rule": "must be >= 0.001", "value": "0"}],
     }
 
 

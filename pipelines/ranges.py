@@ -1,0 +1,54 @@
+"""The ranges of the numbers that people hand over: in queries, bodies, infrastructure files.
+
+Wide enough for whatever is meant, and narrow enough that nothing which is computed from such
+numbers overflows. The one rule: schemas state them, and whoever reads a file checks them; values
+that are worked out from others (a tier as it was observed, say) need only be finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from circinus.pipelines import checks
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most of a number, both included."""
+
+    least: float
+    most: float
+
+    @property
+    def rule(self) -> str:
+        """What holds for a value within, in words."""
+        return f"must be from {self.least:.12g} to {self.most:.12g}"
+
+    def holds(self, value: float | None) -> bool:
+        """Give whether a value is within; None, a value left out, is."""
+        return value is None or self.least <= value <= self.most
+
+    def check(self, field: str, value: float | None) -> None:
+        """Raise InvalidInput unless a value is within."""
+        checks.require(self.holds(value), field, self.rule, value)
+
+
+WEIGHT = Range(0.001, 1000)
+RATE_PER_S = Range(1e-6, 1e6)
+LATENCY_S = Range(1e-6, 1e6)
+ACCURACY = Range(0, 1)
+COST_USD_PER_HOUR = Range(0, 1e9)
+"""Of a plan; a machine's price is that of one."""
+DURATION_S = Range(0.001, 1e9)
+"""Of serving; 1e9: 31 years."""
+LIMIT_S = Range(0.001, 1e6)
+"""Of what planning may spend; 1e6: eleven days."""
+LIMIT_USD = Range(0, 1e6)
+MACHINES = Range(0, 100_000)
+"""Of a tier: more is a slip of the hand."""
+PRICE_USD_PER_HOUR = Range(0, 1e6)
+SPEED_FACTOR = Range(1e-6, 1e6)
+BANDWIDTH_MBIT_PER_S = Range(0.001, 1e7)
+DELAY_S = Range(0, 3600)
+CALL_S = Range(0, 3600)
+CALL_S_PER_BYTE = Range(0, 1)
