@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy import Connection, Engine, Select, create_engine, event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
@@ -100,6 +100,16 @@ def writing(engine: Engine) -> Iterator[Session]:
     """Give a session whose changes are stored when the block ends well, else none of them."""
     with Session(engine, expire_on_commit=False) as session, session.begin():
         yield session
+
+
+def one_at_a_time(session: Session, what: str) -> None:
+    """Wait until no other transaction does `what`, and keep others from it till this one ends.
+
+    On PostgreSQL, where a transaction does not see what others are about to store; with SQLite
+    there is one writer at a time anyway.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(func.hashtext(what))))
 
 
 def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:
