@@ -22,8 +22,7 @@ from starlette.exceptions import HTTPException
 from circinus.api.event_log import trouble
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.faults import faults_of
-from circinus.api.store.records import Conflict, NotFound
-from circinus.api.use_cases.queries import QueueFull
+from circinus.api.store.records import Conflict, NotFound, QueueFull
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import (
     CircinusError,

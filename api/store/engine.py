@@ -20,7 +20,17 @@ from typing import Any, TypeVar
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, NullPool, Select, create_engine, event
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    Select,
+    create_engine,
+    event,
+    func,
+    select,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
@@ -162,6 +172,16 @@ def writing(engine: Engine) -> Iterator[Session]:
         session.begin(),
     ):
         yield session
+
+
+def one_at_a_time(session: Session, what: str) -> None:
+    """Wait until no other transaction does `what`, and keep others from it till this one ends.
+
+    On PostgreSQL, where a transaction does not see what others are about to store; with SQLite
+    there is one writer at a time anyway.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(func.hashtext(what))))
 
 
 def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:

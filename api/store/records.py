@@ -14,7 +14,7 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document, to_document
-from circinus.pipelines.errors import CircinusError, Fault
+from circinus.pipelines.errors import CircinusError, Fault, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
@@ -24,6 +24,8 @@ from circinus.scheduler.rolling.renumbering import Numbering
 
 REPLANNED = "replanned: "
 """How the messages of replanned queries begin."""
+
+_RETRY_AFTER_S = 5.0
 
 JsonObject: TypeAlias = Mapping[str, object]
 
@@ -42,6 +44,14 @@ class Conflict(CircinusError):
     def __init__(self, field: str, rule: str, value: str) -> None:
         self.faults = (Fault(field, rule, value),)
         super().__init__(f"{field} {rule}, got {value}.")
+
+
+class QueueFull(Unavailable):
+    """More queries wait for planning than the operator allows."""
+
+    def __init__(self, limit: int) -> None:
+        reason = f"{limit} queries wait for planning already"
+        super().__init__(reason, retry_after_s=_RETRY_AFTER_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import Engine, delete, func, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
 from circinus.api.store.documents import to_document
-from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.engine import one_at_a_time, reading, rows, writing
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
     NewQuery,
     NotFound,
+    QueueFull,
     Replan,
     Search,
     StoredPlan,
@@ -40,25 +40,25 @@ class Store:
         self.schedules = ScheduleStore(engine)
         self._engine = engine
 
-    def submit(self, query: NewQuery) -> tuple[StoredQuery, bool]:
+    def submit(
+        self, query: NewQuery, *, queue_limit: int | None = None
+    ) -> tuple[StoredQuery, bool]:
         """Queue a query; give its record and whether it is new.
 
         A known idempotency key gives the query that first came with it; with another
-        specification it is a Conflict.
+        specification it is a Conflict. A new query is QueueFull where so many are queued already;
+        None: there is no limit.
         """
-        try:
-            with writing(self._engine) as session:
-                if (known := _of_key(session, query)) is None:
-                    row = QueryRow.queued(query)
-                    session.add(row)
-                    session.flush()
-                    return row.record, True
-        except IntegrityError:
-            # Another process inserted the key between our look and our insert.
-            with reading(self._engine) as session:
-                if (known := _of_key(session, query)) is None:
-                    raise
-        return known, False
+        with writing(self._engine) as session:
+            one_at_a_time(session, "submissions")
+            if (known := _of_key(session, query)) is not None:
+                return known, False
+            if queue_limit is not None:
+                _require_room(session, queue_limit)
+            row = QueryRow.queued(query)
+            session.add(row)
+            session.flush()
+            return row.record, True
 
     def query(self, query_id: str) -> StoredQuery:
         """Give a query; NotFound if there is none of that id."""
@@ -213,6 +213,12 @@ def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:
         rule = "must not come again with another query"
         raise Conflict("Idempotency-Key", rule, repr(query.idempotency_key))
     return row.record
+
+
+def _require_room(session: Session, queue_limit: int) -> None:
+    queued = select(func.count()).where(QueryRow.phase == QueryPhase.QUEUED)
+    if session.scalars(queued).one() >= queue_limit:
+        raise QueueFull(queue_limit)
 
 
 def _found(session: Session, query_id: str, *, lock: bool = False) -> QueryRow:

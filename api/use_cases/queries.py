@@ -18,21 +18,16 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import Fault, InvalidInput, Unavailable
+from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.query import fitted
 from circinus.planner.search.bill import Bill, Cost
 
 _LONGEST_KEY = 200
-_RETRY_AFTER_S = 5.0
 _MARK = "before:"
 _LARGEST_SERIAL = 2**63 - 1
 _MOST_BILLS = 100
 """Of the newest queries so many are looked at: older ones were planned by other means."""
 _PLANNED = frozenset(QueryPhase) - CANCELLABLE - {QueryPhase.FAILED, QueryPhase.CANCELLED}
-
-
-class QueueFull(Unavailable):
-    """More queries wait for planning than the operator allows."""
 
 
 def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> StoredQuery:
@@ -44,16 +39,13 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
         InvalidInput: If the key is malformed, the request names files (a service reads none) or
             too many examples, the pipeline is not offered, or the restrictions do not fit it.
         Conflict: If the idempotency key came with another query before.
-        QueueFull: If too many wait already.
+        QueueFull: If it is a new one and too many wait already.
     """
     settings = parts.settings
     query = to_query(request, method=settings.chosen_method)
     _check(request, key)
     _check_data(parts, request)
     fitted(query, parts.pipeline(query.pipeline).graph, parts.infrastructure)
-    if len(parts.store.ids(frozenset({QueryPhase.QUEUED}))) >= settings.queue_limit:
-        reason = f"{settings.queue_limit} queries wait for planning already"
-        raise QueueFull(reason, retry_after_s=_RETRY_AFTER_S)
     spec = request.model_dump(mode="json", exclude_none=True)
     # As it came: sent again to a service that plans otherwise, it is the same query.
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
@@ -65,7 +57,7 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
         at=parts.clock.timestamp(),
         tenant=query.tenant,
     )
-    return parts.store.submit(new)[0]
+    return parts.store.submit(new, queue_limit=settings.queue_limit)[0]
 
 
 def _check(request: QueryRequest, key: str | None) -> None:

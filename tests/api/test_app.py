@@ -264,6 +264,14 @@ def test_a_full_queue_says_when_to_come_again(connect: Connect) -> None:
     assert int(response.headers["retry-after"]) >= 1
 
 
+def test_a_full_queue_gives_the_query_of_a_key_that_it_has(connect: Connect) -> None:
+    client, headers = connect(queue_limit=1), {"Idempotency-Key": "mine"}
+    first = client.post("/v1/queries", json=SPEC, headers=headers)
+    again = client.post("/v1/queries", json=SPEC, headers=headers)
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert_problem(client.post("/v1/queries", json=SPEC), 429)
+
+
 def test_a_key_with_another_query_is_a_conflict_and_with_the_same_the_same(
     connect: Connect,
 ) -> None:

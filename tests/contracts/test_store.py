@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
-from circinus.api.store.records import Conflict, NewQuery, NotFound, PlanningEnding
+from circinus.api.store.records import Conflict, NewQuery, NotFound, PlanningEnding, QueueFull
 from circinus.api.store.store import Store
 from tests.contracts.databases import opened, postgres, sqlite_file
 from tests.contracts.stores import new, planned
@@ -43,6 +43,39 @@ def test_a_key_that_comes_again_gives_the_first_query(store: Store) -> None:
     again, is_new_again = store.submit(new("q-2", key="mine"))
     assert (is_new, is_new_again) == (True, False)
     assert again == first
+
+
+def test_a_full_queue_takes_no_new_query(store: Store) -> None:
+    assert store.submit(new("q-1"), queue_limit=1)[1]
+    with pytest.raises(QueueFull, match="1 queries wait for planning already"):
+        store.submit(new("q-2"), queue_limit=1)
+    assert store.submit(new("q-2"), queue_limit=2)[1]
+    assert [record.id for record in store.queries(limit=9)] == ["q-2", "q-1"]
+
+
+def test_only_queued_queries_fill_the_queue(store: Store) -> None:
+    store.submit(new("q-1"))
+    store.queue.claim("w-1", at=1.0)
+    assert store.submit(new("q-2"), queue_limit=1)[1]
+
+
+def test_a_full_queue_knows_the_keys_that_came_before(store: Store) -> None:
+    first, _ = store.submit(new("q-1", key="mine"), queue_limit=1)
+    assert store.submit(new("q-2", key="mine"), queue_limit=1) == (first, False)
+    with pytest.raises(Conflict, match="Idempotency-Key must not come again"):
+        store.submit(new("q-3", key="mine", fingerprint="other"), queue_limit=1)
+
+
+def test_many_at_once_fill_the_queue_and_no_more(store: Store) -> None:
+    def taken(i: int) -> bool:
+        try:
+            return store.submit(new(f"q-{i}"), queue_limit=3)[1]
+        except QueueFull:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(taken, range(32))) == 3
+    assert len(store.queries(limit=99)) == 3
 
 
 def test_one_key_submitted_by_many_at_once_is_one_query(store: Store) -> None:
