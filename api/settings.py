@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
     queue_limit: Count = 1000  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
+    planning_grace_s: Seconds = 180.0  # beyond its time, or a wish to cancel, before it is killed
     crash_limit: Count = 3  # of the planning workers of one query
     reconcile_s: Seconds = 0.25  # between two looks at what should be deployed
     drift_s: Seconds = 5.0  # between two looks at whether deployed plans still give the planned

@@ -2,20 +2,20 @@
 
 Queued queries come first, then those that serve and are searched on, in the world as observed.
 
-It shares nothing with the service but the database. A query is held by beats: one
-that falls silent loses it. It ends with its parent, however that one ended.
+It shares nothing with the service but the database, and a pipe for its settings and its pulse. A
+query is held by beats: one that falls silent loses it. It ends with its parent, however that one
+ended, and from before it imports this module.
 """
 
 from __future__ import annotations
 
-import ctypes
+import json
 import logging
-import multiprocessing
 import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event, Thread
@@ -29,6 +29,7 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
 )
 from circinus.api.bootstrap.serving import make_planning_parts
+from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
@@ -47,7 +48,8 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
-from circinus.pipelines.clock import Clock
+from circinus.deploy.profiling.fresh_process import taken
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.query import PlanningLimits
 from circinus.planner.search.result import (
@@ -63,58 +65,39 @@ TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
 SILENCE_S = 2.0
 """Without news of a search, after which its last word is told again."""
-_PR_SET_PDEATHSIG = 1
 _MOST_KEPT = 1000
 """Earlier queries looked through for those that a checkpoint names."""
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("circinus.api.control.planning_worker")
 
 
-def run_worker(settings: Settings, worker: str) -> None:
-    """Plan queries until the parent ends or this process is told to.
+def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
+    """Plan queries until this process ends.
 
     `worker` names this process, unlike every other that ever was.
     """
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's interrupt is for the parent
     start_event_log(settings.log_level)
     parts = make_planning_parts(settings)
+    pulse.start()
     event(_LOG, "worker.started", worker=worker, pid=os.getpid())
     while True:
-        if not plan_next(parts, worker):
+        if not plan_next(parts, worker, pulse):
             parts.clock.sleep(IDLE_S)
 
 
-def die_with_parent() -> None:
-    """Let this process end when its parent does, also when that one is killed.
-
-    The kernel's signal is immediate but Linux only, and comes when the thread ends that started
-    this process; the watch on the parent's pipe works everywhere.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=watch, name="parent-watch", daemon=True).start()
-
-
-def plan_next(parts: ServiceParts, worker: str) -> bool:
-    """Plan what is next in the store; give whether there was anything."""
+def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> bool:
+    """Plan what is next in the store; give whether there was anything. None: no pulse is felt."""
+    pulse = pulse or Pulse(send=lambda _: None, clock=parts.clock)
     record = parts.store.queue.claim(worker, at=parts.clock.timestamp())
     if record is None:
         return False
     event(_LOG, "query.claimed", query_id=record.id, worker=worker)
     start = parts.clock.now()
-    heart = Heart(parts.store, parts.clock, record.id, worker)
+    heart = Heart(parts.store, parts.clock, record.id, worker, pulse.cancelled)
     if record.latest is None:  # until the planner's first word there is something to see
         heart.progress(_begun(record.query.limits))
-    with heart.beating():
+    with heart.beating(), pulse.planning(record.query.limits.response_s):
         ending = _ending(parts, record, heart)
     kept = parts.store.queue.finish(record.id, worker, ending, at=parts.clock.timestamp())
     event(
@@ -234,6 +217,7 @@ class Heart:
     clock: Clock
     query_id: str
     worker: str
+    stopping: Callable[[], None] = lambda: None  # told when it hears of cancelling
     # at most one, not stored yet
     _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
     _told: PlanningProgress | None = field(default=None, init=False)
@@ -267,6 +251,7 @@ class Heart:
         told = None if news is None else to_document(news)
         if self.store.queue.beat(self.query_id, self.worker, at=at, progress=told):
             self._stop_planning.set()
+            self.stopping()
 
     def _news(self) -> PlanningProgress | None:
         """Give what is to be stored; None: nothing is new."""
@@ -289,3 +274,19 @@ class Heart:
                 self.beat()
             except Exception as error:  # noqa: BLE001 - the next beat makes up for it
                 trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
+
+
+def _main(descriptor: str) -> None:
+    pipe, asked = taken(descriptor)
+    settings = Settings(**json.loads(asked["settings"]))
+    pulse = Pulse(
+        send=lambda complaint: pipe.send_bytes(complaint.encode()),
+        clock=SystemClock(),
+        lease_s=settings.lease_s,
+        grace_s=settings.planning_grace_s,
+    )
+    run_worker(settings, asked["worker"], pulse)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

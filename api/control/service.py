@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from circinus.api.bootstrap.planners import spawn_with
 from circinus.api.bootstrap.serving import make_discovery, make_parts
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
-from circinus.api.control.supervisor import PlanningSupervisor, spawn_with
+from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings, pin_numeric_threads

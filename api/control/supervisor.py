@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import atexit
 import logging
-import multiprocessing
 import secrets
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 
-from circinus.api.control.planning_worker import run_worker
+from circinus.api.control.pulse import PlanningProcess
 from circinus.api.event_log import event, trouble
-from circinus.api.settings import Settings
 from circinus.api.use_cases.parts import ServiceParts
 
 TICK_S = 0.1
+COMES_UP_S = 120.0
+"""Most that a worker may take until its first beat: it imports pipelines, perhaps large ones."""
 _SHORTEST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _GRACE_S = 2.0
+_LONGEST_LOOK_S = 1.0
+"""Between two looks, that counts as silence: beats may have come while nobody listened."""
 
 _LOG = logging.getLogger(__name__)
-
-
-Spawn = Callable[[str], BaseProcess]
-"""Starts a worker of a name."""
-
-
-def spawn_with(settings: Settings) -> Spawn:
-    """Give what starts planning workers with these settings, without the service's token."""
-    told = settings.model_copy(update={"token": None})
-
-    def spawn(worker: str) -> BaseProcess:
-        # Not a daemon: those may have no processes of their own, and operators run in some.
-        process = multiprocessing.get_context("spawn").Process(
-            target=run_worker, args=(told, worker), name=worker, daemon=False
-        )
-        process.start()
-        return process
-
-    return spawn
 
 
 @dataclass(slots=True)
@@ -49,7 +31,10 @@ class _Seat:
     """A place for one worker: who sits there, and when the next one may."""
 
     worker: str = ""
-    process: BaseProcess | None = None
+    process: PlanningProcess | None = None
+    silent_s: float = 0.0  # since its last beat, as far as this process looked
+    is_up: bool = False  # whether it ever beat
+    cause: str = ""  # for which it was killed; empty: it was not
     deaths: int = 0
     not_before: float = 0.0
 
@@ -59,10 +44,14 @@ class PlanningSupervisor:
     """Keeps a number of workers running, from a thread of its own."""
 
     parts: ServiceParts
-    spawn: Spawn
+    spawn: Callable[[str], PlanningProcess]  # starts a worker of a name
     _seats: list[_Seat] = field(default_factory=list, init=False)
     _over: Event = field(default_factory=Event, init=False)
     _thread: Thread | None = field(default=None, init=False)
+    _looked_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._looked_at = self.parts.clock.now()
 
     def start(self) -> None:
         """Start the workers and keep them running until `stop`."""
@@ -79,26 +68,56 @@ class PlanningSupervisor:
             self._thread.join()
         seated = [(seat.worker, seat.process) for seat in self._seats if seat.process is not None]
         for _, process in seated:
-            process.terminate()
+            process.end()
         for worker, process in seated:
-            process.join(_GRACE_S)
-            if process.exitcode is None:
+            process.wait(_GRACE_S)
+            if process.ended() is None:
                 process.kill()
-                process.join()
+                process.wait(None)
+            process.release()
             freed = self.parts.store.queue.release(worker, at=self.parts.clock.timestamp())
             event(_LOG, "worker.stopped", worker=worker, query_ids=list(freed))
 
     def tick(self) -> None:
-        """Look after every worker once."""
+        """Look after every worker once, and free what nobody plans any more."""
+        clock = self.parts.clock
+        since_s = min(
+            clock.now() - self._looked_at, _LONGEST_LOOK_S
+        )  # who looks late accuses nobody
+        self._looked_at = clock.now()
         for seat in self._seats:
-            if seat.process is not None and seat.process.exitcode is not None:
-                self._bury(seat, seat.process)
-            if seat.process is None and self.parts.clock.now() >= seat.not_before:
+            if seat.process is not None:
+                self._listen(seat, seat.process, since_s)
+            if seat.process is not None and (code := seat.process.ended()) is not None:
+                self._bury(seat, code)
+                seat.process.release()
+                seat.process = None
+            if seat.process is None and clock.now() >= seat.not_before:
                 seat.worker = f"planner-{secrets.token_hex(4)}"
                 seat.process = self.spawn(seat.worker)
-        now = self.parts.clock.timestamp()
-        lease_s = self.parts.settings.lease_s
-        for query_id in self.parts.store.queue.requeue_silent(since=now - lease_s, at=now):
+                seat.silent_s, seat.is_up, seat.cause = 0.0, False, ""
+        self._free_silent()
+
+    def _listen(self, seat: _Seat, process: PlanningProcess, since_s: float) -> None:
+        """Kill a worker that fell silent, or that complains."""
+        beats = process.beats()
+        seat.silent_s = 0.0 if beats else seat.silent_s + since_s
+        seat.is_up = seat.is_up or bool(beats)
+        patience_s = self.parts.settings.lease_s if seat.is_up else COMES_UP_S
+        if seat.silent_s > patience_s:
+            what = "stood still" if seat.is_up else "did not come up"
+            seat.cause = f"the planning worker {what} for {patience_s:g} s"
+        elif complaints := [beat for beat in beats if beat]:
+            seat.cause = complaints[-1]
+        if seat.cause:
+            process.kill()
+
+    def _free_silent(self) -> None:
+        """Return what somebody planned who is none of ours, as ours are heard without a store."""
+        now, lease_s = self.parts.clock.timestamp(), self.parts.settings.lease_s
+        seated = [seat.worker for seat in self._seats if seat.process is not None]
+        queue = self.parts.store.queue
+        for query_id in queue.requeue_silent(since=now - lease_s, at=now, spared=seated):
             trouble(_LOG, "worker.silent", query_id=query_id, lease_s=lease_s)
 
     def _keep_on(self) -> None:
@@ -110,10 +129,9 @@ class PlanningSupervisor:
                 trouble(_LOG, "supervisor.tick_failed", error=error)
             self._over.wait(TICK_S)
 
-    def _bury(self, seat: _Seat, process: BaseProcess) -> None:
-        code = process.exitcode or 0
+    def _bury(self, seat: _Seat, code: int) -> None:
         ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        cause = f"the planning worker ended with {ending}"
+        cause = seat.cause or f"the planning worker ended with {ending}"
         at = self.parts.clock.timestamp()
         limit = self.parts.settings.crash_limit
         freed = self.parts.store.queue.crashed(seat.worker, at=at, limit=limit, cause=cause)
@@ -121,5 +139,4 @@ class PlanningSupervisor:
         # A worker that dies over a query may be replaced at once; one that cannot start may not.
         seat.deaths = 0 if freed else seat.deaths + 1
         pause = min(_SHORTEST_PAUSE_S * 2**seat.deaths, _LONGEST_PAUSE_S)
-        seat.process = None
         seat.not_before = self.parts.clock.now() + pause

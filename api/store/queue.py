@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
@@ -108,9 +109,18 @@ class PlanningQueue:
         """Return its queries and searches from a worker that was stopped; give the ids."""
         return self._returned(QueryRow.claimed_by == worker, at, "the service was stopped")
 
-    def requeue_silent(self, *, since: float, at: float) -> tuple[str, ...]:
-        """Return what is planned or searched without a beat since then; give the ids."""
-        silent = QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING}) & (QueryRow.heartbeat_at < since)
+    def requeue_silent(
+        self, *, since: float, at: float, spared: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Return what is planned or searched without a beat since then; give the ids.
+
+        Workers that are known to live are spared, whatever keeps their beats from the store.
+        """
+        silent = (
+            QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING})
+            & (QueryRow.heartbeat_at < since)
+            & QueryRow.claimed_by.not_in(spared)
+        )
         with reading(self._engine) as session:  # nearly always nobody: asked without a lock
             if session.scalar(select(QueryRow.serial).where(silent).limit(1)) is None:
                 return ()

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Iterator
@@ -22,12 +21,13 @@ from itertools import count
 from pathlib import Path
 
 from circinus.deploy.local.cgroups import Cgroup, Cgroups
-from circinus.deploy.local.settings import worker_environment
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
+from circinus.deploy.workers.settings import worker_environment
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
+from circinus.deploy.workers.watched import watched
 
 _LOG_LINES = 20
 _GRACE_S = 3.0
@@ -87,7 +87,7 @@ class LocalLauncher:
         log, process = self._log_file(spec, serial), None
         try:
             options = spec.options(enforcement, allow_import=self.allow_import)
-            options = replace(options, parent=os.getpid(), memory_bytes=self.memory_bytes)
+            options = replace(options, memory_bytes=self.memory_bytes)
             process = await _spawn(options, log)
             if cgroup is not None:
                 cgroup.add(process.pid)
@@ -146,9 +146,7 @@ class LocalLauncher:
 async def _spawn(options: WorkerOptions, log: Path) -> Process:
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "circinus.deploy.workers.server",
+            *watched("circinus.deploy.workers.server"),
             *options.arguments(),
             stdin=PIPE,
             stdout=PIPE,

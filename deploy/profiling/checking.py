@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from circinus.deploy.profiling.fresh_process import started, taken
 from circinus.deploy.profiling.reaper import kill_group
-from circinus.deploy.workers.process import end_with
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
@@ -84,12 +83,7 @@ class _Ended(Exception):
 def _answered(
     asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]
 ) -> tuple[str, ...]:
-    process, pipe = started(
-        __name__,
-        {**asked, "starter": os.getpid()},
-        stdin=subprocess.PIPE,  # kept open: its end is ours
-        output=subprocess.DEVNULL,
-    )
+    process, pipe = started(__name__, asked, output=subprocess.DEVNULL)
     with process:
         return _awaited(pipe, process.pid, process.wait, polls, cancelled)
 
@@ -179,7 +173,6 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
 
 def _main(descriptor: str) -> None:
     pipe, asked = taken(descriptor)
-    end_with(asked["starter"])
     pipe.send_bytes(encode(_checked_here(asked)))
 
 

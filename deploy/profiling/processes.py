@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from circinus.deploy.profiling.fresh_process import started, taken
+from circinus.deploy.profiling.fresh_process import started_under, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
@@ -62,7 +62,6 @@ class ProcessPool(WorkerPool):
     def start(self) -> _Process:
         """See `WorkerPool`; Stopped if it is over before the pipeline is loaded."""
         worker = self._process()
-        self._reaper.watch(worker.pid)
         try:
             worker.greeted(self._settings.start_timeout_s, self.is_over)
         except (EOFError, OSError) as error:
@@ -78,7 +77,7 @@ class ProcessPool(WorkerPool):
         # Fresh, not forked: threads and locks of this process are no business of its workers.
         memory_bytes = self._settings.memory_bytes
         asked: dict[str, Payload] = {"reference": self._reference, "memory_bytes": memory_bytes}
-        process, pipe = started(__name__, asked, stdin=subprocess.DEVNULL)
+        process, pipe = started_under(self._reaper, __name__, asked)
 
         def wait(timeout_s: float | None) -> int | None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -107,6 +106,7 @@ class ForkedPool(ProcessPool):
 
         def serve() -> None:
             ours.close()
+            self._reaper.watch(os.getpid())
             self._reaper.forget()
             os.setpgid(0, 0)  # programs that operators call end with this process
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

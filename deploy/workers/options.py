@@ -29,7 +29,6 @@ class WorkerOptions:
     bind: str = "127.0.0.1:0"  # `host:port`; port 0 takes a free one
     tls: TlsFiles | None = None  # needed for any other than a loopback address
     health: str | None = None  # `host:port` that tells it without TLS; None: only `bind` does
-    parent: int | None = None  # process with whose end it ends too; None: it lives on
     memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
 
     def __post_init__(self) -> None:
@@ -52,7 +51,6 @@ class WorkerOptions:
             "--enforcement": self.pace.enforcement.value,
             "--bind": self.bind,
             "--allow-import": self.allow_import or None,
-            "--parent": self.parent,
             "--health": self.health,
             "--memory-bytes": self.memory_bytes,
             **{f"--tls-{file}": getattr(self.tls, file, None) for file in _TLS},
@@ -87,7 +85,6 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     add("--tls-key", type=Path, help="PEM file of its private key")
     add("--tls-authority", type=Path, help="PEM file of the callers' authority")
     add("--health", help="host:port for health only, in the clear")
-    add("--parent", type=int, help="pid of the process with which to end")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     given = vars(parser.parse_args(arguments))
     operators = tuple(given.pop("operators").split(","))

@@ -28,7 +28,7 @@ from grpc_reflection.v1alpha import reflection
 from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.execution import CallEnded, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
-from circinus.deploy.workers.process import end_with, limit_memory, sharpen_timers
+from circinus.deploy.workers.process import limit_memory, sharpen_timers
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.shares import Pace
 from circinus.deploy.workers.transport import (
@@ -60,8 +60,6 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     try:
         options = parse(arguments)
-        if options.parent is not None:
-            end_with(options.parent)
         sharpen_timers()
         servers, health_service, address = _start(options)
     except InvalidInput as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
-from circinus.api.control.supervisor import PlanningSupervisor, _Seat
+from circinus.api.control.supervisor import COMES_UP_S, PlanningSupervisor, _Seat
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
@@ -18,18 +17,30 @@ from tests.api.fakes import parts_of, sql_store
 
 
 @dataclass
-class FakeProcess(BaseProcess):
-    pid: int | None = 1
+class FakeProcess:
     exitcode: int | None = None
+    sent: list[str] = field(default_factory=lambda: [""])
+    alive: bool = True  # beats on
+    released: bool = False
 
-    def terminate(self) -> None:
+    def ended(self) -> int | None:
+        return self.exitcode
+
+    def beats(self) -> list[str]:
+        sent, self.sent = self.sent, [""] if self.alive else []
+        return sent
+
+    def end(self) -> None:
         self.exitcode = -15
 
     def kill(self) -> None:
         self.exitcode = -9
 
-    def join(self, timeout: float | None = None) -> None:
+    def wait(self, timeout_s: float | None) -> None:
         pass
+
+    def release(self) -> None:
+        self.released = True
 
 
 @dataclass
@@ -82,6 +93,84 @@ def test_a_worker_that_cannot_start_is_tried_ever_more_seldom(store: Store) -> N
         clock.sleep(0.1)
     # Pauses 0.4, 0.8, 1.6, 3.2, 6.4, then 10 s: 5 in 12.4 s, at most 9 in the rest.
     assert 8 <= len(nursery.started) <= 15
+
+
+def _ticked(watched: PlanningSupervisor, clock: ManualClock, seconds: float) -> None:
+    for _ in range(round(seconds * 10)):
+        clock.sleep(0.1)
+        watched.tick()
+
+
+def test_a_worker_that_stands_still_over_its_query_three_times_fails_it(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    for crash in range(1, 4):
+        _ticked(watched, clock, 1.0)
+        worker, process = nursery.started[-1]
+        assert len(nursery.started) == crash
+        store.queue.claim(worker, at=clock.timestamp())
+        process.alive = False
+        _ticked(watched, clock, 30.0)
+        assert process.exitcode is None  # silent for just the lease
+        _ticked(watched, clock, 0.2)
+        assert process.released
+    record = store.query("q-1")
+    assert record.phase is QueryPhase.FAILED
+    assert record.message == "the planning worker stood still for 30 s, 3 times"
+
+
+def test_a_worker_that_stands_still_without_a_query_is_replaced(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    _ticked(watched, clock, 1.0)
+    nursery.started[0][1].alive = False
+    _ticked(watched, clock, 31.0)
+    assert [process.exitcode for _, process in nursery.started] == [-9, None]
+
+
+def test_a_worker_that_never_comes_up_is_replaced_after_longer(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    watched.tick()
+    process = nursery.started[0][1]
+    process.alive, process.sent = False, []
+    _ticked(watched, clock, COMES_UP_S - 1.0)
+    assert process.exitcode is None
+    _ticked(watched, clock, 2.0)
+    assert process.exitcode == -9
+
+
+def test_who_was_not_looked_after_is_not_accused_of_silence(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    _ticked(watched, clock, 1.0)
+    process = nursery.started[0][1]
+    process.alive, process.sent = False, []
+    clock.sleep(3600.0)  # the whole computer stood still, say
+    watched.tick()
+    assert process.exitcode is None
+
+
+def test_a_worker_that_complains_of_its_query_is_replaced_with_these_words(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    watched.tick()
+    worker, process = nursery.started[0]
+    store.queue.claim(worker, at=clock.timestamp())
+    process.sent = ["", "planning went on", ""]
+    watched.tick()
+    record = store.query("q-1")
+    assert (record.phase, record.message) == (QueryPhase.QUEUED, "planning went on")
+    assert record.crashes == 1
+
+
+def test_a_worker_that_beats_keeps_its_query_though_the_store_did_not_hear(store: Store) -> None:
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    watched.tick()
+    store.queue.claim(nursery.started[0][0], at=clock.timestamp())
+    _ticked(watched, clock, 40.0)  # as when the database was away
+    assert store.query("q-1").phase is QueryPhase.PLANNING
 
 
 def test_a_silent_worker_loses_its_query(store: Store) -> None:

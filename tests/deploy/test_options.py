@@ -58,7 +58,6 @@ def test_a_worker_serves_something() -> None:
             bind="0.0.0.0:50051",
             health="0.0.0.0:50052",
             tls=FILES,
-            parent=17,
         ),
     ],
 )

@@ -22,10 +22,10 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from circinus.deploy.local.cgroups import available
-from circinus.deploy.local.settings import worker_environment
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.settings import worker_environment
 from circinus.deploy.workers.transport import TlsFiles
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import decode, encode
@@ -66,7 +66,6 @@ async def worker(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
             [a for a in options("echo") if a != "--allow-import"],
             "pipeline must be a registered pipeline",
         ),
-        (options("echo", "--parent", "1"), "the process that started this worker is gone"),
     ],
 )
 def test_a_worker_that_may_not_run_says_why_and_ends(arguments: list[str], message: str) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.deploy.local.settings import worker_environment
+from circinus.deploy.workers.settings import worker_environment
 
 
 def test_workers_get_one_numeric_thread_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def _until_running(process: psutil.Process, patience_s: float = 60.0) -> list[ps
 
 
 def _is_pool_worker(process: psutil.Process) -> bool:
-    return os.getpgid(process.pid) == process.pid
+    return "circinus.deploy.profiling.processes" in process.cmdline()
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
