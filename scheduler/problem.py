@@ -8,8 +8,8 @@ and is never split. On a dedicated tier every query has machines of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import floor, isclose
 from typing import NamedTuple, Protocol
@@ -17,10 +17,19 @@ from typing import NamedTuple, Protocol
 from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.query import HIGHEST_PRIORITY
+from circinus.pipelines.ranges import Range
 
 PARTS = 1_000_000
 """Parts of one machine. Shares come in steps of 0.05; finer ones are rounded to a part."""
 
+WEIGHT = Range(1e-9, 1e9)
+"""Whatever is within, nothing overflows in any policy. What comes in has a narrower range: this
+leaves room for what waiting adds."""
+PRIORITY = Range(0, HIGHEST_PRIORITY + 1)
+"""The highest is for those who waited too long."""
+SHARE = Range(1e-12, 1e6)
+COST_USD_PER_HOUR = Range(0, 1e12)
 
 _ROUNDING = 1e-6
 """Of a part: 0.1 * 3 machines are 300,000 parts, not 299,999."""
@@ -41,15 +50,15 @@ class PlanOption:
     """A plan as the scheduler sees it."""
 
     plan_id: str  # unique within its query
-    # items (tier, share of one machine), each share `> 0`; a share above 1 fits no machine
+    # items (tier, share of one machine), each share in `SHARE`; one above 1 fits no machine
     demand: tuple[DemandItem, ...]
-    cost_usd_per_hour: float  # `>= 0`
+    cost_usd_per_hour: float  # in `COST_USD_PER_HOUR`
 
     def __post_init__(self) -> None:
         where = f"plan {self.plan_id}"
-        checks.non_negative(f"{where}.cost_usd_per_hour", self.cost_usd_per_hour)
+        COST_USD_PER_HOUR.check(f"{where}.cost_usd_per_hour", self.cost_usd_per_hour)
         for tier, share in self.demand:
-            checks.positive(f"{where}.demand on {tier}", share)
+            SHARE.check(f"{where}.demand on {tier}", share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +67,15 @@ class Candidate:
 
     query_id: str  # unique within a problem
     plans: tuple[PlanOption, ...]  # at least one; any of them meets the query's SLOs
-    weight: float = 1.0  # benefit of serving the query, `> 0`
-    priority: int = 0  # a query is worth more than all queries of lower priority together
+    weight: float = 1.0  # benefit of serving the query, in `WEIGHT`
+    # in `PRIORITY`: a query is worth more than all queries of lower priority together
+    priority: int = 0
     tenant: str = ""  # whose it is; what quotas count by. Empty: nobody's, without a quota
 
     def __post_init__(self) -> None:
         where = f"query {self.query_id}"
-        checks.positive(f"{where}.weight", self.weight)
+        WEIGHT.check(f"{where}.weight", self.weight)
+        PRIORITY.check(f"{where}.priority", self.priority)
         checks.require(len(self.plans) > 0, f"{where}.plans", "must have at least one plan", [])
         checks.unique(f"{where}.plans", [plan.plan_id for plan in self.plans])
 
@@ -114,6 +125,11 @@ class Problem:
                 for item in plan.demand:
                     checks.among(f"plan {plan.plan_id}.demand", item.tier, known)
 
+    def without(self, queries: Collection[str]) -> Problem:
+        """Give the problem without some of its queries."""
+        left = tuple(c for c in self.candidates if c.query_id not in queries)
+        return self if len(left) == len(self.candidates) else replace(self, candidates=left)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -126,11 +142,18 @@ class Schedule:
     # tier -> part of its machines in use, in [0, 1]. The machines of a dedicated tier are those
     # of the queries served
     utilisation: Mapping[str, float]
+    # of those who wait, whom the policy was not asked about: a schedule with them cannot be made
+    aside: tuple[str, ...] = ()
 
     @property
     def by_query(self) -> dict[str, Assignment]:
         """The assignments by query: what is `running` next time."""
         return {assignment.query_id: assignment for assignment in self.assignments}
+
+    def beside(self, aside: Mapping[str, str]) -> Schedule:
+        """Give the schedule that also tells of queries that are set aside, and why."""
+        told = {q: f"It is set aside, so that others are served: {aside[q]}" for q in aside}
+        return replace(self, waiting={**self.waiting, **told}, aside=(*self.aside, *aside))
 
 
 SCHEDULING_POLICIES = ("priced", "greedy", "ilp", "fcfs", "local_best")

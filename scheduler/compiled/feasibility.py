@@ -158,6 +158,21 @@ class Compiled:
         before = self.problem.running.get(self.queries[query].query_id)
         return before is not None and before.plan_id == self.entries[plan].plan.plan_id
 
+    def admit(self, placement: Placement[int], ranked: Iterable[int]) -> bool:
+        """Place what fits of the queries that are not, plan by plan; give whether any did."""
+        before = len(placement.at)
+        owner = self.arrays.owner.tolist()
+        for plan in ranked:
+            if owner[plan] not in placement.at:
+                placement.place(owner[plan], plan, self.arrays.items(plan))
+        return len(placement.at) > before
+
+    def filled_up(self, placement: Placement[int], ranked: Sequence[int]) -> Schedule:
+        """Place what fits, plan after plan, until nothing does any more."""
+        while self.admit(placement, ranked):
+            pass  # with unlike items on a tier, best fit may succeed on the second look
+        return self.schedule(placement)
+
     def schedule(self, placement: Placement[int]) -> Schedule:
         """Give the schedule that a placement means, with the reasons of those who wait."""
         problem = self.problem

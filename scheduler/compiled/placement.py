@@ -44,6 +44,11 @@ class FreeShares:
         at = bisect_left(self._by_room, (parts, -1))
         return self._by_room[at][1] if at < len(self._by_room) else None
 
+    def holds(self, parts: int) -> int:
+        """Give how many items of so many parts the machines would hold."""
+        first = bisect_left(self._by_room, (parts, -1))
+        return sum(left // parts for left, _ in self._by_room[first:])
+
     def take(self, machine: int, parts: int) -> None:
         """Take `parts` of a machine; negative ones are given back."""
         left = self._left[machine]

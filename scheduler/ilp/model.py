@@ -54,8 +54,8 @@ from math import gcd
 import pulp
 
 from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.scheduler.compiled.placement import Placed
-from circinus.scheduler.problem import PARTS, Schedule, quota_parts
+from circinus.scheduler.compiled.placement import Placed, Placement
+from circinus.scheduler.problem import PARTS, quota_parts
 
 FINEST_GRID = 100
 """Steps of a machine: the graph of a flow grows with it, times the number of sizes."""
@@ -88,7 +88,6 @@ class Model:
         self, compiled: Compiled, objective: Objective, symmetry: Symmetry | None
     ) -> None:
         self._compiled = compiled
-        self._objective = objective
         limited = objective is Objective.GOODPUT
         sense = pulp.LpMaximize if limited else pulp.LpMinimize
         self.program = pulp.LpProblem("schedule", sense)
@@ -99,6 +98,8 @@ class Model:
         self._add_choice(limited)
         self._add_quotas()
         self._tiers = [self._add_tier(m, symmetry) for m in range(len(compiled.tiers))]
+        # Solvers take numbers above 1e20 for infinite: benefits are told in units of the largest.
+        self.scale = float(arrays.benefit.max(initial=0.0)) or 1.0
         self._add_objective(limited)
 
     def _add_choice(self, limited: bool) -> None:
@@ -123,7 +124,7 @@ class Model:
     def _add_objective(self, limited: bool) -> None:
         arrays = self._compiled.arrays
         if limited:
-            benefit = arrays.benefit[arrays.owner].tolist()
+            benefit = (arrays.benefit[arrays.owner] / self.scale).tolist()
             self.program.setObjective(
                 pulp.LpAffineExpression(list(zip(self._x, benefit, strict=True)))
             )
@@ -143,15 +144,22 @@ class Model:
             size: pulp.LpAffineExpression([(self._x[p], n) for p, n in sorted(plans.items())])
             for size, plans in sorted(count.items(), reverse=True)
         }
-        machines = self._compiled.tiers[m].machines
+        machines = min(self._compiled.tiers[m].machines, self._most_items(m))
         if symmetry is None:
             fine = PARTS // gcd(PARTS, *count) <= FINEST_GRID
             symmetry = Symmetry.FLOW if fine else Symmetry.ORDERED
         form = Flow if symmetry is Symmetry.FLOW else Ordered
         return form(self.program, m, machines, placed)
 
-    def schedule(self) -> Schedule:
-        """Give the schedule that the solution means."""
+    def _most_items(self, m: int) -> int:
+        """Give how many items of all queries there may be on a tier: more machines stay empty."""
+        most: Counter[int] = Counter()
+        for query, items in zip(self._compiled.arrays.owner.tolist(), self._items, strict=True):
+            most[query] = max(most[query], sum(tier == m for tier, _ in items))
+        return most.total()
+
+    def placement(self) -> Placement[int]:
+        """Give where the solution puts queries."""
         placement = self._compiled.placement()
         slots = [tier.machines_of_sizes() for tier in self._tiers]
         owner = self._compiled.arrays.owner.tolist()
@@ -159,14 +167,10 @@ class Model:
             if (x.value() or 0.0) > 0.5:
                 machines = tuple(slots[m][parts].pop() for m, parts in self._items[p])
                 placement.occupy(owner[p], Placed(p, self._items[p], machines))
-        return self._compiled.schedule(placement)
+        return placement
 
-    def value(self) -> float:
-        """Give the objective of the solution, from its whole numbers."""
-        if self._objective is Objective.GOODPUT:
-            arrays = self._compiled.arrays
-            chosen = [p for p, x in enumerate(self._x) if (x.value() or 0.0) > 0.5]
-            return float(arrays.benefit[arrays.owner[chosen]].sum()) if chosen else 0.0
+    def rent_usd_per_hour(self) -> float:
+        """Give what the machines of the solution cost, from its whole numbers."""
         tiers = zip(self._compiled.tiers, self._tiers, strict=True)
         return sum(t.price_usd_per_hour * _whole(added.rented.value()) for t, added in tiers)
 

@@ -10,11 +10,13 @@ from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pulp
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.compiled.feasibility import Compiled
+from circinus.scheduler.compiled.placement import Placement
 from circinus.scheduler.ilp.model import Model, Objective, Symmetry
 from circinus.scheduler.problem import Problem, Schedule
 
@@ -71,18 +73,33 @@ class Ilp:
         call = _run_highs if solver is Solver.HIGHS else _run_cbc
         bound, proven = call(model.program, self.time_limit_s, self.gap)
         solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
-        if model.program.sol_status not in solutions:
-            nothing = 0.0 if self.objective is Objective.GOODPUT else inf
-            return _nothing(compiled, nothing, bound=inf if proven else bound)
-        return Solved(
-            schedule=model.schedule(), objective=model.value(), bound=bound, proven=proven
-        )
+        found = model.program.sol_status in solutions
+        placement = model.placement() if found else compiled.placement()
+        if self.objective is Objective.GOODPUT:
+            return _filled(compiled, placement, bound * model.scale, proven=proven and found)
+        if not found:
+            return _nothing(compiled, inf if proven else bound)
+        schedule, rent = compiled.schedule(placement), model.rent_usd_per_hour()
+        return Solved(schedule=schedule, objective=rent, bound=bound, proven=proven)
 
 
-def _nothing(compiled: Compiled, objective: float, bound: float | None = None) -> Solved:
+def _filled(
+    compiled: Compiled, placement: Placement[int], bound: float, *, proven: bool
+) -> Solved:
+    """Give a solution with whoever fits besides: beside large benefits solvers see no small ones.
+
+    So somebody is served, too, where there was no time to find a solution.
+    """
+    arrays = compiled.arrays
+    ranked = np.argsort(-arrays.benefit[arrays.owner], kind="stable").tolist()
+    schedule = compiled.filled_up(placement, ranked)
+    benefit = sum(arrays.benefit[list(placement.at)].tolist()) if placement.at else 0.0
+    return Solved(schedule=schedule, objective=benefit, bound=max(bound, benefit), proven=proven)
+
+
+def _nothing(compiled: Compiled, bound: float) -> Solved:
     schedule = compiled.schedule(compiled.placement())
-    bound = objective if bound is None else bound
-    return Solved(schedule=schedule, objective=objective, bound=bound, proven=objective == bound)
+    return Solved(schedule=schedule, objective=inf, bound=bound, proven=bound == inf)
 
 
 def installed_solvers() -> tuple[Solver, ...]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from circinus.pipelines.profile import FloatArray, IntArray
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.compiled.placement import Placement
-from circinus.scheduler.problem import Schedule
 
 _CHUNK = 1024
 
@@ -32,24 +31,7 @@ def keep_running(compiled: Compiled, placement: Placement[int], ranked: Sequence
                 homeless.append(plan)
         elif compiled.runs_with(query, plan):
             homeless.append(plan)
-    _admit(compiled, placement, homeless)
-
-
-def filled_up(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> Schedule:
-    """Place what fits, plan after plan, until nothing does any more."""
-    while _admit(compiled, placement, ranked):
-        pass  # with unlike items on a tier, best fit may succeed on the second look
-    return compiled.schedule(placement)
-
-
-def _admit(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> bool:
-    """Place what fits; give whether anything did."""
-    before = len(placement.at)
-    owner = compiled.arrays.owner.tolist()
-    for plan in ranked:
-        if owner[plan] not in placement.at:
-            placement.place(owner[plan], plan, compiled.arrays.items(plan))
-    return len(placement.at) > before
+    compiled.admit(placement, homeless)
 
 
 def charges(
@@ -66,14 +48,14 @@ def charges(
     price = np.maximum(per_machine, 1e-3 * top)
     money = arrays.cost_usd_per_hour
     dearest = float(money.max(initial=0.0))
-    tie = money * (1e-6 * top / dearest) if dearest > 0 else 0.0
+    tie = money / dearest * (1e-6 * top) if dearest > 0 else 0.0
     return np.asarray(arrays.usage @ price + tie)
 
 
 def by_rate(arrays: PlanArrays, charge: FloatArray) -> IntArray:  # (N,)
     """Give the queries by benefit per least charge, the best first."""
     least, _ = arrays.least(charge)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         rate = arrays.benefit / least
     return np.lexsort((-arrays.benefit, -rate))
 

@@ -27,7 +27,7 @@ from enum import StrEnum
 import numpy as np
 
 from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.scheduler.policies.filling import filled_up, keep_running
+from circinus.scheduler.policies.filling import keep_running
 from circinus.scheduler.problem import PlanOption, Problem, Schedule
 
 
@@ -53,13 +53,13 @@ class Greedy:
         money = arrays.cost_usd_per_hour
         price = money if self.ranking is Ranking.MONEY else arrays.usage.sum(axis=1)
         benefit = arrays.benefit[arrays.owner]
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             ratio = np.where(price > 0, benefit / price, np.inf)
         # Among equals the order of the plans decides: queries by id, plans by cost, then id.
         ranked = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
         placement = compiled.placement()
         keep_running(compiled, placement, ranked)
-        return filled_up(compiled, placement, ranked)
+        return compiled.filled_up(placement, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class FcfsScheduling:
         turns = [turn[c.query_id] for c in problem.candidates if c.query_id in turn]
         placement = compiled.placement()
         keep_running(compiled, placement, turns)  # one plan per query: plan q is query q's
-        return filled_up(compiled, placement, turns)
+        return compiled.filled_up(placement, turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

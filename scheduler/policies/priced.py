@@ -67,7 +67,7 @@ class Priced:
 
         def keep(charge: FloatArray) -> None:
             if problem.running:
-                with np.errstate(divide="ignore"):
+                with np.errstate(divide="ignore", over="ignore"):
                     rate = arrays.benefit[arrays.owner] / charge
                 keep_running(compiled, placement, np.lexsort((charge, -rate)).tolist())
 

@@ -100,12 +100,16 @@ def _kelley(arrays: PlanArrays, at: FloatArray, precision: float) -> Prices:
     highest = _highest(arrays)
     best, best_at = np.inf, at
     tangents: list[Tangent] = []
+    parts = np.ones(1)
     for _ in range(ROUNDS):
         tangent = _tangent(arrays, at, capacity)
         tangents.append(tangent)
         if tangent.value < best:
             best, best_at = tangent.value, at
-        at, low, parts = _lowest(tangents, highest)
+        found = _lowest(tangents, highest)
+        if found is None:
+            break
+        at, low, parts = found
         if best - low <= precision * max(abs(best), 1e-300):
             break
     return Prices(per_machine=best_at, bound=float(best), favourite=_favourite(tangents, parts))
@@ -147,11 +151,11 @@ def _tangent(arrays: PlanArrays, price: FloatArray, capacity: FloatArray) -> Tan
 
 def _lowest(
     tangents: Sequence[Tangent], highest: FloatArray
-) -> tuple[FloatArray, float, FloatArray]:
+) -> tuple[FloatArray, float, FloatArray] | None:
     """Give the prices where the highest tangent is lowest, its value there, and who holds it up.
 
-    The last is the parts of the tangents in the solution of the relaxation. ArithmeticError if
-    numbers differ so much in size that the solver fails.
+    The last is the parts of the tangents in the solution of the relaxation. None: numbers differ
+    so much in size that the solver fails; the best prices so far are as good as any then.
     """
     tiers = len(highest)
     scale = max(abs(t.height) for t in tangents) or 1.0
@@ -164,7 +168,7 @@ def _lowest(
         bounds=[(0.0, 1.0)] * tiers + [(None, None)],
         method="highs",
     )
-    if found.x is None or found.fun is None:  # f has a lowest value: cannot happen
-        raise ArithmeticError(f"linear program for prices: {found.message}")
+    if found.x is None or found.fun is None:
+        return None
     parts = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
     return found.x[:tiers] * highest, float(found.fun) * scale, parts / (parts.sum() or 1.0)

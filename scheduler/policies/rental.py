@@ -25,7 +25,7 @@ from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.profile import FloatArray
 from circinus.scheduler.compiled.feasibility import Compiled
 from circinus.scheduler.compiled.placement import Placed, Placement
-from circinus.scheduler.policies.filling import filled_up, keep_running
+from circinus.scheduler.policies.filling import keep_running
 from circinus.scheduler.policies.improvement import (
     Effort,
     Option,
@@ -58,7 +58,7 @@ class Rental:
             emptier = _Emptier(compiled, placement, money, self.effort.seed)
             if placement.at:
                 ruin_and_recreate(placement, self.effort, self.clock, until, emptier.step)
-        return filled_up(compiled, placement, ranked)
+        return compiled.filled_up(placement, ranked)
 
 
 def rented_usd_per_hour(tiers: Sequence[Tier], schedule: Schedule) -> float:

@@ -38,6 +38,7 @@ from circinus.scheduler.compiled.feasibility import same_place
 from circinus.scheduler.compiled.placement import empty, fit
 from circinus.scheduler.problem import (
     PARTS,
+    WEIGHT,
     Assignment,
     Candidate,
     PlanOption,
@@ -111,7 +112,8 @@ def aged(problem: Problem, standings: Mapping[str, Standing], ageing: Ageing) ->
         if c.query_id in entered:
             return replace(c, priority=top)
         if c.query_id in standings and c.query_id not in problem.running:
-            return replace(c, weight=c.weight * ageing.growth(standings[c.query_id].since_s))
+            grown = c.weight * ageing.growth(standings[c.query_id].since_s)
+            return replace(c, weight=min(grown, WEIGHT.most))
         return c
 
     return replace(way, candidates=tuple(map(changed, problem.candidates)))
@@ -269,7 +271,10 @@ class _Ground:
     ) -> tuple[float, int, int, set[str]] | None:
         """Give weight and parts left, the least there are, with the machine and who leaves it."""
         found = []
-        for machine in range(self._tiers[tier].machines):
+        machines = range(self._tiers[tier].machines)
+        used = [m for t, m in held if t == tier and m in machines]
+        fresh = next(([m] for m in machines if (tier, m) not in held), [])  # of equals one will do
+        for machine in used + fresh:
             there = held[tier, machine]
             left = PARTS - sum(there.values())
             leaving: set[str] = set()

@@ -136,7 +136,12 @@ def _wishes(
 ) -> list[tuple[str, float]]:
     """Give (tier, share) of each extra wanted, the tiers in turn: one alone may help nobody."""
     replicas = Counter((s.tier, s.share) for s in at.machines if s.tier in free)
-    left = {item: wanted_extras(n, load) for item, n in replicas.items()}
+    room = {(tier, share): free[tier].holds(parts_of(share)) for tier, share in replicas}
+    # A rate may be tiny, and the load on it more than all machines could take.
+    left = {
+        item: min(most, wanted_extras(replicas[item], min(load, 1.0 + most)))
+        for item, most in room.items()
+    }
     rounds = range(max(left.values(), default=0))
     return [item for turn in rounds for item, count in left.items() if turn < count]
 

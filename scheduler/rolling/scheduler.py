@@ -39,6 +39,7 @@ from circinus.scheduler.rolling.ageing import (
     overdue,
     preemptions,
 )
+from circinus.scheduler.rolling.aside import scheduled
 from circinus.scheduler.rolling.live import LiveSchedule
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
 
@@ -64,14 +65,19 @@ class Upkeep:
     def whole(self, problem: Problem, standings: Mapping[str, Standing]) -> Schedule:
         """Give the policy's schedule of a problem, claims of the waiting met first.
 
-        WrongSchedule if the policy gave one that breaks rules.
+        Queries with which it cannot be made are set aside, see `scheduler.rolling.aside`. If
+        nobody is left, that is WrongSchedule where the policy gave one that breaks rules.
         """
-        asked = aged(problem, standings, self.ageing)
-        schedule = self.policy.schedule(asked)
-        wrong = validate(asked, schedule)
-        if wrong:
-            raise WrongSchedule(" ".join(wrong))
-        return schedule
+
+        def made(some: Problem) -> Schedule:
+            asked = aged(some, standings, self.ageing)
+            schedule = self.policy.schedule(asked)
+            wrong = validate(asked, schedule)
+            if wrong:
+                raise WrongSchedule(" ".join(wrong))
+            return schedule
+
+        return scheduled(problem, made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +133,7 @@ class RollingSchedule:
         self._asked_at = now
         self._changes = 0
         self._before: dict[str, Assignment] = dict(problem.running)
+        self._aside: dict[str, str] = {}  # of the live queries those set aside, and why
         self.last = self._whole(problem)
 
     @property
@@ -135,7 +142,7 @@ class RollingSchedule:
         return Times(since=dict(self._since), overdue=frozenset(self._overdue))
 
     def problem(self) -> Problem:
-        """Give the problem as it stands."""
+        """Give the problem as it stands, without those who are set aside."""
         return self._live.problem()
 
     def due(self, now: float) -> bool:
@@ -154,7 +161,8 @@ class RollingSchedule:
         """
         self._now = now
         for query_id in events.leaving:
-            self._live.leave(query_id)
+            if self._aside.pop(query_id, None) is None:
+                self._live.leave(query_id)
             self._since.pop(query_id, None)
             self._before.pop(query_id, None)
         numbered = numbering(self._live.problem().tiers) if events.machines else {}
@@ -178,7 +186,8 @@ class RollingSchedule:
         standings = self.times.standings(self._since, self._now)
         late = set(overdue(problem, standings, self._upkeep.ageing))
         schedule = self._upkeep.whole(problem, standings)
-        self._live = LiveSchedule(problem, schedule, self._growth)
+        self._aside |= {query: schedule.waiting[query] for query in schedule.aside}
+        self._live = LiveSchedule(problem.without(schedule.aside), schedule, self._growth)
         self._overdue |= late & schedule.by_query.keys()
         step = self._step(schedule, whole=True)
         self._claims, self._asked_at, self._changes = self._claimants(), self._now, 0
@@ -192,6 +201,8 @@ class RollingSchedule:
                 self._since[query_id] = self._now
         self._overdue &= served.keys()
         self._before = served
+        waiting = {**schedule.waiting, **self._aside}
+        schedule = replace(schedule, waiting=waiting, aside=tuple(self._aside))
         return Step(schedule=schedule, displaced=preemptions(problem, schedule), whole=whole)
 
     def _claimants(self) -> frozenset[str]:
