@@ -25,8 +25,9 @@ def bounds(of: Range) -> Any:  # noqa: ANN401 - a field, whatever its type
 
 
 def _as_stored(value: object, within: Callable[[object], object], info: ValidationInfo) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if info.context == STORED and number and abs(value) <= float_info.max:
+    if info.context != STORED or isinstance(value, bool):
+        return within(value)
+    if isinstance(value, int | float) and abs(value) <= float_info.max:
         return value
     return within(value)
 

@@ -44,7 +44,7 @@ Row = TypeVar("Row")
 
 BUSY_TIMEOUT_MS = 20_000
 _CONNECT_TIMEOUT_S = 5
-_POOL = {"pool_size": 5, "max_overflow": 20, "pool_timeout": 10.0}
+_POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 20, "pool_timeout": 10.0}
 _READ_ONLY = {"circinus_read": True}
 _SCRIPTS = Path(__file__).parent / "migrations"
 

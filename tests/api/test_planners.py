@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from circinus.api.bootstrap.planners import StartedPlanner, spawn_with
 from circinus.api.bootstrap.serving import make_parts
@@ -23,7 +24,7 @@ SPEC = {"data": {"examples": 3}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[ServiceParts]:
-    names = ",".join(f"tests.api.standing_still:{name}" for name in ("sleeping", "holding"))
+    names = tuple(f"tests.api.standing_still:{name}" for name in ("sleeping", "holding"))
     settings = Settings(
         database_url=f"sqlite:///{tmp_path / 'service.sqlite3'}",
         extra_pipelines=names,
@@ -31,7 +32,7 @@ def parts(tmp_path: Path) -> Iterator[ServiceParts]:
         lease_s=3.0,
         planning_grace_s=1.0,
         crash_limit=2,
-        token="not for workers",
+        token=SecretStr("not for workers"),
     )
     made = make_parts(settings)
     yield made
