@@ -1,7 +1,8 @@
 """Makes what runs follow the schedule.
 
 Ticked by the service in a loop of its own, beside the one that makes schedules: starting a plan
-takes seconds, and nobody's machines wait for that. After a restart it deploys the schedule again.
+takes seconds, and nobody's machines wait for that, nor does any other plan. After a restart it
+deploys the schedule again.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from dataclasses import dataclass, field
 
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentStatus
-from circinus.pipelines.errors import CircinusError
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.plan import Plan
 
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
+_AT_ONCE_S = 0.1
+"""What is there within it is told by the tick that asked for it, not by a later one."""
 _DEPLOYED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
 
 _LOG = logging.getLogger(__name__)
@@ -37,33 +40,50 @@ class Reconciler:
     deployer: Deployer
     _applied: Target | None = field(default=None, init=False)
     _generation: int = field(default=0, init=False)  # of what it was applied to
+    _call: asyncio.Task[None] | None = field(default=None, init=False)  # None: it was answered
     _marked: set[str] = field(default_factory=set, init=False)
+    _told: dict[str, str] = field(default_factory=dict, init=False)  # query -> latest mark
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # query -> why not deployed
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
 
     async def tick(self) -> None:
-        """Look once; act only if the target changed, or a deployment should be retried."""
+        """Look once; act if the target changed, or a deployment should be retried.
+
+        While plans are on their way, tell what has become of each.
+        """
         target = self.target()
         retry = self._retry_at is not None and self.parts.clock.now() >= self._retry_at
         generation = self.deployer.generation
         same = target is self._applied and generation == self._generation
-        if target is None or (same and not retry):
+        if target is None or (same and not retry and self._call is None):
             return
-        self._applied, self._generation, self._retry_at = target, generation, None
         try:
-            await self._deploy(target)
+            if retry or not same:
+                self._applied, self._generation, self._retry_at = target, generation, None
+                await self._set_out(target)
+            await self._follow(target)
         except Exception:
             self._retry_later()
             raise
 
-    async def _deploy(self, target: Target) -> None:
+    async def _set_out(self, target: Target) -> None:
         up = await self._up(target)
         starting = {q: served.plan for q, served in target.served.items() if q not in up}
-        await self.deployer.apply(await asyncio.to_thread(self._prepare, target, starting))
+        desired = await asyncio.to_thread(self._prepare, target, starting)
+        if self._call is not None:
+            self._call.cancel()  # what it asked for is told by this one, or wanted no more
+        self._call = asyncio.create_task(self.deployer.apply(desired))
+        await asyncio.wait({self._call}, timeout=_AT_ONCE_S)
+
+    async def _follow(self, target: Target) -> None:
+        call, over = self._call, self._call is None or self._call.done()
+        if call is not None and over:
+            self._call = None
+            call.result()
         up = await self._up(target)
-        statuses = {q: await self.deployer.status(q) for q in target.served}
-        await asyncio.to_thread(self._mark_deployed, target.served, statuses, up)
+        statuses = {q: await self.deployer.status(q) for q in target.served if q not in up or over}
+        await asyncio.to_thread(self._mark_deployed, target.served, statuses, up, over=over)
 
     async def _up(self, target: Target) -> set[str]:
         """Give the queries that are served by their plans."""
@@ -78,15 +98,17 @@ class Reconciler:
         for query_id in sorted(self._marked & target.waiting.keys()):
             self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
         self._marked = set(target.served)
-        self._unfit = {}
+        self._unfit, self._told = {}, {}
         for query_id, plan in starting.items():
             self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}")
         desired = {}
         for query_id, served in target.served.items():
             try:
                 desired[query_id] = self._desired(served, is_new=query_id in starting)
-            except CircinusError as error:  # its pipeline is no longer offered: others are
-                self._unfit[query_id] = str(error)
+            except DatabaseFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - its pipeline is gone, or fails: others do not
+                self._unfit[query_id] = str(error) or type(error).__name__
         return desired
 
     def _desired(self, served: Served, *, is_new: bool) -> DesiredDeployment:
@@ -107,37 +129,57 @@ class Reconciler:
         chosen: Mapping[str, Served],
         statuses: Mapping[str, DeploymentStatus | None],
         up: Collection[str],
+        *,
+        over: bool,
     ) -> None:
         failed = False
         latest = self.target()
         for query_id, plan in ((query_id, served.plan) for query_id, served in chosen.items()):
             if latest is not None and query_id not in latest.served:
                 continue  # it lost its machines meanwhile
-            status = statuses[query_id]
+            status = statuses.get(query_id)
             if query_id in up:
-                self._mark(query_id, QueryPhase.SERVING, "")
+                self._mark_once(query_id, QueryPhase.SERVING, "")
                 # It serves, if not on the machines that it should be on.
                 failed |= status is not None and status.reason is not None
                 continue
+            if not over and query_id not in self._unfit and not _has_failed(status):
+                continue  # it is on its way
             failed = True
             reason = self._unfit.get(query_id, "it did not start")
             if status is not None:
                 reason = status.reason or status.phase.value
-            trouble(_LOG, "deployment.failed", query_id=query_id, plan_id=plan.id, reason=reason)
             message = f"deploying plan {plan.id} failed and is tried again: {reason}"
-            self._mark(query_id, QueryPhase.DEPLOYING, message)
+            if self._mark_once(query_id, QueryPhase.DEPLOYING, message):
+                told = {"query_id": query_id, "plan_id": plan.id, "reason": reason}
+                trouble(_LOG, "deployment.failed", **told)
         if failed:
             self._retry_later()
-        else:
+        elif over:
             self._failures, self._retry_at = 0, None
 
     def _retry_later(self) -> None:
+        if self._retry_at is not None:
+            return
         pause = min(FIRST_RETRY_S * 2**self._failures, LONGEST_RETRY_S)
         self._failures += 1
         self._retry_at = self.parts.clock.now() + pause
+
+    def _mark_once(self, query_id: str, to: QueryPhase, message: str) -> bool:
+        """Mark a query unless that was its latest mark since it was set out; give whether."""
+        mark = f"{to}: {message}"
+        if self._told.get(query_id) == mark:
+            return False
+        self._mark(query_id, to, message)
+        self._told[query_id] = mark
+        return True
 
     def _mark(
         self, query_id: str, to: QueryPhase, message: str, expected: frozenset[QueryPhase] = LIVE
     ) -> None:
         now = self.parts.clock.timestamp()
         self.parts.store.move(query_id, to, at=now, message=message, expected=expected)
+
+
+def _has_failed(status: DeploymentStatus | None) -> bool:
+    return status is not None and status.phase is DeploymentPhase.FAILED

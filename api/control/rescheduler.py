@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from circinus.api.event_log import event
+from circinus.api.event_log import event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
-from circinus.api.use_cases.scheduling import LiveQuery, Target, problem_of, running_on
+from circinus.api.use_cases.scheduling import (
+    LiveQuery,
+    Target,
+    live_queries,
+    problem_of,
+    running_on,
+)
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Slice
@@ -39,6 +45,8 @@ class Rescheduler:
     replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
+    # of live queries that cannot compete: (revision, why)
+    _aside: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _rolling: RollingSchedule | None = field(default=None, init=False)
@@ -69,18 +77,21 @@ class Rescheduler:
         infrastructure = self.parts.capacity.now()
         if self._rolling is None:
             return self._begin(live, infrastructure, now)
+        aside = self._aside
         events = self._events(live, infrastructure)
         step = None
-        if events != Events() or self._rolling.due(now):
+        if events != Events() or self._aside != aside or self._rolling.due(now):
             step = self._rolling.change(events, now)
         followed = self._follow(self._rolling, arrivals_per_s, now)
         if step is not None:
             return self._put_in_force(self._rolling, step, now)
         return self._put_extras_in_force(self._rolling) if followed else None
 
-    def _begin(self, ids: Iterable[str], infrastructure: Infrastructure, now: float) -> Target:
-        self._loads, self._extras = {}, {}
-        self._live = {query_id: LiveQuery.of(self.parts.store, query_id) for query_id in ids}
+    def _begin(
+        self, revisions: Mapping[str, int], infrastructure: Infrastructure, now: float
+    ) -> Target:
+        self._loads, self._extras, self._live, self._aside = {}, {}, {}, {}
+        self._take_in(revisions)
         _, before = self.parts.store.schedules.read()
         live = tuple(self._live.values())
         running = running_on(infrastructure, before)
@@ -98,8 +109,8 @@ class Rescheduler:
         leaving = tuple(q for q, known in self._live.items() if live.get(q) != known.revision)
         for query_id in leaving:
             del self._live[query_id]
-        arriving = {q: LiveQuery.of(self.parts.store, q) for q in live if q not in self._live}
-        self._live |= arriving
+        self._aside = {q: known for q, known in self._aside.items() if live.get(q) == known[0]}
+        arriving = self._take_in(live)
         machines = _shared(infrastructure)
         changed = {t: n for t, n in machines.items() if n != self._machines[t]}
         now = numbering(infrastructure.tiers)
@@ -110,6 +121,14 @@ class Rescheduler:
             leaving=leaving,
             machines=changed,
         )
+
+    def _take_in(self, revisions: Mapping[str, int]) -> dict[str, LiveQuery]:
+        """Take in the live queries that are not known yet; give those that compete."""
+        unknown = (q for q in revisions if q not in self._live and q not in self._aside)
+        arriving, aside = live_queries(self.parts.store, unknown)
+        self._live |= arriving
+        self._aside = {**self._aside, **{q: (revisions[q], why) for q, why in aside.items()}}
+        return arriving
 
     def _follow(
         self, rolling: RollingSchedule, arrivals_per_s: Mapping[str, float], now: float
@@ -144,13 +163,14 @@ class Rescheduler:
 
     def _put_in_force(self, rolling: RollingSchedule, step: Step, now: float) -> Target:
         times = rolling.times
+        schedule = step.schedule.beside({query: why for query, (_, why) in self._aside.items()})
         # After a start everybody who waits is told: the last service may not have come to it.
         told = (
             () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting
         )
         self.parts.store.schedules.replace(
             InForce(
-                schedule=step.schedule,
+                schedule=schedule,
                 made_at=now,
                 machines=self._machines,
                 types=numbering(self._infrastructure.tiers),
@@ -169,18 +189,21 @@ class Rescheduler:
         event(
             _LOG,
             "schedule.made",
-            admitted=[assignment.query_id for assignment in step.schedule.assignments],
-            waiting=list(step.schedule.waiting),
+            admitted=[assignment.query_id for assignment in schedule.assignments],
+            waiting=list(schedule.waiting),
             displaced=list(words.values()),
             machines=self._machines,
             whole=step.whole,
         )
-        for query_id, reason in step.schedule.waiting.items():
+        for query_id in schedule.aside:
+            if query_id not in told:
+                trouble(_LOG, "query.set_aside", query_id=query_id, why=schedule.waiting[query_id])
+        for query_id, reason in schedule.waiting.items():
             if query_id in told and query_id not in words:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
-        return Target.of(self._live, step.schedule, self._infrastructure, self._extras)
+        return Target.of(self._live, schedule, self._infrastructure, self._extras)
 
 
 def _shared(infrastructure: Infrastructure) -> dict[str, int]:

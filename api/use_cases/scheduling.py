@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
+from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
@@ -150,13 +151,33 @@ def problem_of(
     )
 
 
+def live_queries(
+    store: Store, query_ids: Iterable[str]
+) -> tuple[dict[str, LiveQuery], dict[str, str]]:
+    """Give queries as they compete for capacity, by id, and of those that cannot why not.
+
+    All were taken in once, perhaps by a version with other rules; what is wrong with one by now
+    keeps no other from being served.
+    """
+    live: dict[str, LiveQuery] = {}
+    aside: dict[str, str] = {}
+    for query_id in query_ids:
+        try:
+            live[query_id] = LiveQuery.of(store, query_id)
+        except DatabaseFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            aside[query_id] = str(error) or type(error).__name__
+    return live, aside
+
+
 def live_problem(parts: ServiceParts) -> Problem:
-    """Give the scheduling problem as it stands."""
+    """Give the scheduling problem as it stands, without queries that cannot compete."""
     store = parts.store
-    live = [LiveQuery.of(store, query_id) for query_id in store.live()]
+    live, _ = live_queries(store, store.live())
     infrastructure = parts.capacity.now()
     running = running_on(infrastructure, store.schedules.read()[1])
-    return problem_of(live, infrastructure, running, parts.quotas)
+    return problem_of(tuple(live.values()), infrastructure, running, parts.quotas)
 
 
 def running_on(infrastructure: Infrastructure, in_force: InForce) -> dict[str, Assignment]:

@@ -228,9 +228,11 @@ class ClusterOrchestrator(Orchestrator):
         await super().apply(desired)
         if self.launcher.leaving:
             return
-        wanted = {(query_id, deployment.plan.id) for query_id, deployment in desired.items()}
+        # By now another call may have said what is desired, and begun to start it.
+        latest = self._desired
+        wanted = {(query_id, deployment.plan.id) for query_id, deployment in latest.items()}
         # A plan that did not start leaves the one before serving.
-        wanted |= {(query_id, self.status(query_id).plan_id) for query_id in desired}
+        wanted |= {(query_id, self.status(query_id).plan_id) for query_id in latest}
         serving = {
             (query_id, deployed.plan_id): [name_of(s.spec.key) for s in deployed.supervisors]
             for query_id, deployed in self._serving.items()

@@ -45,6 +45,11 @@ class DesiredDeployment:
     machine_types: tuple[str | None, ...] = ()
     extras: tuple[ExtraReplica, ...] = ()  # on tiers of the plan
 
+    @property
+    def goal(self) -> object:
+        """What equals only where the same has to be started: neither sample nor deadline count."""
+        return (self.pipeline_reference, self.plan.id, self.machine_types, self.extras)
+
 
 class InstanceKey(NamedTuple):
     """Which instance: equal keys run the same thing, as plan's id and type say all of it."""

@@ -4,6 +4,9 @@
 query's new plan is ready moves its requests over and stops the old one: for that moment
 both run. A plan that cannot start changes nothing about the one that serves. Where the plan
 stays, and instances of it have to run elsewhere, these alone are replaced, in the same way.
+
+Every query goes its own way there: one that takes minutes to start delays no other, nor does one
+that cannot. What is desired last counts: a start that nobody wants any more is given up.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -34,10 +38,9 @@ from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSuperviso
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.deploy.workers.client import WorkerClient
-from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
@@ -45,6 +48,7 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced
+_SLOT_S = 10.0  # after which an instance that is still starting lets others start beside it
 _MEMORY_S = 10.0  # between two times that what was learnt is kept
 
 _log = logging.getLogger(__name__)
@@ -103,12 +107,12 @@ class _Deployment:
         )
 
 
-def changes(
-    desired: Mapping[str, str], serving: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the queries whose plan has to start, and those that have to end, from plans' ids."""
-    start = tuple(query for query, plan in desired.items() if serving.get(query) != plan)
-    return start, tuple(query for query in serving if query not in desired)
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What is being done about a query."""
+
+    goal: object  # see `DesiredDeployment.goal`; None: it ends
+    task: asyncio.Task[None]
 
 
 def compared(
@@ -138,33 +142,42 @@ class Orchestrator:
     _pending: dict[str, str] = field(default_factory=dict, init=False)  # plan that is started
     _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
     _withheld: set[str] = field(default_factory=set, init=False)  # queries about to end
-    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _desired: Mapping[str, DesiredDeployment] = field(default_factory=dict, init=False)
+    _ways: dict[str, _Way] = field(default_factory=dict, init=False)  # of queries on one
+    # of queries: who goes another way waits until what it left is put in order
+    _turns: defaultdict[str, asyncio.Lock] = field(init=False)
+    _endings: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._imitated = self.infrastructure
         checks.at_least("queue_limit", self.queue_limit, 1)
         self._starts = asyncio.Semaphore(os.cpu_count() or 1)
+        self._turns = defaultdict(asyncio.Lock)
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
         A plan that does not start, or does not fit its pipeline or the infrastructure, is told by
-        `status`, holds up no other, and is tried again by the next call.
+        `status`, holds up no other, and is tried again by the next call. Calls may overlap: the
+        latest says what is desired, and what has begun and is still desired goes on. A call that
+        is cancelled stops nothing: only another call does.
         """
-        async with self._one_at_a_time:
-            start, end = changes(
-                {query: d.plan.id for query, d in desired.items()},
-                {query: d.plan_id for query, d in self._serving.items()},
-            )
-            for query in desired.keys() & self._serving.keys():  # also where the plan stays
-                self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
-            self._failed = {q: why for q, why in self._failed.items() if q in start}
-            self._withheld &= desired.keys()
-            await asyncio.gather(
-                *(self._replace(q, desired[q]) for q in start),
-                *(self._reshape(q, desired[q]) for q in desired if q not in start),
-                *(self._retire(q) for q in end),
-            )
+        self._desired = dict(desired)
+        for query in desired.keys() & self._serving.keys():  # also where the plan stays
+            self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
+        self._failed = {
+            q: why
+            for q, why in self._failed.items()
+            if q in desired and not self._is_served(q, desired[q])
+        }
+        self._withheld &= desired.keys()
+        known = {*desired, *self._serving, *self._ways}
+        ways = [self._set_out(query) for query in known]
+        if ways:
+            await asyncio.wait(ways)
+        for way in ways:
+            if not way.cancelled():  # then a later call wanted something else
+                way.result()
 
     def imitate(self, infrastructure: Infrastructure) -> None:
         """Let emulated links be those of an infrastructure with equal tiers; no planner hears."""
@@ -245,25 +258,72 @@ class Orchestrator:
     async def close(self) -> None:
         """Stop everything; may be called again."""
         await self.apply({})
+        if self._endings:
+            await asyncio.wait(self._endings)
+
+    def _is_served(self, query_id: str, desired: DesiredDeployment) -> bool:
+        serving = self._serving.get(query_id)
+        return serving is not None and serving.plan_id == desired.plan.id
+
+    def _set_out(self, query_id: str) -> asyncio.Task[None]:
+        """Send a query on the way to what is desired of it, unless it is on it."""
+        desired, way = self._desired.get(query_id), self._ways.get(query_id)
+        goal = None if desired is None else desired.goal
+        if way is not None:
+            if way.goal == goal:
+                return way.task
+            way.task.cancel()
+        if desired is not None and query_id not in self._serving:
+            self._pending[query_id] = desired.plan.id
+        task = asyncio.create_task(self._go(query_id, desired))
+        self._ways[query_id] = _Way(goal, task)
+        task.add_done_callback(lambda task: self._arrive(query_id, task))
+        return task
+
+    def _arrive(self, query_id: str, task: asyncio.Task[None]) -> None:
+        way = self._ways.get(query_id)
+        if way is not None and way.task is task:
+            del self._ways[query_id]
+            self._turns.pop(query_id, None)
+            self._pending.pop(query_id, None)
+
+    async def _go(self, query_id: str, desired: DesiredDeployment | None) -> None:
+        async with self._turns[query_id]:
+            if desired is None:
+                await self._retire(query_id)
+            elif self._is_served(query_id, desired):
+                await self._reshape(query_id, desired)
+            else:
+                await self._replace(query_id, desired)
 
     async def _replace(self, query_id: str, desired: DesiredDeployment) -> None:
         plan_id = desired.plan.id
-        self._pending[query_id] = plan_id
         try:
             fresh = await self._started(query_id, desired)
-        except (LaunchFailed, InvalidInput) as error:
-            _log.warning("deployment_failed query_id=%s plan_id=%s", query_id, plan_id)
-            self._failed[query_id] = (plan_id, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one is no other's
+            self._fail("deployment_failed", query_id, plan_id, error)
             return
-        finally:
-            del self._pending[query_id]
         self._failed.pop(query_id, None)
         old = self._serving.get(query_id)
-        fresh.dispatcher.imitate(self._imitated)  # it may have changed during the start
+        # Both may have changed during the start.
+        fresh.dispatcher.imitate(self._imitated)
+        fresh.dispatcher.deadline_s = self._desired.get(query_id, desired).deadline_s
         self._serving[query_id] = fresh
         _log.info("deployment_serving query_id=%s plan_id=%s", query_id, plan_id)
         if old is not None:
-            await self._end(old)
+            await self._surely(self._end(old))
+
+    def _fail(self, what: str, query_id: str, plan_id: str, error: Exception) -> None:
+        self._failed[query_id] = (plan_id, str(error) or type(error).__name__)
+        foreseen = isinstance(error, CircinusError)
+        _log.warning("%s query_id=%s cause=%s", what, query_id, error, exc_info=not foreseen)
+
+    async def _surely(self, work: Coroutine[None, None, None]) -> None:
+        """Wait for work that goes on, and is waited for by `close`, if this is cancelled."""
+        task = asyncio.create_task(work)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        await asyncio.shield(task)
 
     async def _reshape(self, query_id: str, desired: DesiredDeployment) -> None:
         """Let a plan that serves have instances where it should, the others untouched."""
@@ -277,16 +337,15 @@ class Orchestrator:
                 for supervisor in fresh:
                     supervisor.serve()
             except BaseException:
-                await asyncio.gather(*(s.stop() for s in fresh))
+                await self._surely(_stopped(fresh))
                 raise
-        except (LaunchFailed, InvalidInput) as error:
-            _log.warning("reshaping_failed query_id=%s cause=%s", query_id, error)
-            self._failed[query_id] = (deployment.plan_id, str(error))
+        except Exception as error:  # noqa: BLE001 - as there
+            self._fail("reshaping_failed", query_id, deployment.plan_id, error)
             return
         kept = [s for s in deployment.supervisors if s not in surplus]
         deployment.supervisors = [*kept, *fresh]
         if fresh or surplus:
-            await asyncio.gather(*(s.retire(drain_s=_DRAIN_S) for s in surplus))
+            await self._surely(_drained(surplus))
             told = (query_id, len(fresh), len(surplus))
             _log.info("deployment_reshaped query_id=%s started=%d ended=%d", *told)
 
@@ -317,7 +376,7 @@ class Orchestrator:
             for supervisor in deployment.supervisors:
                 supervisor.serve()
         except BaseException:  # also when cancelled: nothing may be left running
-            await self._end(deployment)
+            await self._surely(self._end(deployment))
             raise
         deployment.keeper = asyncio.get_running_loop().create_task(self._keep(deployment))
         return deployment
@@ -325,18 +384,28 @@ class Orchestrator:
     async def _launched(
         self, supervisors: Sequence[InstanceSupervisor]
     ) -> list[tuple[str, WorkerClient]]:
-        async def launch(supervisor: InstanceSupervisor) -> tuple[str, WorkerClient]:
-            async with self._starts:
-                return await supervisor.launch()
-
-        launches = [asyncio.ensure_future(launch(supervisor)) for supervisor in supervisors]
+        launches = [asyncio.ensure_future(self._launch(each)) for each in supervisors]
         # All are waited for, so that none is still starting when the others are stopped.
         await asyncio.gather(*launches, return_exceptions=True)
         return [launched.result() for launched in launches]
 
+    async def _launch(self, supervisor: InstanceSupervisor) -> tuple[str, WorkerClient]:
+        """Start an instance beside few others, for as long as it is as quick as they are."""
+        async with self._starts:
+            launching = asyncio.ensure_future(supervisor.launch())
+            try:
+                await asyncio.wait({launching}, timeout=_SLOT_S)
+            except asyncio.CancelledError:
+                launching.cancel()
+                await asyncio.wait({launching})
+                raise
+        return await launching
+
     async def _retire(self, query_id: str) -> None:
-        await self._end(self._serving.pop(query_id))
-        _log.info("deployment_retired query_id=%s", query_id)
+        deployment = self._serving.pop(query_id, None)
+        if deployment is not None:
+            await self._surely(self._end(deployment))
+            _log.info("deployment_retired query_id=%s", query_id)
 
     async def _end(self, deployment: _Deployment) -> None:
         if deployment.keeper is not None:
@@ -344,7 +413,7 @@ class Orchestrator:
             await asyncio.gather(deployment.keeper, return_exceptions=True)
         await deployment.dispatcher.close(drain_s=_DRAIN_S)
         await self._keep_once(deployment)
-        await asyncio.gather(*(s.stop() for s in deployment.supervisors))
+        await _stopped(deployment.supervisors)
 
     async def _keep(self, deployment: _Deployment) -> None:
         while True:
@@ -359,3 +428,11 @@ class Orchestrator:
             await asyncio.to_thread(self.memory.keep, deployment.plan_id, learnt)
         except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
             _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)
+
+
+async def _stopped(supervisors: Iterable[InstanceSupervisor]) -> None:
+    await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
+
+
+async def _drained(supervisors: Iterable[InstanceSupervisor]) -> None:
+    await asyncio.gather(*(supervisor.retire(drain_s=_DRAIN_S) for supervisor in supervisors))

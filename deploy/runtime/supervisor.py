@@ -116,8 +116,10 @@ class InstanceSupervisor:
         await self._watch_no_longer()
         if self._client is not None:
             self.queue.remove(self._client.address)
-            with contextlib.suppress(CircinusError):
-                await self._client.settle(timeout_s=drain_s)
+            with contextlib.suppress(CircinusError, TimeoutError):
+                async with asyncio.timeout(drain_s):
+                    await self._client.settle(timeout_s=drain_s)
+                    await self._client.idle()
         await self._discard()
 
     async def stop(self) -> None:

@@ -26,6 +26,9 @@ class WorkerClient:
         self._channel = open_channel(address, tls)
         self._worker = worker_pb2_grpc.WorkerStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
+        self._calls = 0  # in hand
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def run(  # noqa: PLR0913 - the fields of the request
         self,
@@ -57,6 +60,8 @@ class WorkerClient:
             settings=settings,
             due_in_s=due_in_s,
         )
+        self._calls += 1
+        self._idle.clear()
         try:
             reply: worker_pb2.RunReply = await self._worker.Run(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -67,6 +72,10 @@ class WorkerClient:
                 raise
             # Nobody cancelled the caller: the channel was closed under the call.
             raise InstanceLost(self.address, "it was given up") from None
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
         return reply
 
     async def settle(self, *, timeout_s: float) -> None:
@@ -75,6 +84,13 @@ class WorkerClient:
         Raises DeadlineExceeded if they are not within `timeout_s`, InstanceLost as `run` does.
         """
         await self.run((), {}, (), timeout_s=timeout_s)
+
+    async def idle(self) -> None:
+        """Return when all calls of this client were answered.
+
+        A worker that has room again may still be sending the answer that made the room.
+        """
+        await self._idle.wait()
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Give whether the worker says that it serves."""

@@ -44,11 +44,16 @@ class ReplicaSettings:
     # load from which extras are wanted, `>= 1`. 1.25: at 5 requests a second, ten seconds of
     # arrivals as planned count more once in 25 times
     noticeable: float = 1.25
+    # load that is followed at most, `> noticeable`. More says that the rate is not what the plan
+    # is for: that takes another plan, not all the machines that are free
+    most: float = 8.0
     up_s: float = 3.0  # how long more must come, `>= 0`. The rate is over ten seconds already
     down_s: float = 60.0  # how long less must come, `>= 0`. A start costs seconds, idling little
 
     def __post_init__(self) -> None:
         checks.require(self.noticeable >= 1, "noticeable", "must be >= 1", self.noticeable)
+        fits = self.most > self.noticeable
+        checks.require(fits, "most", f"must be > {self.noticeable:g}", self.most)
         checks.non_negative("up_s", self.up_s)
         checks.non_negative("down_s", self.down_s)
 
@@ -65,7 +70,7 @@ class FollowedLoad:
 
     def followed(self, seen: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
         """Give the load after a look at what comes at a moment, `seen` as x in the module."""
-        x = seen if seen > settings.noticeable else 1.0
+        x = min(seen, settings.most) if seen > settings.noticeable else 1.0
         if x == self.in_force:
             return FollowedLoad(in_force=x)
         if x > self.in_force:

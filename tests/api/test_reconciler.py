@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from circinus.api.phases import QueryPhase
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
+from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
-from tests.api.fakes import FakeDeployer, add_planned, plan
+from circinus.pipelines.dataset import Dataset
+from tests.api.fakes import PIPELINE, FakeCatalogue, FakeDeployer, add_planned, plan
 from tests.api.loops import loops
 
 
@@ -112,3 +116,73 @@ def test_who_is_evicted_while_others_start_waits_though_it_was_being_marked(
     asyncio.run(watched.reconciler.tick())
     assert store.query("q-1").phase is QueryPhase.WAITING
     assert deployer.desired == {}
+
+
+@dataclass
+class _SlowDeployer(FakeDeployer):
+    """One whose call lasts until it is told that the slow ones are there."""
+
+    slow: set[str] = field(default_factory=set)  # ids of plans
+    there: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
+        await super().apply(desired)
+        if any(each.plan.id in self.slow for each in desired.values()):
+            await self.there.wait()
+
+    async def serving(self) -> dict[str, str]:
+        up = await super().serving()
+        return {q: p for q, p in up.items() if self.there.is_set() or p not in self.slow}
+
+    async def status(self, query_id: str) -> DeploymentStatus | None:
+        status = await super().status(query_id)
+        if status is None or self.there.is_set() or status.plan_id not in self.slow:
+            return status
+        return replace(status, phase=DeploymentPhase.STARTING)
+
+
+def test_a_slow_start_delays_no_other_deployment_nor_what_comes_later(store: Store) -> None:
+    slow, broken = plan(share=0.1), plan(share=0.15)
+    clock, deployer = ManualClock(), _SlowDeployer(slow={slow.id}, broken={broken.id})
+    watched = loops(store, deployer, clock)
+    add_planned(store, "q-1", slow)
+    add_planned(store, "q-2", plan(share=0.2))
+
+    def phases() -> list[str]:
+        ids = store.ids(frozenset(QueryPhase))
+        return [store.query(query_id).phase.value for query_id in ids]
+
+    async def scenario() -> None:
+        await watched.tick()
+        assert phases() == ["deploying", "serving"]
+        add_planned(store, "q-3", plan(share=0.25))
+        await watched.tick()
+        assert phases() == ["deploying", "serving", "serving"]
+        add_planned(store, "q-4", broken)
+        await watched.tick()
+        assert "no such program" in store.query("q-4").message
+        deployer.broken.clear()
+        clock.sleep(1.0)
+        await watched.tick()
+        assert phases() == ["deploying", "serving", "serving", "serving"]
+        assert store.query("q-1").message == f"starting plan {slow.id}"
+        deployer.there.set()
+        await asyncio.sleep(0)
+        await watched.tick()
+        assert phases() == ["serving"] * 4
+
+    asyncio.run(scenario())
+
+
+def test_a_pipeline_that_raises_when_asked_for_a_sample_holds_up_no_other(store: Store) -> None:
+    def broken(count: int, seed: int) -> Dataset:
+        raise ZeroDivisionError("no examples today")
+
+    watched = loops(store, FakeDeployer(), ManualClock())
+    catalogue = FakeCatalogue({"add": PIPELINE, "odd": replace(PIPELINE, examples=broken)})
+    watched.reconciler.parts = replace(watched.reconciler.parts, catalogue=catalogue)
+    add_planned(store, "q-1", replace(plan(share=0.2), pipeline="odd"))
+    add_planned(store, "q-2", plan(share=0.2))
+    asyncio.run(watched.tick())
+    assert store.query("q-2").phase is QueryPhase.SERVING
+    assert "is tried again: no examples today" in store.query("q-1").message

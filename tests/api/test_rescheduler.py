@@ -222,3 +222,23 @@ def test_a_query_that_was_planned_anew_between_two_looks_serves_again_with_equal
     assert phases(store, "q-1") == [QueryPhase.WAITING]
     tick(watched)
     assert phases(store, "q-1") == [QueryPhase.SERVING]
+
+
+def test_a_query_that_cannot_compete_waits_with_its_reason_and_keeps_nobody_from_being_served(
+    store: Store, clock: ManualClock, watched: Loops
+) -> None:
+    add_planned(store, "q-1", plan(share=0.3), weight=1e308)  # stored before there were ranges
+    add_planned(store, "q-2", plan(share=0.3))
+    for loop in (watched, loops(store, FakeDeployer(), clock)):  # also the next service
+        tick(loop)
+        assert phases(store, "q-1", "q-2") == [QueryPhase.WAITING, QueryPhase.SERVING]
+        message = store.query("q-1").message
+        assert "set aside, so that others are served: query q-1.weight must be from" in message
+    add_planned(store, "q-3", plan(share=0.3), weight=1e-300)
+    add_planned(store, "q-4", plan(share=0.3))
+    tick(watched)
+    assert phases(store, "q-3", "q-4") == [QueryPhase.WAITING, QueryPhase.SERVING]
+    assert watched.in_force.read()[1].schedule.aside == ("q-1", "q-3")
+    undeploy(store, "q-1", clock=clock)
+    tick(watched)
+    assert watched.in_force.read()[1].schedule.aside == ("q-3",)

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from circinus.deploy.runtime.instances import (
     ExtraReplica,
@@ -13,7 +11,6 @@ from circinus.deploy.runtime.instances import (
     emulated_speed,
     instances_of,
 )
-from circinus.deploy.runtime.orchestrator import changes
 from circinus.deploy.runtime.supervisor import instance_type
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
@@ -113,18 +110,3 @@ def test_an_instance_per_tier_and_replica_has_the_demands_share() -> None:
     }
     edge = found[InstanceKey("q", chosen.id, "edge", 0)]
     assert [operator.name for operator in edge.operators] == ["left", "right"]
-
-
-@given(
-    st.dictionaries(st.integers(0, 5).map(str), st.integers(0, 2).map(str)),
-    st.dictionaries(st.integers(0, 5).map(str), st.integers(0, 2).map(str)),
-)
-def test_doing_the_changes_gives_what_is_desired(
-    wanted: dict[str, str], running: dict[str, str]
-) -> None:
-    start, end = changes(wanted, running)
-    assert all(running.get(query) != wanted[query] for query in start)
-    after = {**running, **{query: wanted[query] for query in start}}
-    assert {query: plan for query, plan in after.items() if query not in end} == wanted
-    if wanted == running:
-        assert (start, end) == ((), ())

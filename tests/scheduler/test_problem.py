@@ -64,12 +64,12 @@ def with_assignments(*assignments: Assignment, **waiting: str) -> Schedule:
     [
         (
             lambda: replace(SMALL, cost_usd_per_hour=-1.0),
-            "cost_usd_per_hour must be finite",
+            r"cost_usd_per_hour must be from 0 to 1e\+12, got -1\.0",
         ),
-        (lambda: replace(SMALL, cost_usd_per_hour=nan), "cost_usd_per_hour must be finite"),
+        (lambda: replace(SMALL, cost_usd_per_hour=nan), "cost_usd_per_hour must be from"),
         (
             lambda: replace(SMALL, demand=(DemandItem("cloud", 0.0),)),
-            "on cloud must be finite",
+            "on cloud must be from 1e-12 to 1000000, got 0",
         ),
         (lambda: replace(SMALL, demand=(DemandItem("cloud", nan),)), "got nan"),
         (lambda: replace(SMALL, demand=(DemandItem("cloud", inf),)), "got inf"),
