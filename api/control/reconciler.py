@@ -151,8 +151,9 @@ class Reconciler:
                 reason = status.reason or status.phase.value
             message = f"deploying plan {plan.id} failed and is tried again: {reason}"
             if self._mark_once(query_id, QueryPhase.DEPLOYING, message):
-                told = {"query_id": query_id, "plan_id": plan.id, "reason": reason}
-                trouble(_LOG, "deployment.failed", **told)
+                trouble(
+                    _LOG, "deployment.failed", query_id=query_id, plan_id=plan.id, reason=reason
+                )
         if failed:
             self._retry_later()
         elif over:

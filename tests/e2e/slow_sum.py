@@ -46,7 +46,7 @@ def _shift(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def _examples(count: int, seed: int) -> Dataset:
-    values = [seed * 1000 + i + 1 for i in range(count)]
+    values = [seed % 1000 * 1000 + i + 1 for i in range(count)]
     examples = [Example(input={"value": v}, expected=2 * v + 1) for v in values]
     return Dataset(name="sums", examples=examples)
 
