@@ -59,14 +59,22 @@ class Dataset:
 
 def load_json_lines(path: Path, most: int = LARGEST_DATASET) -> Dataset:
     """Give the examples of a file; InvalidInput numbers the lines that are none."""
-    return Dataset(name=path.name, examples=_examples(path, "input", lambda given: given, most))
+    with opened(path, "data") as file:
+        return read_json_lines(file, path.name, most)
+
+
+def read_json_lines(file: BinaryIO, name: str, most: int = LARGEST_DATASET) -> Dataset:
+    """Give the examples of an open file."""
+    examples = _examples(_lines(file, most), name, "input", lambda given: given)
+    return Dataset(name=name, examples=examples)
 
 
 def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
     """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
-    examples = _examples(folder / INDEX_FILE, "file", partial(_read, folder), most)
+    with opened(folder / INDEX_FILE, "data") as file:
+        examples = _examples(_lines(file, most), INDEX_FILE, "file", partial(_read, folder))
     return Dataset(name=folder.name, examples=examples)
 
 
@@ -89,31 +97,9 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def _examples(
-    path: Path, source: str, read: Callable[[Payload], Payload], most: int
-) -> Sequence[Example]:
-    """Give an example for each line, its input read from what the line has under `source`."""
-    with opened(path, "data") as file:
-        return _read_lines(_lines(file, most), path.name, source, read)
-
-
-def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
-    """Give each line that is not blank, with its number; InvalidInput where there are too many."""
-    count = 0
-    # Not as text: inside JSON other ends of lines are white or text.
-    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_TEXT + 1), b""), 1):
-        count += not line.isspace()
-        if count > most or number > 2 * most + _BLANK:
-            raise InvalidInput.of("dataset", f"must have at most {most} inputs", number)
-        if len(line) > _LONGEST_TEXT:
-            rule = f"must have at most {_LONGEST_TEXT} bytes"
-            raise InvalidInput.of(f"data, line {number}", rule, line)
-        if not line.isspace():
-            yield number, line.rstrip(b"\n")
-
-
-def _read_lines(
     lines: Iterable[tuple[int, bytes]], name: str, source: str, read: Callable[[Payload], Payload]
 ) -> Sequence[Example]:
+    """Give an example for each line, its input read from what the line has under `source`."""
     examples = []
     faults: list[Fault] = []
     for number, line in lines:
@@ -133,6 +119,21 @@ def _read_lines(
     if faults:
         raise InvalidInput(faults)
     return examples
+
+
+def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
+    """Give each line that is not blank, with its number; InvalidInput where there are too many."""
+    count = 0
+    # Not as text: inside JSON other ends of lines are white or text.
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_TEXT + 1), b""), 1):
+        count += not line.isspace()
+        if count > most or number > 2 * most + _BLANK:
+            raise InvalidInput.of("dataset", f"must have at most {most} inputs", number)
+        if len(line) > _LONGEST_TEXT:
+            rule = f"must have at most {_LONGEST_TEXT} bytes"
+            raise InvalidInput.of(f"data, line {number}", rule, line)
+        if not line.isspace():
+            yield number, line.rstrip(b"\n")
 
 
 def _fields(line: bytes, source: str) -> dict[str, Payload]:

@@ -27,11 +27,13 @@ from circinus.pipelines.dataset import (
     load_folder,
     load_json_lines,
     named_files,
+    read_json_lines,
 )
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import opened as opened_file
 from circinus.pipelines.files import read_file
 
+_LINES = "data.jsonl"
 KINDS = ("jsonl", "zip")
 _ENTRY, _PIECE = b"PK\1\2", 2**20  # before each file in the list of them; bytes
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -61,7 +63,9 @@ def packed(path: Path) -> tuple[str, bytes]:
 
 def dataset_id(kind: str, content: bytes) -> str:
     """Give the name of a content: the same for the same one."""
-    return f"d-{hashlib.sha256(kind.encode() + content).hexdigest()[:32]}"
+    digest = hashlib.sha256(kind.encode())
+    digest.update(content)
+    return f"d-{digest.hexdigest()[:32]}"
 
 
 def unpacked(
@@ -80,9 +84,9 @@ def unpacked(
     """
     checks.among("kind", kind, KINDS)
     if kind == "jsonl":
-        file = folder / "data.jsonl"
-        file.write_bytes(content)
-        return load_json_lines(file, most_inputs)
+        found = read_json_lines(io.BytesIO(content), _LINES, most_inputs)
+        (folder / _LINES).write_bytes(content)
+        return found
     largest = min(max(_MOST_GROWTH * len(content), most_bytes), LARGEST_UNPACKED)
     _unzip(content, folder, 2 * most_inputs, largest)
     return load_folder(_home(folder), most_inputs)
@@ -91,7 +95,7 @@ def unpacked(
 def opened(kind: str, folder: Path) -> Dataset:
     """Give the examples of what `unpacked` kept."""
     if kind == "jsonl":
-        return load_json_lines(folder / "data.jsonl")
+        return load_json_lines(folder / _LINES)
     return load_folder(_home(folder))
 
 

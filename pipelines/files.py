@@ -27,7 +27,10 @@ _HEADERS = {
 def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> bytes:
     """Give what a file holds; InvalidInput on `field` unless it can be read and is no larger."""
     with opened(path, field) as file:
-        data = file.read(largest + 1)
+        try:
+            data = file.read(largest + 1)
+        except OSError as error:
+            raise InvalidInput.of(field, f"must be readable ({error.strerror})", path) from error
     if len(data) > largest:
         raise InvalidInput([Fault(field, f"must have at most {largest} bytes", "more")])
     return data

@@ -88,8 +88,8 @@ def _restored(tree: object, depth: int) -> Payload:
     if isinstance(tree, list):
         return [item for _, item in _each(enumerate(tree), "[{}]", depth)]
     if isinstance(tree, dict):
-        if any(key.startswith("$") for key in tree):
-            return _marked(tree, depth)
+        if marks := [key for key in tree if key.startswith("$")]:
+            return _marked(tree, marks[0], depth)
         return dict(_each(tree.items(), ".{}", depth))
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
@@ -108,8 +108,7 @@ def _each(parts: Iterable[tuple[Key, Any]], place: str, depth: int) -> list[tupl
     return made
 
 
-def _marked(fields: Mapping[str, object], depth: int) -> Payload:
-    mark = next(key for key in fields if key.startswith("$"))
+def _marked(fields: Mapping[str, object], mark: str, depth: int) -> Payload:
     if len(fields) > 1 or mark not in _MARKS:
         raise InvalidInput.of("", f"must have one of {', '.join(_MARKS)} alone", [*fields])
     try:
