@@ -5,6 +5,7 @@ Its one rule: what a file says of its size is compared with its size before memo
 
 from __future__ import annotations
 
+import os
 import tokenize
 from math import prod
 from pathlib import Path
@@ -27,11 +28,12 @@ _HEADERS = {
 def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> bytes:
     """Give what a file holds; InvalidInput on `field` unless it can be read and is no larger."""
     with opened(path, field) as file:
-        try:
-            data = file.read(largest + 1)
+        try:  # a file of /proc says 0
+            known = os.fstat(file.fileno()).st_size
+            data = b"" if known > largest else file.read(largest + 1)
         except OSError as error:
             raise InvalidInput.of(field, f"must be readable ({error.strerror})", path) from error
-    if len(data) > largest:
+    if max(known, len(data)) > largest:
         raise InvalidInput([Fault(field, f"must have at most {largest} bytes", "more")])
     return data
 

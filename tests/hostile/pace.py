@@ -11,6 +11,7 @@ from tests.api.holding import LONGEST_HOLD_S
 MOST_S = 0.1
 """Processor time of refusing anything, beyond start-up."""
 
+_TEXT = "[" + ",".join(["[1]"] * 50_000) + "]"
 _TIMES = 4
 _REFERENCE_S = 0.006  # of `_work` on the machine that the bounds were stated on
 _SLACK = 1.5  # caches that others use, too
@@ -24,7 +25,9 @@ def assert_in_time(name: str, measured: Callable[[], tuple[float, float]]) -> No
     """
     held, spent = measured()
     for _ in range(_TIMES - 1):
-        allowed = max(1.0, _work() / _REFERENCE_S) * _SLACK
+        allowed = _SLACK
+        if held > LONGEST_HOLD_S or spent > MOST_S:
+            allowed *= max(1.0, _work() / _REFERENCE_S)
         if held <= LONGEST_HOLD_S * allowed and spent <= MOST_S * allowed:
             break
         held, spent = map(min, (held, spent), measured())
@@ -36,7 +39,11 @@ def assert_in_time(name: str, measured: Callable[[], tuple[float, float]]) -> No
 
 
 def _work() -> float:
-    began = time.process_time()
-    tree = json.loads("[" + ",".join(["[1]"] * 50_000) + "]")
-    sum(len(part) for part in tree)
-    return time.process_time() - began
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        tree = json.loads(_TEXT)
+        sum(len(part) for part in tree)
+        took.append(time.process_time() - began)
+        del tree
+    return min(took)
