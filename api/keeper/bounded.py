@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from circinus.api.http.errors import HeadTooLarge, NotHttp, TooSlow, problem_of
 from circinus.pipelines.errors import CircinusError, Unavailable
@@ -117,7 +121,14 @@ class _Bounded(HttpToolsProtocol):
         """Say why, unless something else is being said, and close the connection."""
         if self.transport.is_closing():
             return
-        if getattr(self.cycle, "response_complete", True):  # there is none before the first
+        under_way: RequestResponseCycle | None = self.cycle
+        if under_way is not None and not under_way.response_complete:
+            under_way.disconnected = True
+            under_way.message_event.set()
+            begun = under_way.response_started or bool(self.pipeline)
+        else:
+            begun = False
+        if not begun:
             response = problem_of(error, "/")
             named = [*self.server_state.default_headers, *response.raw_headers]
             lines = [name + b": " + value + b"\r\n" for name, value in named]
