@@ -98,6 +98,8 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
+    connection_limit: Count = 500  # of clients; so many again are told to come later
+    control_limit: Count = 100  # requests in hand that are not for deployments
     body_limit_bytes: Bytes = 2**20
     dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
     dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)

@@ -9,24 +9,27 @@ else is bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from posixpath import normpath
-from typing import cast
-
-import numpy as np
+from typing import BinaryIO, cast
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.files import opened, read_array, read_file
 from circinus.pipelines.payload import Payload, payload_bytes
 from circinus.pipelines.strict_json import read_json
 
 LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
 INDEX_FILE = "expected.jsonl"
+_LONGEST_TOLD = 1000  # bytes of a line
+_BLANK = 1000  # lines that may be, besides as many as others
+_LONGEST_TEXT = 2**24  # bytes of a line, or of a file of JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +58,30 @@ class Dataset:
 
 
 def load_json_lines(path: Path, most: int = LARGEST_DATASET) -> Dataset:
-    """Give the examples of a file; InvalidInput numbers every line that is no example."""
-    return Dataset(name=path.name, examples=_examples(path, "input", lambda given: given, most))
+    """Give the examples of a file; InvalidInput numbers the lines that are none."""
+    with opened(path, "data") as file:
+        return read_json_lines(file, path.name, most)
+
+
+def read_json_lines(file: BinaryIO, name: str, most: int = LARGEST_DATASET) -> Dataset:
+    """Give the examples of an open file."""
+    examples = _examples(_lines(file, most), name, "input", lambda given: given)
+    return Dataset(name=name, examples=examples)
 
 
 def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
     """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
-    examples = _examples(folder / INDEX_FILE, "file", partial(_read, folder), most)
+    with opened(folder / INDEX_FILE, "data") as file:
+        examples = _examples(_lines(file, most), INDEX_FILE, "file", partial(_read, folder))
     return Dataset(name=folder.name, examples=examples)
 
 
-def named_files(index: bytes) -> frozenset[str]:
+def named_files(index: BinaryIO, most: int = LARGEST_DATASET) -> frozenset[str]:
     """Give the files that the lines of an index name; a faulty line names none."""
     found = set()
-    for line in index.split(b"\n"):
+    for _, line in _lines(index, most):
         with suppress(InvalidInput):
             name = _fields(line, "file")["file"]
             found |= {normpath(name)} if isinstance(name, str) else set()
@@ -86,18 +97,9 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def _examples(
-    path: Path, source: str, read: Callable[[Payload], Payload], most: int
+    lines: Iterable[tuple[int, bytes]], name: str, source: str, read: Callable[[Payload], Payload]
 ) -> Sequence[Example]:
     """Give an example for each line, its input read from what the line has under `source`."""
-    try:
-        # Not `splitlines`, and not as text: inside JSON other ends of lines are white or text.
-        every = enumerate(path.read_bytes().split(b"\n"), 1)
-    except OSError as error:
-        rule = f"must be a readable text file ({error.strerror})"
-        raise InvalidInput.of("data", rule, str(path)) from error
-    lines = [(number, line) for number, line in every if line.strip()]
-    if len(lines) > most:
-        raise InvalidInput.of("dataset", f"must have at most {most} inputs", len(lines))
     examples = []
     faults: list[Fault] = []
     for number, line in lines:
@@ -110,11 +112,28 @@ def _examples(
                 )
             )
         except InvalidInput as error:
-            at = f"{path.name}, line {number}"
+            at = f"{name}, line {number}"
             faults += [Fault(f"{at}: {f.field}", f.rule, f.value) for f in error.faults]
+        if len(faults) >= MOST_FAULTS:
+            break
     if faults:
         raise InvalidInput(faults)
     return examples
+
+
+def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
+    """Give each line that is not blank, with its number; InvalidInput where there are too many."""
+    count = 0
+    # Not as text: inside JSON other ends of lines are white or text.
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_TEXT + 1), b""), 1):
+        count += not line.isspace()
+        if count > most or number > 2 * most + _BLANK:
+            raise InvalidInput.of("dataset", f"must have at most {most} inputs", number)
+        if len(line) > _LONGEST_TEXT:
+            rule = f"must have at most {_LONGEST_TEXT} bytes"
+            raise InvalidInput.of(f"data, line {number}", rule, line)
+        if not line.isspace():
+            yield number, line.rstrip(b"\n")
 
 
 def _fields(line: bytes, source: str) -> dict[str, Payload]:
@@ -126,7 +145,7 @@ def _fields(line: bytes, source: str) -> dict[str, Payload]:
             [Fault(f.field, f"{rule}: {f.rule}", f.value) for f in error.faults]
         ) from error
     if not isinstance(fields, dict) or set(fields) != {source, "expected"}:
-        raise InvalidInput.of("example", rule, line.decode())
+        raise InvalidInput.of("example", rule, line[:_LONGEST_TOLD].decode(errors="replace"))
     return fields
 
 
@@ -144,7 +163,7 @@ def _read(folder: Path, name: Payload) -> Payload:
     checks.require(inside, "file", "must be a file inside the folder", name)
     path = folder / str(name)
     try:
-        return _READERS.get(path.suffix.lower(), Path.read_bytes)(path)
+        return _READERS.get(path.suffix.lower(), _bytes)(path)
     except (OSError, ValueError, MemoryError) as error:
         # Of the system's own words only those without the path: it is the server's.
         rule = (
@@ -155,16 +174,24 @@ def _read(folder: Path, name: Payload) -> Payload:
 
 def _array(path: Path) -> Payload:
     with path.open("rb") as file:  # not `load`, which takes archives as well
-        array: Payload = np.lib.format.read_array(file, allow_pickle=False)
+        array: Payload = read_array(file, path.stat().st_size)
     return array
 
 
 def _json(path: Path) -> Payload:
-    return cast("Payload", read_json(path.read_bytes(), path.name))
+    return cast("Payload", read_json(read_file(path, path.name, _LONGEST_TEXT), path.name))
+
+
+def _text(path: Path) -> Payload:
+    return StringIO(_bytes(path).decode("utf-8"), newline=None).read()  # ends of lines as one
+
+
+def _bytes(path: Path) -> bytes:
+    return read_file(path, path.name)
 
 
 _READERS: Mapping[str, Callable[[Path], Payload]] = {
     ".npy": _array,
     ".json": _json,
-    ".txt": partial(Path.read_text, encoding="utf-8"),
+    ".txt": _text,
 }

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, normpath
+from typing import BinaryIO, cast
 
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import (
@@ -26,10 +27,15 @@ from circinus.pipelines.dataset import (
     load_folder,
     load_json_lines,
     named_files,
+    read_json_lines,
 )
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import opened as opened_file
+from circinus.pipelines.files import read_file
 
+_LINES = "data.jsonl"
 KINDS = ("jsonl", "zip")
+_ENTRY, _PIECE = b"PK\1\2", 2**20  # before each file in the list of them; bytes
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MOST_GROWTH = 100  # times its size that an archive may unpack to: text does, bombs do more
 LARGEST_UNPACKED = 2**31  # bytes, whatever is allowed
@@ -45,17 +51,21 @@ def packed(path: Path) -> tuple[str, bytes]:
     """Give kind and content of a file of JSON lines, or of a folder; InvalidInput if neither."""
     try:
         if path.is_file():
-            return "jsonl", path.read_bytes()
+            return "jsonl", read_file(path, "data", LARGEST_UNPACKED)
         if (path / INDEX_FILE).is_file():
             return "zip", _zipped(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput.of("data", f"must be readable ({error})", str(path)) from error
     raise InvalidInput.of("data", f"must be a file, or a folder with {INDEX_FILE}", str(path))
 
 
 def dataset_id(kind: str, content: bytes) -> str:
     """Give the name of a content: the same for the same one."""
-    return f"d-{hashlib.sha256(kind.encode() + content).hexdigest()[:32]}"
+    digest = hashlib.sha256(kind.encode())
+    digest.update(content)
+    return f"d-{digest.hexdigest()[:32]}"
 
 
 def unpacked(
@@ -74,9 +84,9 @@ def unpacked(
     """
     checks.among("kind", kind, KINDS)
     if kind == "jsonl":
-        file = folder / "data.jsonl"
-        file.write_bytes(content)
-        return load_json_lines(file, most_inputs)
+        found = read_json_lines(io.BytesIO(content), _LINES, most_inputs)
+        (folder / _LINES).write_bytes(content)
+        return found
     largest = min(max(_MOST_GROWTH * len(content), most_bytes), LARGEST_UNPACKED)
     _unzip(content, folder, 2 * most_inputs, largest)
     return load_folder(_home(folder), most_inputs)
@@ -85,7 +95,7 @@ def unpacked(
 def opened(kind: str, folder: Path) -> Dataset:
     """Give the examples of what `unpacked` kept."""
     if kind == "jsonl":
-        return load_json_lines(folder / "data.jsonl")
+        return load_json_lines(folder / _LINES)
     return load_folder(_home(folder))
 
 
@@ -97,23 +107,29 @@ def _home(folder: Path) -> Path:
 
 def _zipped(folder: Path) -> bytes:
     made = io.BytesIO()
+    with opened_file(folder / INDEX_FILE, "data") as index:
+        named = {INDEX_FILE} | named_files(index)
+    inside = [name for name in sorted(named) if is_inside(folder, folder / name)]
+    size = sum((folder / name).stat().st_size for name in inside)
+    rule = f"must have at most {LARGEST_UNPACKED} bytes"
+    checks.require(size <= LARGEST_UNPACKED, "data", rule, size)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted({INDEX_FILE} | named_files((folder / INDEX_FILE).read_bytes())):
-            if is_inside(folder, folder / name):
-                entry = zipfile.ZipInfo(name, _EPOCH)
-                archive.writestr(entry, (folder / name).read_bytes(), zipfile.ZIP_DEFLATED)
+        for name in inside:
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            content = read_file(folder / name, name, LARGEST_UNPACKED)
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return made.getvalue()
 
 
 def _unzip(content: bytes, folder: Path, most_files: int, most_bytes: int) -> None:
     try:
+        _require_few(content, most_files)
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = _checked(archive.infolist(), most_files, most_bytes)
             index = _index(entries)
-            lines = archive.read(entries[index])
-            named = {
-                normpath(f"{dirname(index)}/{name}".lstrip("/")) for name in named_files(lines)
-            }
+            with archive.open(entries[index]) as lines:
+                files = named_files(cast("BinaryIO", lines), most_files)
+            named = {normpath(f"{dirname(index)}/{name}".lstrip("/")) for name in files}
             for name in {index} | (named & entries.keys()):
                 archive.extract(entries[name], folder)
     except InvalidInput:
@@ -123,12 +139,19 @@ def _unzip(content: bytes, folder: Path, most_files: int, most_bytes: int) -> No
         raise InvalidInput.of("archive", rule, content[:8]) from error
 
 
+def _require_few(content: bytes, most_files: int) -> None:
+    """Refuse an archive of too many files before its list of them is read."""
+    # A piece at a time: whoever counts gives nobody way.
+    pieces = range(0, len(content), _PIECE)
+    count = sum(content.count(_ENTRY, start, start + _PIECE) for start in pieces)
+    checks.require(count <= most_files, "archive", f"must have at most {most_files} files", count)
+
+
 def _checked(
     found: Sequence[zipfile.ZipInfo], most_files: int, most_bytes: int
 ) -> Mapping[str, zipfile.ZipInfo]:
     """Give the entries by name, if none of them is what must not be in an archive."""
-    count, size = len(found), sum(entry.file_size for entry in found)
-    checks.require(count <= most_files, "archive", f"must have at most {most_files} files", count)
+    size = sum(entry.file_size for entry in found)
     rule = f"must unpack to at most {most_bytes} bytes"
     checks.require(size <= most_bytes, "archive", rule, size)
     for entry in found:

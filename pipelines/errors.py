@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_FAULTS = 50
+"""More than this many are not listed: what comes in can be made of nothing but faults."""
+
 _LONGEST_VALUE = 120
+_LONGEST_TEXT = 2**12  # that is written out before it is shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Fault:
     @classmethod
     def of(cls, field: str, rule: str, value: object) -> Fault:
         """Give the fault for a value of any type, its text shortened."""
+        if isinstance(value, str | bytes) and len(value) > _LONGEST_TEXT:
+            return cls(field, rule, f"{value[:_LONGEST_VALUE]!r}... ({len(value)} characters)")
         text = repr(value)
         if len(text) > _LONGEST_VALUE:
             text = f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"

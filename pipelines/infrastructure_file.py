@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from circinus.pipelines import ranges
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
 from circinus.pipelines.infrastructure import (
     OF_TYPES,
     Calibration,
@@ -105,7 +106,8 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
-        raise InvalidInput([f for found in error.errors() for f in _faults(found)]) from error
+        each = (fault for found in error.errors() for fault in _faults(found))
+        raise InvalidInput([*islice(each, MOST_FAULTS)]) from error
     told = cast("Mapping[str, Any]", document)
     twice = [
         Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
@@ -113,7 +115,7 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
         for name in OF_TYPES
         if given.get("types") and name in given
     ]
-    if faults := [*twice, *_out_of_range(told, "")]:
+    if faults := [*twice, *_out_of_range(told, "")][:MOST_FAULTS]:
         raise InvalidInput(faults)
     return Infrastructure(**vars(top))
 

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.strict_json import NO_TEXT
 
 _Part: TypeAlias = bytes | npt.NDArray[np.generic]
 Payload: TypeAlias = Union[
@@ -31,7 +32,8 @@ Payload: TypeAlias = Union[
 _HEADER = struct.Struct(">I")
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 _DEEPEST = 64
-NO_TEXT = "must have text that UTF-8 can hold, without lone surrogates"
+AS_IT_IS = frozenset({type(None), bool, int, float, str})
+"""What stands for itself on the way, which saves a long list a call for each item."""
 
 
 def payload_bytes(payload: Payload) -> int:
@@ -47,6 +49,13 @@ def payload_bytes(payload: Payload) -> int:
         return payload.nbytes
     header, parts = _split(payload)
     return len(header) + sum(memoryview(part).nbytes for part in map(_buffer, parts))
+
+
+def encoded(payload: Payload) -> tuple[bytes, int]:
+    """Give `encode` and `payload_bytes` of a payload, which is looked through once."""
+    data = encode(payload)
+    whole = isinstance(payload, bytes | np.ndarray)
+    return data, payload_bytes(payload) if whole else len(data) - _HEADER.size
 
 
 def encode(payload: Payload) -> bytes:
@@ -95,11 +104,16 @@ def _buffer(part: _Part) -> bytes | memoryview:
 
 
 def _to_json(payload: object, parts: list[_Part], depth: int) -> object:
-    if depth > _DEEPEST:
+    if type(payload) in AS_IT_IS or isinstance(payload, bool | int | float | str):
+        return payload
+    if isinstance(payload, list | dict) and depth >= _DEEPEST:
         rule = f"must nest at most {_DEEPEST} deep"
         raise InvalidInput.of("payload", rule, type(payload).__name__)
-    if payload is None or isinstance(payload, bool | int | float | str):
-        return payload
+    if isinstance(payload, list):
+        return [
+            item if type(item) in AS_IT_IS else _to_json(item, parts, depth + 1)
+            for item in payload
+        ]
     if isinstance(payload, np.generic):  # a number out of an array
         return _to_json(payload.item(), parts, depth)
     if isinstance(payload, bytes):
@@ -109,8 +123,6 @@ def _to_json(payload: object, parts: list[_Part], depth: int) -> object:
         _check_kind(payload)
         parts.append(np.ascontiguousarray(payload))
         return {"$array": [payload.dtype.str, list(payload.shape)]}
-    if isinstance(payload, list):
-        return [_to_json(item, parts, depth + 1) for item in payload]
     if isinstance(payload, dict):
         return _dict_to_json(payload, parts, depth)
     rule = "must be None, truth value, number, text, bytes, numpy array, list or dict"

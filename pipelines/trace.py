@@ -6,10 +6,11 @@ names the operators and knobs, `trace.npz` holds the arrays.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
-from zipfile import BadZipFile
+from typing import Any, BinaryIO, TypeVar, cast
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,16 @@ import yaml
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import opened, read_array, read_file
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_safely
 
 FloatArray = npt.NDArray[np.float32]
 Part = TypeVar("Part", dict[Any, Any], list[Any])
 
+_MOST_BYTES = 2**31  # of an array
+_TORN = (OSError, KeyError, ValueError, BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 _ARRAYS = ("configurations", "score", "latency_s", "output_bytes", "input_bytes", "features")
 
 
@@ -60,15 +65,27 @@ def load_trace(folder: Path) -> Trace:
     InvalidInput if a file is missing or torn, shapes disagree, a score is outside [0, 1], or an
     operator's seconds depend on knobs that are not upstream of it.
     """
+    described = read_file(folder / "pipeline.yaml", "trace", LARGEST_FILE_BYTES)
+    graph = graph_from_dict(parse_safely(described, field="pipeline.yaml"))
+    with opened(folder / "trace.npz", "trace") as file:
+        return Trace(graph=graph, **_arrays(file, folder))
+
+
+def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
+    """Give the arrays of a `trace.npz`, none of which is larger than its file says."""
+    found = {}
     try:
-        document = yaml.safe_load((folder / "pipeline.yaml").read_text(encoding="utf-8"))
-        with (folder / "trace.npz").open("rb") as file:  # numpy leaves a torn file open
-            stored = np.load(file, allow_pickle=False)
-            arrays = {name: stored[name] for name in _ARRAYS}
-    except (OSError, KeyError, ValueError, BadZipFile, yaml.YAMLError) as error:
+        with ZipFile(file) as archive:
+            for name in _ARRAYS:
+                entry = archive.getinfo(f"{name}.npy")
+                if entry.file_size > _MOST_BYTES:
+                    raise ValueError(f"{name} must have at most {_MOST_BYTES} bytes")
+                with archive.open(entry) as member:
+                    found[name] = read_array(cast("BinaryIO", member), entry.file_size)
+    except (*_TORN, MemoryError) as error:
         rule = f"must be a readable trace ({error})"
         raise InvalidInput.of("trace", rule, str(folder)) from error
-    return Trace(graph=graph_from_dict(document), **arrays)
+    return found
 
 
 def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:  # (runs,), (C,)

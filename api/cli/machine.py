@@ -34,6 +34,7 @@ from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import read_file
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import listed
@@ -198,8 +199,10 @@ def import_(
 ) -> None:
     """Remember what a JSON file tells, besides what is remembered already."""
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(read_file(file, "FILE"))
+    except InvalidInput:
+        raise
+    except (ValueError, RecursionError) as error:
         rule = f"must be a readable JSON file ({type(error).__name__})"
         raise InvalidInput.of("FILE", rule, str(file)) from error
     count = _opened(database).imported(document)

@@ -20,8 +20,10 @@ from circinus.api.schemas.service import EmulationBody, Late, RequestBody
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.files import read_file
 from circinus.pipelines.strict_json import read_json
 
+_LARGEST_INPUT = 2**26  # bytes; a service takes what its operator allows
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
 _MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once; TIER/TYPE where it has types"
 _HELD_OUT_SEED = 1_000_003  # unlikely to be that of a query's data; it is refused if it is
@@ -178,7 +180,8 @@ def _link(text: str) -> dict[str, object]:
 
 def _input(text: str) -> object:
     try:
-        data = Path(text[1:]).read_bytes() if text.startswith("@") else fsencode(text)
+        named = text.startswith("@")
+        data = read_file(Path(text[1:]), "it", _LARGEST_INPUT) if named else fsencode(text)
         return read_json(data, "it")
-    except (OSError, ValueError) as error:
+    except InvalidInput as error:
         raise InvalidInput.of("--input", f"must be JSON or @FILE ({error})", text) from error

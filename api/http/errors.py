@@ -56,6 +56,18 @@ class NotJson(CircinusError):
         super().__init__(str(self.faults[0]))
 
 
+class NotHttp(CircinusError):
+    """What arrived is no request."""
+
+
+class HeadTooLarge(CircinusError):
+    """The head of a request is larger than any that means something here."""
+
+
+class TooSlow(CircinusError):
+    """A request arrives so slowly that its connection is worth more to others."""
+
+
 class BodyTooLarge(CircinusError):
     """The body is larger than the operator allows."""
 
@@ -65,14 +77,17 @@ class WrongMediaType(CircinusError):
 
 
 STATUS: Mapping[type[Exception], tuple[int, str]] = {
+    NotHttp: (400, "Not HTTP"),
     NotJson: (400, "Not JSON"),
     WrongHost: (400, "Wrong host"),
     Unauthorised: (401, "Token missing or wrong"),
     NotFound: (404, "Not found"),
+    TooSlow: (408, "Too slow"),
     Conflict: (409, "Conflict with the present state"),
     BodyTooLarge: (413, "Body too large"),
     WrongMediaType: (415, "Wrong media type"),
     InvalidInput: (422, "Invalid input"),
+    HeadTooLarge: (431, "Head too large"),
     QueueFull: (429, "Too many queries wait"),
     TooManyRequests: (429, "Too many requests wait"),
     ClientGone: (499, "The client went away"),
@@ -92,6 +107,8 @@ def problem_of(error: CircinusError, path: str) -> JSONResponse:
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     elif isinstance(error, Unauthorised):
         headers["WWW-Authenticate"] = 'Bearer realm="circinus"'
+    elif isinstance(error, TooSlow):
+        headers["Connection"] = "close"
     return _problem(title, status, str(error), path, faults, headers)
 
 

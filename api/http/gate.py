@@ -9,8 +9,10 @@ held in memory beyond the limit.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Collection
+import re
+from collections.abc import AsyncIterator, Collection
 from email.message import Message
 from functools import lru_cache
 
@@ -20,7 +22,9 @@ from starlette.types import Message as AsgiMessage
 
 from circinus.api.http.errors import (
     BodyTooLarge,
+    ClientGone,
     NotJson,
+    TooSlow,
     Unauthorised,
     WrongHost,
     WrongMediaType,
@@ -30,12 +34,18 @@ from circinus.api.http.loop_lag import LoopLag
 from circinus.api.settings import is_loopback
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.pipelines.strict_json import read_json
+from circinus.pipelines.strict_json import MOST_VALUES, read_json
 
 GUARDED = ("/v1", "/metrics")
 _SCHEME = "bearer"
 _ARRIVED = "circinus.arrived"  # when the head of a request was there
+_TREE = "circinus.tree"  # what a body holds
 _MOST_DRAINED = 2**28  # bytes of a body that is too large
+_PATIENCE_S = 30.0  # for a body
+_LARGE = 2**21  # bytes of a body that is put together elsewhere
+_LEAST_BYTES_PER_S = 2**14  # that earn it a second more: a data set of 64 MiB has an hour
+_MOST_TOLD = 5000  # values of a body that tells the service what to do
+_REQUESTS = re.compile(r"/v1/queries/[^/]+/requests")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
@@ -49,6 +59,11 @@ def arrival_in(scope: Scope) -> float:
     """Give when a request's head had arrived, on the system's clock."""
     arrived: float = scope[_ARRIVED]
     return arrived
+
+
+def tree_in(scope: Scope) -> object:
+    """Give what a request's body holds; None without one. Not to be changed."""
+    return scope.get(_TREE)
 
 
 class Guard:
@@ -89,7 +104,10 @@ class Guard:
 
 
 class Gate:
-    """Checks bodies: lets a request through to the application, or answers it."""
+    """Checks bodies: lets a request through to the application, or answers it.
+
+    What a body holds goes on with it, so that it is read once.
+    """
 
     def __init__(self, app: ASGIApp, body_limit_bytes: int, dataset_limit_bytes: int) -> None:
         self._app = app
@@ -101,6 +119,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
+            _require_text(scope)
             headers = Headers(scope=scope)
             uploads = scope["path"] == "/v1/datasets"
             limit = self._dataset_limit if uploads else self._limit
@@ -108,37 +127,77 @@ class Gate:
             if scope["method"] in _WITH_BODY and (body or uploads):
                 require_type(headers, UPLOADS if uploads else {JSON: ""})
                 if not uploads:
-                    parsed(body)
+                    inputs = _REQUESTS.fullmatch(scope["path"]) is not None
+                    scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_TOLD)
         except CircinusError as error:
             await problem_of(error, scope["path"])(scope, receive, send)
             return
         await self._app(scope, replayed(body, receive), send)
 
 
+def _require_text(scope: Scope) -> None:
+    """Refuse what no text column holds; PostgreSQL would end the transaction."""
+    for part in (scope["path"].encode(), scope["query_string"]):
+        if b"\0" in part or b"%00" in part:
+            raise InvalidInput.of("path", "must not have NUL", part.decode("latin-1"))
+
+
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
-    """Give a body of at most so many bytes, else BodyTooLarge."""
+    """Give a body of at most so many bytes, else BodyTooLarge; and what `chunks` raises."""
     said = headers.get("content-length", "")
     too_large = said.isdecimal() and int(said[:20]) > limit
-    read, more = bytearray(), True
-    while more and not too_large:
-        message = await receive()
-        read += message.get("body", b"")
-        more = message.get("more_body", False)
-        too_large = len(read) > limit
+    read: list[bytes] = []
+    size, more = 0, chunks(receive)
+    if not too_large:
+        async for chunk in more:
+            read.append(chunk)
+            size += len(chunk)
+            if too_large := size > limit:
+                break
     if too_large:
         if read or "expect" not in headers:  # else the sender waits for a word before the body
-            await _drain(receive, more=more)
+            await _drain(more)
         raise BodyTooLarge(f"body must have at most {limit} bytes, got more.")
-    return bytes(read)
+    if size > _LARGE and len(read) > 1:
+        return await asyncio.to_thread(b"".join, read)  # which gives way only where it is large
+    return b"".join(read)
 
 
-async def _drain(receive: Receive, *, more: bool) -> None:
+async def chunks(receive: Receive, patience_s: float = _PATIENCE_S) -> AsyncIterator[bytes]:
+    """Give a body as it comes.
+
+    Raises TooSlow if it takes longer than `patience_s`, and a second more for every 16 KiB, and
+    ClientGone if it ends before its end.
+    """
+    began = ends = asyncio.get_running_loop().time() + patience_s
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout_at(ends):
+                message = await receive()
+        except TimeoutError as error:
+            got = int((ends - began) * _LEAST_BYTES_PER_S)
+            rule = (
+                f"body must take at most {patience_s:g} s and 1 s for {_LEAST_BYTES_PER_S} bytes"
+            )
+            raise TooSlow(
+                f"{rule}, got {got} bytes in {ends - began + patience_s:.3g} s."
+            ) from error
+        if message["type"] == "http.disconnect":
+            raise ClientGone("the client closed the connection before the end of the body")
+        chunk: bytes = message.get("body", b"")
+        ends += len(chunk) / _LEAST_BYTES_PER_S
+        more = message.get("more_body", False)
+        yield chunk
+
+
+async def _drain(rest: AsyncIterator[bytes]) -> None:
     """Take in what is still sent, up to a bound: who sends does not read the answer before."""
     taken = 0
-    while more and taken < _MOST_DRAINED:
-        message = await receive()
-        taken += len(message.get("body", b""))
-        more = message.get("more_body", False)
+    async for chunk in rest:
+        taken += len(chunk)
+        if taken >= _MOST_DRAINED:
+            return
 
 
 def require_type(headers: Headers, kinds: Collection[str]) -> None:
@@ -153,10 +212,10 @@ def require_type(headers: Headers, kinds: Collection[str]) -> None:
         raise WrongMediaType(f"{rule}, got {content_type[:80]!r}.")
 
 
-def parsed(body: bytes) -> object:
+def parsed(body: bytes, most: int = MOST_VALUES) -> object:
     """Give what a body holds; NotJson if it is not what `read_json` reads."""
     try:
-        return read_json(body, "body")
+        return read_json(body, "body", most)
     except InvalidInput as error:
         raise NotJson(error.faults) from error
 

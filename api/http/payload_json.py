@@ -11,16 +11,20 @@ is fine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pybase64
 from pydantic import JsonValue
 
-from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import NO_TEXT, Payload
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.payload import AS_IT_IS, Payload
 
+Key = TypeVar("Key", int, str)
+_JSON_AS_IT_IS = AS_IT_IS - {float}  # which may be none of JSON's
+_LONGEST_NAME = 40  # of a key in a place that is told
 _DEEPEST = 64
 _MOST_DIMENSIONS = 32
 _MOST_ELEMENTS = 2**40
@@ -32,7 +36,18 @@ def payload_to_json(payload: object, depth: int = 0) -> JsonValue:
 
     InvalidInput if it is none, or has a number that JSON has no form for.
     """
-    _require_shallow("output", depth)
+    if isinstance(payload, list | dict):
+        _require_shallow("output", depth)
+    if isinstance(payload, list):
+        return [
+            item if type(item) in _JSON_AS_IT_IS else payload_to_json(item, depth + 1)
+            for item in payload
+        ]
+    if isinstance(payload, dict):
+        items = [(key, payload_to_json(value, depth + 1)) for key, value in payload.items()]
+        if any(str(key).startswith("$") for key, _ in items):
+            return {"$dict": [[key, value] for key, value in items]}
+        return dict(items)
     if isinstance(payload, np.generic):
         return payload_to_json(payload.item(), depth)
     if isinstance(payload, float) and not math.isfinite(payload):
@@ -43,13 +58,6 @@ def payload_to_json(payload: object, depth: int = 0) -> JsonValue:
         return {"$bytes": _text(payload)}
     if isinstance(payload, np.ndarray):
         return {"$array": _array_to_json(payload)}
-    if isinstance(payload, list):
-        return [payload_to_json(item, depth + 1) for item in payload]
-    if isinstance(payload, dict):
-        items = [(key, payload_to_json(value, depth + 1)) for key, value in payload.items()]
-        if any(str(key).startswith("$") for key, _ in items):
-            return {"$dict": [[key, value] for key, value in items]}
-        return dict(items)
     raise InvalidInput.of("output", "must be a payload", type(payload).__name__)
 
 
@@ -64,58 +72,81 @@ def _text(data: bytes) -> str:
     return pybase64.b64encode_as_string(data)
 
 
-def payload_from_json(tree: object, field: str = "input", depth: int = 0) -> Payload:
-    """Give the payload of a JSON form; arrays own their memory and can be written.
+def payload_from_json(tree: object, field: str = "input") -> Payload:
+    """Give the payload of a JSON form that `read_json` gave; arrays own their memory.
 
     InvalidInput if a mark is malformed, an array is torn, or it nests too deep.
     """
-    _require_shallow(field, depth)
-    if isinstance(tree, str):
-        return _utf8(tree, field)
-    if tree is None or isinstance(tree, bool | int | float):
-        return tree
+    try:
+        return _restored(tree, 0)
+    except InvalidInput as error:
+        raise _within(field, error) from error
+
+
+def _restored(tree: object, depth: int) -> Payload:
+    """Give the payload; an error tells the place from here on down."""
     if isinstance(tree, list):
-        return [payload_from_json(item, f"{field}[{i}]", depth + 1) for i, item in enumerate(tree)]
-    if not isinstance(tree, dict):
-        raise InvalidInput.of(field, "must be made of JSON values", type(tree).__name__)
-    marks = [key for key in tree if key.startswith("$")]
-    if not marks:
-        return {
-            _utf8(key, f"key of {field}"): payload_from_json(v, f"{field}.{key}", depth + 1)
-            for key, v in tree.items()
-        }
-    if len(tree) > 1 or marks[0] not in _MARKS:
-        raise InvalidInput.of(field, f"must have one of {', '.join(_MARKS)} alone", list(tree))
-    return _MARKS[marks[0]](tree[marks[0]], f"{field}.{marks[0]}", depth)
+        return [item for _, item in _each(enumerate(tree), "[{}]", depth)]
+    if isinstance(tree, dict):
+        if marks := [key for key in tree if key.startswith("$")]:
+            return _marked(tree, marks[0], depth)
+        return dict(_each(tree.items(), ".{}", depth))
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    raise InvalidInput.of("", "must be made of JSON values", type(tree).__name__)
 
 
-def _array_from_json(tree: object, field: str, _: int) -> Payload:
+def _each(parts: Iterable[tuple[Key, Any]], place: str, depth: int) -> list[tuple[Key, Payload]]:
+    """Give each part with its payload; what stands for itself costs no call."""
+    _require_shallow("", depth)
+    made: list[tuple[Key, Payload]] = []
+    try:
+        for key, part in parts:
+            made.append((key, part if type(part) in AS_IT_IS else _restored(part, depth + 1)))
+    except InvalidInput as error:
+        raise _within(place.format(str(key)[:_LONGEST_NAME]), error) from error
+    return made
+
+
+def _marked(fields: Mapping[str, object], mark: str, depth: int) -> Payload:
+    if len(fields) > 1 or mark not in _MARKS:
+        raise InvalidInput.of("", f"must have one of {', '.join(_MARKS)} alone", [*fields])
+    try:
+        return _MARKS[mark](fields[mark], depth)
+    except InvalidInput as error:
+        raise _within(f".{mark}", error) from error
+
+
+def _within(place: str, error: InvalidInput) -> InvalidInput:
+    """Give an error about what lies at a place: only who is refused pays for the words."""
+    return InvalidInput([Fault(f"{place}{f.field}", f.rule, f.value) for f in error.faults])
+
+
+def _array_from_json(tree: object, _: int) -> Payload:
     if not isinstance(tree, dict) or set(tree) != {"dtype", "shape", "base64"}:
-        raise InvalidInput.of(field, "must have exactly dtype, shape and base64", tree)
-    dtype = _dtype(tree["dtype"], f"{field}.dtype")
-    shape = _shape(tree["shape"], f"{field}.shape")
-    data = _data(tree["base64"], f"{field}.base64")
+        raise InvalidInput.of("", "must have exactly dtype, shape and base64", tree)
+    dtype = _dtype(tree["dtype"], ".dtype")
+    shape = _shape(tree["shape"], ".shape")
+    data = _data(tree["base64"], ".base64")
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         rule = f"must hold the {expected} bytes of dtype and shape"
-        raise InvalidInput.of(f"{field}.base64", rule, f"{len(data)} bytes")
+        raise InvalidInput.of(".base64", rule, f"{len(data)} bytes")
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 
-def _dict_from_json(tree: object, field: str, depth: int) -> Payload:
-    pairs = tree if isinstance(tree, list) else [None]
-    found: dict[str, Payload] = {}
-    for pair in pairs:
+def _dict_from_json(tree: object, depth: int) -> Payload:
+    pairs: list[Any] = tree if isinstance(tree, list) else [tree]
+    for i, pair in enumerate(pairs):
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise InvalidInput.of(field, "must be a list of [text, value]", pair)
-        name = _utf8(pair[0], f"key of {field}")
-        found[name] = payload_from_json(pair[1], f"{field}.{name}", depth + 1)
-    return found
+            raise InvalidInput.of(f"[{i}]", "must be a list of [text, value]", pair)
+    return dict(_each(((name, value) for name, value in pairs), ".{}", depth))
 
 
 def _dtype(name: object, field: str) -> np.dtype[np.generic]:
     try:
-        dtype = np.dtype(str(name))
+        text = name if isinstance(name, str) and len(name) <= _LONGEST_NAME else ""  # is none
+        dtype = np.dtype(text)
     except (TypeError, ValueError, SyntaxError) as error:
         raise InvalidInput.of(field, "must name a dtype of numbers or text", name) from error
     if dtype.kind not in _PLAIN_KINDS or dtype.itemsize == 0 or dtype.fields is not None:
@@ -137,8 +168,8 @@ def _shape(shape: object, field: str) -> tuple[int, ...]:
     raise InvalidInput.of(field, rule, shape)
 
 
-def _bytes(text: object, field: str, _: int) -> bytes:
-    return bytes(_data(text, field))
+def _bytes(text: object, _: int) -> bytes:
+    return bytes(_data(text, ""))
 
 
 def _data(text: object, field: str) -> bytearray:
@@ -149,20 +180,12 @@ def _data(text: object, field: str) -> bytearray:
         raise InvalidInput.of(field, "must be base64", text) from error
 
 
-def _utf8(text: str, field: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput.of(field, NO_TEXT, text) from error
-    return text
-
-
 def _require_shallow(field: str, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise InvalidInput.of(field[:80], f"must nest at most {_DEEPEST} deep", "deeper")
+    if depth >= _DEEPEST:
+        raise InvalidInput.of(field, f"must nest at most {_DEEPEST} deep", "deeper")
 
 
-_MARKS: Mapping[str, Callable[[object, str, int], Payload]] = {
+_MARKS: Mapping[str, Callable[[object, int], Payload]] = {
     "$bytes": _bytes,
     "$array": _array_from_json,
     "$dict": _dict_from_json,

@@ -28,6 +28,7 @@ from circinus.api.event_log import event, start_event_log
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.http.gate import Guard
 from circinus.api.http.loop_lag import LoopLag
+from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
 from circinus.api.keeper.proxy import Proxy
 from circinus.api.settings import Settings
@@ -116,6 +117,7 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     server = uvicorn.Server(
         uvicorn.Config(
             _application(settings, orchestrator, folder, lag),
+            http=bounded(EdgeLimits(connections=settings.connection_limit)),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -151,7 +153,7 @@ def _application(
     settings: Settings, orchestrator: Orchestrator, folder: Path, lag: LoopLag
 ) -> ASGIApp:
     largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
-    others = Proxy(service_socket(folder), largest)
+    others = Proxy(service_socket(folder), largest, settings.control_limit)
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
     return Guard(plane, settings.token_text, lag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,34 +12,54 @@ from starlette.types import Receive, Scope, Send
 
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import problem_of
-from circinus.api.http.gate import read_body
+from circinus.api.http.gate import chunks, read_body
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 _OF_ONE_CONNECTION = frozenset({b"connection", b"expect", b"keep-alive", b"te", b"upgrade"})
-_MOST_CONNECTIONS = 100
+_UPLOADS = "/v1/datasets"
+_WATCHING = frozenset({"/healthz", "/metrics"})
+_MOST_WATCHING, _MOST_UPLOADS = 20, 4  # in hand; an upload is held in memory whole
 _RETRY_AFTER_S = 1.0
 
 
 class Proxy:
-    """An application that lets another process answer."""
+    """An application that lets another process answer.
 
-    def __init__(self, service: Path, body_limit_bytes: int) -> None:
+    It has at most `most` requests in hand, and turns others away before it reads what they want;
+    whoever asks whether the service is well is not among them.
+    """
+
+    def __init__(self, service: Path, body_limit_bytes: int, most: int) -> None:
         self._limit = body_limit_bytes
+        self._most = {"": most, _UPLOADS: _MOST_UPLOADS, "watching": _MOST_WATCHING}
+        self._in_hand: Counter[str] = Counter()
         self._pool = httpcore.AsyncConnectionPool(
-            uds=str(service), max_connections=_MOST_CONNECTIONS, max_keepalive_connections=10
+            uds=str(service),
+            max_connections=sum(self._most.values()),
+            max_keepalive_connections=10,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
+        kind = _kind(scope)
         try:
-            headers = Headers(scope=scope)
-            if scope["path"] == "/v1/datasets":  # large: handed on as it comes
-                await self._forward(scope, _stream(receive), send)
-                return
-            body = await read_body(headers, receive, self._limit)
-            await while_connected(receive, self._forward(scope, body, send))
+            if self._in_hand[kind] >= self._most[kind]:
+                reason = f"{self._most[kind]} such requests wait for the service already"
+                raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
+            self._in_hand[kind] += 1
+            try:
+                await self._answer(kind, scope, receive, send)
+            finally:
+                self._in_hand[kind] -= 1
         except CircinusError as error:
             await problem_of(error, scope["path"])(scope, receive, send)
+
+    async def _answer(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if kind == _UPLOADS:  # large: handed on as it comes
+            await self._forward(scope, chunks(receive), send)
+            return
+        body = await read_body(Headers(scope=scope), receive, self._limit)
+        await while_connected(receive, self._forward(scope, body, send))
 
     async def _forward(self, scope: Scope, body: bytes | AsyncIterator[bytes], send: Send) -> None:
         query = scope["query_string"]
@@ -65,9 +86,7 @@ class Proxy:
             await response.aclose()
 
 
-async def _stream(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        yield message.get("body", b"")
-        more = message.get("more_body", False)
+def _kind(scope: Scope) -> str:
+    if scope["path"] in _WATCHING:
+        return "watching"
+    return _UPLOADS if (scope["method"], scope["path"]) == ("POST", _UPLOADS) else ""

@@ -6,9 +6,16 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
-from circinus.pipelines.errors import Fault
+from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
 
 
 class Input(BaseModel):
@@ -21,6 +28,16 @@ class Input(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mostly_known(cls, given: object) -> object:
+        """Refuse what is hardly more than unknown fields, of which each would be a fault."""
+        known = cls.model_fields
+        if isinstance(given, dict) and len(given) > len(known) + MOST_FAULTS:
+            unknown = next(name for name in given if name not in known)
+            raise InvalidInput.of("", f"must have no fields but {', '.join(known)}", unknown)
+        return given
 
 
 class View(BaseModel):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from circinus.pipelines.errors import Fault, InvalidInput
-
-MOST_FAULTS = 50
-"""More than this many are not listed: a body can be made of nothing but faults."""
+from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
 
 _LONGEST_PATH = 120
 
@@ -68,7 +65,7 @@ def faults_of(
     """
     details = error.errors() if isinstance(error, ValidationError) else error
     each = (_faults(tuple(detail["loc"])[skip:], detail, model) for detail in details)
-    return list(chain.from_iterable(each))[:MOST_FAULTS]
+    return list(islice(chain.from_iterable(each), MOST_FAULTS))
 
 
 def _faults(

@@ -30,7 +30,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload, decode, encode, payload_bytes
+from circinus.pipelines.payload import Payload, decode, encoded
 from circinus.pipelines.pipeline import Pipeline, output_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
@@ -252,7 +252,7 @@ class Dispatcher:
         """
         began = self.clock.now()
         arrived = began if terms.arrived is None else terms.arrived
-        given = _Data(encode(input), payload_bytes(input), self.links.origin or "", began)
+        given = _Data(*encoded(input), self.links.origin or "", began)
         bound_s = inf if self.deadline_s is None or terms.serve_late else self.deadline_s
         walk = _Walk(began, arrived + terms.timeout_s, arrived + bound_s, terms, {INPUT: given})
         self.in_hand += 1

@@ -26,6 +26,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import read_file
 from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.plan import DemandItem
 from circinus.pipelines.profile import FloatArray, IntArray
@@ -219,10 +220,9 @@ def _machines(problem: Problem, load: float) -> int:
 def read_problem(path: Path) -> Problem:
     """Give the problem of a JSON file in the form of `scheduler.problem_form`, or InvalidInput."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InvalidInput.of("problem", f"must be a readable file ({reason})", path) from error
+        document = json.loads(read_file(path, "problem"))
+    except InvalidInput:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidInput.of("problem", "must be JSON", str(error)) from error
     return problem_from_dict(document)

@@ -196,7 +196,13 @@ def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer
         raise AssertionError("it is answered at the gate")
 
     host = (b"host", b"127.0.0.1")
-    scope = {"type": "http", "method": "POST", "path": "/v1/queries", "headers": [host, *headers]}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/queries",
+        "query_string": b"",
+        "headers": [host, *headers],
+    }
     gate = Gate(never, body_limit_bytes=5, dataset_limit_bytes=5)
     asyncio.run(gate(scope, receive, send))
 

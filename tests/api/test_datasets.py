@@ -48,7 +48,7 @@ def _query(dataset: str) -> dict[str, Any]:
         (LINES, "application/json", 415, "must be application/jsonl or application/x-ndjson or"),
         (LINES, "", 415, "Content-Type must be"),
         (LINES * 9, "application/jsonl", 413, "body must have at most 5000 bytes"),
-        (LINES * 2, "application/jsonl", 422, "dataset must have at most 40 inputs, got 60"),
+        (LINES * 2, "application/jsonl", 422, "dataset must have at most 40 inputs, got 41"),
         (b"", "application/jsonl", 422, "must have 1 to 100000 examples"),
         (b"{}\n", "application/jsonl", 422, "data.jsonl, line 1: example must be a JSON object"),
         (LINES, "application/zip", 422, "archive must be a zip archive"),
@@ -57,7 +57,7 @@ def _query(dataset: str) -> dict[str, Any]:
             b'{"input": "\\ud800", "expected": 1}',
             "application/jsonl",
             422,
-            "line 1: input must have",
+            "must have",
         ),
     ],
 )

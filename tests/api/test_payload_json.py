@@ -28,9 +28,9 @@ BAD: list[tuple[object, str]] = [
         {"$array": {"dtype": "|u1", "shape": [2**40, 2**40, 0], "base64": ""}},
         r"of which those > 0 make at most 1099511627776, got \[1099511627776,",
     ),
-    ("\ud800", "must have text that UTF-8 can hold"),
-    ({"\udfff": 1}, "key of input must have text that UTF-8 can hold"),
-    ({"$dict": [["$\ud800", [{}, {"$bytes": 3}]]]}, "key of input.\\$dict must have text"),
+    ({"$dict": [["$a", [{}, {"$bytes": 3}]]]}, r"input.\$dict.\$a\[1\].\$bytes must be base64"),
+    ({"a" * 99: [{"$bytes": 3}]}, r"^input.a{40}\[0\].\$bytes must be base64, got 3"),
+    ({"$array": {"dtype": "i4," * 99, "shape": [], "base64": ""}}, "must name a dtype"),
     ({"$dict": [["a"]]}, r"must be a list of \[text, value\]"),
     ({"$dict": 3}, r"must be a list of \[text, value\]"),
 ]

@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 from circinus.api.query_file import (
-    LARGEST_FILE_BYTES,
-    parse_document,
     query_of,
     query_schema,
     read_document,
@@ -21,6 +19,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
 from tests.api.malformed import INFRASTRUCTURES, TEXTS, Wrong, as_yaml, query
 
 
@@ -54,12 +53,12 @@ def test_a_malformed_infrastructure_is_refused_with_field_rule_and_value(
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be readable"):
+    with pytest.raises(InvalidInput, match="must be a readable file"):
         read_document(tmp_path / "none.yaml")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be readable"):
+    with pytest.raises(InvalidInput, match="must be a file, not a folder"):
         read_document(tmp_path)
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from circinus.api.query_file import query_of
 from circinus.api.schemas.base import HealthView, ProblemDetails
-from circinus.api.schemas.faults import MOST_FAULTS, faults_of
+from circinus.api.schemas.faults import faults_of
 from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.schemas.service import (
@@ -22,7 +22,7 @@ from circinus.api.schemas.service import (
 )
 from circinus.deploy.methods import PUBLISHED
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import MOST_FAULTS, InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.operators import Knob, OperatorSpec
 from circinus.pipelines.plan import Deployment, Plan

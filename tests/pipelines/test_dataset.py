@@ -25,12 +25,16 @@ def _lines(tmp_path: Path, text: str, name: str = "data.jsonl") -> Path:
         ('{"input": 1e999, "expected": 2}', "must have finite numbers, got '1e999'"),
         (
             '{"input": "\\ud800", "expected": 2}',
-            "line 2: input must have text that UTF-8 can hold",
+            "line 2: example must be .* must have text that UTF-8 can hold",
         ),
-        ('{"input": 1, "expected": ["\\udfff"]}', "line 2: expected must have text that UTF-8"),
+        ('{"input": 1, "expected": ["\\udfff"]}', "line 2: example .* text that UTF-8"),
+        (
+            '{"input": %s, "expected": 2}' % ("[" * 10**4 + "]" * 10**4),
+            "line 2.*must nest at most",
+        ),
         (
             '{"input": %s, "expected": 2}' % ("[" * 10**5 + "]" * 10**5),
-            "line 2.*must nest at most",
+            "line 2.*must have at most 30000 values",
         ),
         (
             '{"input": %s, "expected": 2}' % ("[" * 80 + "]" * 80),
@@ -62,7 +66,7 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be a readable text file"):
+    with pytest.raises(InvalidInput, match="data must be a readable file"):
         load_json_lines(tmp_path / "nowhere.jsonl")
     with pytest.raises(InvalidInput, match="must have 1 to 100000 examples, got 0"):
         load_json_lines(_lines(tmp_path, "\n"))

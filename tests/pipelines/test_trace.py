@@ -120,7 +120,7 @@ def test_a_failed_measurement_may_be_nan_everywhere(trace: Trace) -> None:
 
 
 def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must be a readable trace"):
+    with pytest.raises(InvalidInput, match="trace must be a readable file"):
         load_trace(tmp_path)
 
 

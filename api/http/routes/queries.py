@@ -12,6 +12,7 @@ from circinus.api.control.service import Service
 from circinus.api.http.data_plane import reply_of, terms_of, while_connected
 from circinus.api.http.gate import arrival_in
 from circinus.api.http.payload_json import payload_from_json
+from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.service import LATEST, ServiceOf
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import planning_view
@@ -29,7 +30,7 @@ from circinus.api.use_cases.views import deployment_view, query_view
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.errors import Unavailable
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", route_class=ReadOnce)
 
 
 @router.post("/queries", status_code=202, tags=["queries"])

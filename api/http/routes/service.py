@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
+from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.schemas.base import HealthView, time_of
 from circinus.api.schemas.planning import MethodView, method_view
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
@@ -34,7 +35,7 @@ from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.registry import listed
 from circinus.scheduler.problem_form import problem_to_dict
 
-router = APIRouter()
+router = APIRouter(route_class=ReadOnce)
 _NOT_MODIFIED = 304
 LATEST = 50
 """Displacements shown."""

@@ -68,7 +68,7 @@ def test_a_wrong_option_of_the_study_is_bad_input(
         ("--left", "1.5", "drift.left must be in (0, 1)"),
         ("--slo", "medium,absurd", "slo must be among easy, medium, hard"),
         ("--infrastructure", "moon", "infrastructure must be a file or one of"),
-        ("--trace", "nowhere", "trace must be a readable trace"),
+        ("--trace", "nowhere", "trace must be a readable file"),
     ],
 )
 def test_a_wrong_option_of_the_drift_study_is_bad_input(

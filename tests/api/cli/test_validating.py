@@ -52,11 +52,11 @@ def test_a_malformed_infrastructure_ends_in_2_and_changes_nothing(
             "20",
         ),
         (query(data={"folder": "absent"}), "data.folder", "must be a folder", "absent"),
-        (query(data={"jsonl": "absent.jsonl"}), "data", "must be a readable text file", "absent"),
+        (query(data={"jsonl": "absent.jsonl"}), "data", "must be a readable file", "absent"),
         (query(data={"jsonl": "torn.jsonl"}), "torn.jsonl, line 2", "must be a JSON object", "{"),
         (query(data={"jsonl": "nan.jsonl"}), "nan.jsonl, line 1", "must be a JSON object", "NaN"),
         (query(data={"jsonl": "empty.jsonl"}), "data empty.jsonl", "must have 1 to", "0"),
-        (query(data={"folder": "bare"}), "data", "must be a readable text file", "bare"),
+        (query(data={"folder": "bare"}), "data", "must be a readable file", "bare"),
     ],
 )
 def test_what_a_query_names_must_be_there_and_whole(

@@ -1,0 +1,122 @@
+"""YAML from elsewhere, read strictly: small, and without what means something else than it seems.
+
+What YAML lets pass silently is refused here: keys that repeat, aliases (a few lines can stand for
+gigabytes), tags that build objects, keys that are no text. Scalars are read as YAML 1.2 reads
+them, so `1e-3` is a number, `yes` is text and `1:30` is not ninety.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from circinus.pipelines.errors import Fault, InvalidInput
+
+LARGEST_FILE_BYTES = 2**20
+MOST_NODES = 5000
+DEEPEST = 32  # levels of nesting; a query has three
+LARGEST_INTEGER = 2**64
+
+
+def parse_document(data: bytes, *, field: str = "document") -> dict[str, object]:
+    """Give the mapping that strict YAML text, in UTF-8, holds; else InvalidInput on `field`."""
+    document = _loaded(data, field, _StrictLoader)
+    if not isinstance(document, dict):
+        raise InvalidInput.of(field, "must hold a mapping", document)
+    return document
+
+
+def parse_safely(data: bytes, *, field: str) -> object:
+    """Give what YAML text holds that PyYAML wrote: read as 1.1, but bounded as a strict one is."""
+    return _loaded(data, field, yaml.CSafeLoader)
+
+
+def _loaded(data: bytes, field: str, loader: type[yaml.CSafeLoader]) -> object:
+    if len(data) > LARGEST_FILE_BYTES:
+        raise InvalidInput([Fault(field, f"must have at most {LARGEST_FILE_BYTES} bytes", "more")])
+    try:
+        text = data.decode("utf-8-sig")
+        _check_events(text, field)
+        return yaml.load(text, loader)
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(field, "must be UTF-8 text", data[:32]) from error
+    except InvalidInput:
+        raise
+    except (yaml.YAMLError, ValueError) as error:  # a date of YAML 1.1 that is none
+        raise InvalidInput([Fault(field, "must be YAML", _problem(error))]) from error
+
+
+def _check_events(text: str, field: str) -> None:
+    """Refuse what would be expensive to build, before anything is built."""
+    depth = documents = nodes = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        nodes += isinstance(event, yaml.NodeEvent)
+        for broken, rule, found in (
+            (isinstance(event, yaml.AliasEvent), "must not use aliases", "one on"),
+            (getattr(event, "tag", None) is not None, "must not use tags", "one on"),
+            (depth > DEEPEST, f"must nest at most {DEEPEST} deep", "more on"),
+            (documents > 1, "must hold one document", "two by"),
+            (nodes > MOST_NODES, f"must have at most {MOST_NODES} keys and values", "more by"),
+        ):
+            if broken:
+                raise InvalidInput([Fault(field, rule, f"{found} line {_line(event)}")])
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _line(place: yaml.Event | yaml.Node) -> int:
+    return 0 if place.start_mark is None else place.start_mark.line + 1
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """Reads the YAML 1.2 core schema, refusing what a query file has no use for."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
+
+    def strict_mapping(self, node: yaml.MappingNode) -> dict[str, object]:
+        """Give a mapping with text keys, none of which repeats."""
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = self.construct_object(key_node, deep=True)
+            line = _line(key_node)
+            if not isinstance(key, str):
+                raise InvalidInput.of(f"key on line {line}", "must be text", key)
+            if key in result:
+                raise InvalidInput([Fault(key[:63], "must not repeat", f"again on line {line}")])
+            result[key] = self.construct_object(value_node, deep=True)
+        return result
+
+    def strict_integer(self, node: yaml.ScalarNode) -> int:
+        """Give an integer of a size that something here could mean."""
+        text = str(node.value)
+        line = _line(node)
+        if len(text) > len(str(LARGEST_INTEGER)) + 1 or abs(int(text)) >= LARGEST_INTEGER:
+            raise InvalidInput.of(f"number on line {line}", "must be below 2^64", text)
+        return int(text)
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.strict_mapping)
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.strict_integer)
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
+        r"|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
+    )

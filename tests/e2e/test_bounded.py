@@ -1,0 +1,258 @@
+"""What clients may take of a server, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from circinus.api.http.errors import ClientGone, TooSlow, problem_of
+from circinus.api.http.gate import chunks, read_body
+from circinus.api.keeper.bounded import EdgeLimits, bounded
+from circinus.api.keeper.proxy import Proxy
+from circinus.pipelines.errors import CircinusError
+
+LIMITS = EdgeLimits(connections=2, head_bytes=1000, head_s=0.3)
+GOOD = b"POST /v1/queries HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+PATIENCE_S = 30.0
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Ends]]
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with how much came."""
+    try:
+        body = await read_body(Headers(scope=scope), receive, 2**20)
+    except CircinusError as error:
+        await problem_of(error, scope["path"])(scope, receive, send)
+        return
+    head = [(b"content-length", b"%d" % len(text := b"%d" % len(body)))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": text})
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: EdgeLimits = LIMITS) -> AsyncIterator[Connect]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        echo, http=bounded(limits), lifespan="off", log_config=None, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    opened: list[asyncio.StreamWriter] = []
+
+    async def connect() -> Ends:
+        ends = await asyncio.open_connection(*listening.getsockname())
+        opened.append(ends[1])
+        return ends
+
+    try:
+        yield connect
+    finally:
+        for writer in opened:
+            writer.close()
+        server.should_exit = True
+        await task
+
+
+async def answered(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    """Give status, headers and body of the next answer; 0 if the connection is closed."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return 0, {}, b""
+    told = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+    return int(head[0].split()[1]), told, await reader.readexactly(int(told["content-length"]))
+
+
+def run(scene: Callable[[Connect], Awaitable[None]], limits: EdgeLimits = LIMITS) -> None:
+    async def whole() -> None:
+        async with serving(limits) as connect, asyncio.timeout(PATIENCE_S):
+            await scene(connect)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"", 408),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", 408),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 900, 408),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 1001, 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 10**6, 431),
+        (b"GET /" + b"a" * 10**6, 431),
+        (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 10**4, 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 1000 + b"\r\n\r\n", 431),
+        (b"no HTTP\r\n\r\n", 400),
+        (b"\0" * 100, 400),
+        (b"\x16\x03\x01\x02\0\x01\0", 400),  # TLS
+        (b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400),
+        (GOOD[:-2].replace(b"Content-Length: 2", b"Transfer-Encoding: chunked") + b"zz\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_refused_in_words_and_closed(sent: bytes, status: int) -> None:
+    async def scene(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(sent)
+        code, told, body = await answered(reader)
+        assert code == status
+        assert told["content-type"] == "application/problem+json"
+        assert told["connection"] == "close"
+        assert json.loads(body)["status"] == status
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+    run(scene)
+
+
+def test_trailers_without_end_are_held_by_nobody() -> None:
+    async def scene(connect: Connect) -> None:
+        reader, writer = await connect()
+        chunked = GOOD.replace(b"Content-Length: 2", b"Transfer-Encoding: chunked")[:-2]
+        writer.write(chunked + b"2\r\n{}\r\n0\r\n")
+        for _ in range(100):
+            writer.write(b"X: " + b"a" * 1000)
+            with contextlib.suppress(ConnectionResetError):
+                await writer.drain()
+            await asyncio.sleep(0)
+        assert (await answered(reader))[0] in {0, 431}  # 0: what it did not read resets it
+
+    run(scene)
+
+
+def test_more_connections_than_are_taken_are_told_when_to_come_back() -> None:
+    async def scene(connect: Connect) -> None:
+        ends = [await connect() for _ in range(3)]
+        for _, writer in ends:
+            writer.write(GOOD)
+        codes = [await answered(reader) for reader, _ in ends]
+        assert [code for code, _, _ in codes] == [200, 200, 503]
+        assert codes[2][1]["retry-after"] == "1"
+        assert codes[2][1]["connection"] == "close"
+        ends[0][1].close()
+        await ends[0][1].wait_closed()
+        code = 0
+        while code != 200:  # until the server has seen it
+            reader, writer = await connect()
+            writer.write(GOOD)
+            code, *_ = await answered(reader)
+
+    run(scene)
+
+
+def test_connections_far_beyond_those_are_closed_without_a_word() -> None:
+    async def scene(connect: Connect) -> None:
+        ends = [await connect() for _ in range(5)]
+        assert (await answered(ends[4][0]))[0] == 0
+
+    run(scene, EdgeLimits(connections=2, head_s=20.0))
+
+
+def test_hundreds_of_requests_at_once_are_refused() -> None:
+    async def scene(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(GOOD * 300)
+        codes = [(await answered(reader))[0] for _ in range(300)]
+        assert 0 in codes
+
+    run(scene, EdgeLimits(connections=2))
+
+
+def test_bodies_large_and_in_parts_and_one_request_after_the_other_are_taken() -> None:
+    async def scene(connect: Connect) -> None:
+        reader, writer = await connect()
+        large = 2**19
+        for _ in range(3):
+            writer.write(GOOD[:40])
+            await writer.drain()
+            writer.write(GOOD[40:])
+            assert (await answered(reader))[2] == b"2"
+            writer.write(GOOD.replace(b": 2", b": %d" % large)[:-2] + bytes(large))
+            assert (await answered(reader))[2] == b"%d" % large
+
+    run(scene, EdgeLimits(connections=2, head_bytes=1000))
+
+
+def parts(*bodies: bytes, then: Message | None = None) -> Receive:
+    """Give what receives a body in parts, and then something else or nothing ever."""
+    left = [{"type": "http.request", "body": body, "more_body": True} for body in bodies]
+
+    async def receive() -> Message:
+        if left:
+            return left.pop(0)
+        if then is None:
+            await asyncio.Event().wait()
+        return then or {}
+
+    return receive
+
+
+def test_a_body_that_stops_is_given_up_and_one_that_ends_early_is_no_body() -> None:
+    async def taken(receive: Receive) -> bytes:
+        return b"".join([chunk async for chunk in chunks(receive, patience_s=0.05)])
+
+    with pytest.raises(TooSlow, match=r"at most 0.05 s and 1 s for 16384 bytes, got 3 bytes"):
+        asyncio.run(taken(parts(b"abc")))
+    with pytest.raises(ClientGone, match="before the end of the body"):
+        asyncio.run(taken(parts(b"abc", then={"type": "http.disconnect"})))
+    whole = parts(b"abc", then={"type": "http.request", "body": b"d"})
+    assert asyncio.run(taken(whole)) == b"abcd"
+
+
+def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: Path) -> None:
+    arrived = asyncio.Event()
+
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readexactly(10**6)
+        writer.close()
+
+    async def asked(proxy: Proxy, path: str) -> list[Message]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        async def receive() -> Message:
+            if not sent:
+                await asyncio.sleep(0)
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"host", b"a")],
+        }
+        await proxy(scope, receive, send)
+        return sent
+
+    async def scene() -> None:
+        server = await asyncio.start_unix_server(never, tmp_path / "service.sock")
+        proxy = Proxy(tmp_path / "service.sock", 1000, 1)
+        first = asyncio.create_task(asked(proxy, "/v1/queries"))
+        await arrived.wait()
+        refused = await asked(proxy, "/v1/queries")
+        assert refused[0]["status"] == 503
+        assert (b"retry-after", b"1") in refused[0]["headers"]
+        arrived.clear()
+        watching = asyncio.create_task(asked(proxy, "/healthz"))
+        await arrived.wait()
+        for task in (first, watching):
+            task.cancel()
+        await asyncio.gather(first, watching, return_exceptions=True)
+        server.close()
+
+    asyncio.run(scene())

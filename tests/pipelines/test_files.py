@@ -1,0 +1,55 @@
+"""Files that users name: what is no plain file, or claims more than it has, is refused."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import opened, read_array, read_file
+
+
+def saved(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:
+    made = io.BytesIO()
+    np.save(made, array)
+    return made.getvalue()
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name in ("pipe", "zero", "."):
+        with pytest.raises(InvalidInput, match="it must be a file, not a folder, pipe or device"):
+            read_file(tmp_path / name, "it")
+    for name in ("absent", "a\0b", "n" * 5000):
+        with pytest.raises(InvalidInput, match="it must be a readable file"):
+            opened(tmp_path / name, "it")
+
+
+def test_a_file_is_read_up_to_the_bound(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert read_file(tmp_path / "a", "it", 3) == b"abc"
+    with pytest.raises(InvalidInput, match="it must have at most 2 bytes"):
+        read_file(tmp_path / "a", "it", 2)
+
+
+def test_a_file_that_tells_no_size_is_read_up_to_the_bound() -> None:
+    with pytest.raises(InvalidInput, match="it must have at most 5 bytes"):
+        read_file(Path("/proc/self/status"), "it", 5)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (0, 2**40)])
+def test_an_array_comes_back(shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape if 2**40 not in shape else (0, 9), dtype=np.float32)
+    data = saved(array)
+    assert np.array_equal(read_array(io.BytesIO(data), len(data)), array)
+
+
+def test_an_array_that_claims_a_byte_more_than_there_is_is_refused() -> None:
+    data = saved(np.zeros(3, dtype=np.uint8))
+    with pytest.raises(ValueError, match=f"{len(data) - 1} bytes, whose header claims 3"):
+        read_array(io.BytesIO(data[:-1]), len(data) - 1)
