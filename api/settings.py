@@ -99,6 +99,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
     body_limit_bytes: Bytes = 2**20
+    message_limit_bytes: int = Field(default=64 * 2**20, ge=2**16, le=2**30)  # to and from workers
     dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
     dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)
     datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked

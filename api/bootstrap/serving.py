@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
@@ -82,8 +83,10 @@ def _parts(settings: Settings, store: Store) -> ServiceParts:
     )
 
 
-def make_orchestrator(settings: Settings) -> Orchestrator:
+def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them. Needs a running event loop.
+
+    `sockets` is a folder of its own for those of local workers, which it empties.
 
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
@@ -91,7 +94,11 @@ def make_orchestrator(settings: Settings) -> Orchestrator:
     if settings.target != "kubernetes":
         allow_import = bool(settings.extra_pipelines)
         launcher = LocalLauncher(
-            logs=settings.worker_logs, cgroups=available(), allow_import=allow_import
+            logs=settings.worker_logs,
+            cgroups=available(),
+            allow_import=allow_import,
+            message_bytes=settings.message_limit_bytes,
+            sockets=sockets,
         )
         return _orchestrator(settings, launcher)
     # The Kubernetes client: only when asked to
@@ -113,6 +120,7 @@ def make_orchestrator(settings: Settings) -> Orchestrator:
         tls_secret=settings.worker_tls_secret,
         machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
+        message_bytes=settings.message_limit_bytes,
     )
     pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
     return _orchestrator(settings, pods, ClusterOrchestrator)

@@ -60,7 +60,7 @@ def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             fresh = Path(made) / "fresh"
-            fresh.mkdir()
+            fresh.mkdir(mode=0o700)
             # It was looked at when it was handed over.
             unpacked(kind, datasets.content(dataset), fresh, most_bytes=LARGEST_UNPACKED)
             try:

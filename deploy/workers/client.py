@@ -11,19 +11,32 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from circinus.deploy.workers.transport import FAULTS_KEY, OPERATOR_KEY, TlsFiles, open_channel
+from circinus.deploy.workers.transport import (
+    FAULTS_KEY,
+    LARGEST_MESSAGE,
+    OPERATOR_KEY,
+    TlsFiles,
+    open_channel,
+    too_large,
+)
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
 
 
 class WorkerClient:
-    """A channel to one worker; made and used within one event loop."""
+    """A channel to one worker; made and used within one event loop.
 
-    def __init__(self, address: str, tls: TlsFiles | None = None) -> None:
-        self.address = address
-        self._channel = open_channel(address, tls)
+    A call, and its answer, have at most `largest` bytes.
+    """
+
+    def __init__(
+        self, address: str, tls: TlsFiles | None = None, largest: int = LARGEST_MESSAGE
+    ) -> None:
+        self.address, self._largest = address, largest
+        self._channel = open_channel(address, tls, largest)
         self._worker = worker_pb2_grpc.WorkerStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -43,9 +56,11 @@ class WorkerClient:
         The timeout, `> 0`, is the worker's deadline. The answer is in time within `due_in_s`, or
         whenever; as long as that allows, batches wait for more calls. A warm-up leaves out the
         waits that stand for share and speed. Without a configuration the knobs are the worker's
-        own. DeadlineExceeded if it took longer,
-        InstanceLost if the worker is gone, OperatorFailed if an operator raised, InvalidInput if
-        the worker refuses the call.
+        own.
+
+        DeadlineExceeded if it took longer, InstanceLost if the worker is gone, OperatorFailed if
+        an operator raised or an output is too large to be sent, InvalidInput if the worker refuses
+        the call or the input is too large.
         """
         knobs = {} if configuration is None else {o: configuration.of(o) for o in operators}
         settings = {name: encode({**values}) for name, values in knobs.items() if values}
@@ -57,6 +72,7 @@ class WorkerClient:
             settings=settings,
             due_in_s=due_in_s,
         )
+        self._check_size(request)
         try:
             reply: worker_pb2.RunReply = await self._worker.Run(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -68,6 +84,16 @@ class WorkerClient:
             # Nobody cancelled the caller: the channel was closed under the call.
             raise InstanceLost(self.address, "it was given up") from None
         return reply
+
+    def _check_size(self, request: worker_pb2.RunRequest) -> None:
+        size = request.ByteSize()
+        if size <= self._largest:
+            return
+        name = max(request.inputs, key=lambda each: len(request.inputs[each]), default=INPUT)
+        if name == INPUT:
+            rule = f"must have at most {self._largest} bytes (CIRCINUS_MESSAGE_LIMIT_BYTES)"
+            raise InvalidInput.of("input", rule, f"{size} bytes")
+        raise OperatorFailed(name, too_large("outputs", self._largest, size))
 
     async def settle(self, *, timeout_s: float) -> None:
         """Return when there is room for a call: without batching, when those before are over.
@@ -101,6 +127,8 @@ class WorkerClient:
                 return OperatorFailed(operator, cause, [Fault(*fault) for fault in faults])
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the other end has another limit
+                return OperatorFailed("call", cause)
             case _:
                 return InstanceLost(self.address, cause)
 
