@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -39,6 +41,7 @@ class ExecutorKind(StrEnum):
     RAY = "ray"  # actors of a Ray cluster: `ray` for one of this computer's own, or `ray:ADDRESS`
 
 
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")
 FORMS = "in-process, pool, worker:TIER, ray or ray:ADDRESS"
 
 
@@ -91,6 +94,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"  # anything but loopback needs a token
     port: int = Field(default=8350, ge=0, le=65535)
     token: SecretStr | None = None  # of clients; None: none is asked for
+    # With a token, names that it answers to besides this computer's; `.example.org`: any below it
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     infrastructure: str = "local"  # preset or file
     # One per core that this process may use, one core left for the service.
     planning_workers: int = Field(
@@ -143,12 +148,20 @@ class Settings(BaseSettings):
     call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1, le=2**50)  # beyond the loaded pipeline
 
-    @field_validator("extra_pipelines", mode="before")
+    @field_validator("extra_pipelines", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"each must be a host's name without port, or *, got {name!r}.")
+        return tuple(name.lower() for name in names)
 
     @model_validator(mode="after")
     def _guarded(self) -> Settings:
@@ -180,6 +193,12 @@ class Settings(BaseSettings):
             timeout_s=self.call_timeout_s,
             memory_bytes=self.call_memory_bytes,
         )
+
+    @property
+    def guarded_by(self) -> Mapping[str, Any]:
+        """What a `Guard` is told besides its application; two services of a host differ in it."""
+        hosts = (self.host.lower(), *self.allowed_hosts)
+        return {"token": self.token_text, "hosts": hosts, "cookie": f"circinus-{self.port}"}
 
     @property
     def token_text(self) -> str | None:

@@ -156,7 +156,7 @@ def _application(
     others = Proxy(service_socket(folder), largest)
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
-    return Guard(plane, settings.token_text, lag)
+    return Guard(plane, lag=lag, **settings.guarded_by)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -187,7 +187,7 @@ def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
 def test_a_worker_on_another_computer_is_called_with_certificates_only(tmp_path: Path) -> None:
     far = {"edge": "192.0.2.1:50051"}
     plain = AttachedLauncher(far, launcher(tmp_path))
-    with pytest.raises(InvalidInput, match="must be a loopback address unless TLS files"):
+    with pytest.raises(InvalidInput, match="must be a Unix socket, unix:PATH, unless TLS"):
         asyncio.run(calibrated(EMULATED, WORK, plain, SystemClock(), QUICK))
     secured = AttachedLauncher(far, launcher(tmp_path), files_in(tmp_path))
     with pytest.raises(InvalidInput, match="tls must name readable PEM files"):

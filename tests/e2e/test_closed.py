@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -90,6 +91,30 @@ def test_neither_environments_nor_files_give_anything_away(
     sockets = Path(service.extra["CIRCINUS_RUNTIME"])
     assert any(sockets.glob("*/workers/*"))
     assert stat.S_IMODE((sockets / str(service.port)).stat().st_mode) == 0o700
+
+
+def test_a_browser_logs_in_once_and_a_page_from_elsewhere_does_nothing(
+    service: ServiceProcess,
+) -> None:
+    address = f"http://127.0.0.1:{service.port}"
+    queued = service.submit(limits={"response_s": 3600.0}, data={"examples": 2000})
+    with httpx.Client(base_url=address, trust_env=False, timeout=30) as browser:
+        assert browser.get("/docs").status_code == 401
+        to_login = browser.get("/docs", headers={"accept": "text/html"})
+        assert to_login.status_code == 303
+        assert browser.get(to_login.headers["location"]).status_code == 200
+        form = {"token": TOKEN, "next": "/docs"}
+        assert browser.post("/login", data=form).headers["location"] == "/docs"
+        # The keeper answers some of it, the service the rest: both know the cookie.
+        for path in ("/docs", "/openapi.json", "/v1/queries", "/metrics"):
+            assert browser.get(path).status_code == 200
+        bodyless = f"/v1/queries/{queued}:cancel"
+        for headers in ({"origin": "https://evil.example.org"}, {"sec-fetch-site": "cross-site"}):
+            assert browser.post(bodyless, headers=headers).status_code == 403
+        assert service.query(queued)["phase"] in ("queued", "planning")
+        own = {"origin": address, "sec-fetch-site": "same-origin"}
+        assert browser.post(bodyless, headers=own).status_code == 200
+        assert browser.get("/v1/queries", headers={"host": "evil.example.org"}).status_code == 400
 
 
 def test_what_an_earlier_version_left_readable_is_so_no_longer(tmp_path: Path) -> None:
