@@ -12,9 +12,11 @@ from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.history import SqlLatencies
 from circinus.api.store.store import Store
+from circinus.api.use_cases.examples import ExamplesHere, ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.example_files import ExampleFiles
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -124,6 +126,14 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
     )
     pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
     return _orchestrator(settings, pods, ClusterOrchestrator)
+
+
+def make_examples(parts: ServiceParts) -> ExampleSource:
+    """Give what makes the examples that requests name, apart unless operators run here, too."""
+    settings = parts.settings
+    if settings.executor_choice.kind is ExecutorKind.IN_PROCESS:
+        return ExamplesHere(parts.catalogue.pipeline)
+    return ExampleFiles(settings.datasets, settings.examples_limit_bytes)
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from circinus.api.bootstrap.planners import spawn_with
-from circinus.api.bootstrap.serving import make_discovery, make_parts
+from circinus.api.bootstrap.serving import make_discovery, make_examples, make_parts
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor
@@ -41,7 +41,9 @@ class Service:
     @cached_property
     def requests(self) -> Requests:
         """What sends calls to deployments."""
-        return Requests(parts=self.parts, deployer=self.deployer)
+        return Requests(
+            parts=self.parts, deployer=self.deployer, examples=make_examples(self.parts)
+        )
 
     @cached_property
     def emulation(self) -> Emulation:
@@ -123,6 +125,7 @@ async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Servi
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
+        await service.requests.examples.close()
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
         parts.store.close()
