@@ -18,7 +18,7 @@ from circinus.pipelines.pipeline import Pipeline
 class ExampleSource(Protocol):
     """Gives examples. Used within one event loop, which it never blocks.
 
-    Errors of both: Unavailable if they are not there in time, or too many others are made;
+    Errors of all: Unavailable if they are not there in time, or too many others are made;
     InvalidInput if there is none, or they are too large; OperatorFailed if making them fails.
     """
 
@@ -27,6 +27,9 @@ class ExampleSource(Protocol):
 
     async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
         """Give the hashes of a set's inputs, see `content_hash`."""
+
+    async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
+        """Give how many a set has."""
 
     async def close(self) -> None:
         """End what makes them."""
@@ -49,6 +52,11 @@ class ExamplesHere:
         """See there."""
         made = wanted.examples(self.pipeline)
         return await asyncio.to_thread(lambda: {content_hash(each.input) for each in made})
+
+    async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
+        """See there."""
+        made = wanted.examples(self.pipeline)
+        return await asyncio.to_thread(lambda: sum(1 for _ in made))
 
     async def close(self) -> None:
         """See there: nothing is left to end."""

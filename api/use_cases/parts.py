@@ -54,6 +54,8 @@ class ServiceParts:
     clock: Clock  # of everything
     upkeep: Upkeep  # how schedules are made
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
+    # How many examples a set has, for other threads than the event loop's; None: making them tells
+    counted: Callable[[ExampleSet], int] | None = None
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -80,6 +82,17 @@ class ServiceParts:
         if source.dataset is not None:
             return open_kept(self.datasets, source.dataset, self.settings.datasets)
         return made(self.pipeline(pipeline), source.examples or 0, source.seed)
+
+    def count(self, source: DataSource, pipeline: str) -> int:
+        """Give how many inputs `data` gives; errors as there.
+
+        Unavailable if their pipeline does not make them in time.
+        """
+        if source.dataset is not None:
+            return self.datasets.get(source.dataset).inputs
+        if self.counted is None:
+            return len(self.data(source, pipeline))
+        return self.counted(self.example_set(source, pipeline, inputs_only=True))
 
     def pipeline(self, name: str) -> Pipeline:
         """Give a pipeline that a client names.

@@ -77,6 +77,10 @@ class ExampleFiles:
         """See `ExampleSource`."""
         return (await self._until(wanted, timeout_s, lambda made: made.whole)).hashes
 
+    async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
+        """See there."""
+        return (await self._until(wanted, timeout_s, lambda made: made.whole)).count
+
     async def close(self) -> None:
         """End all processes."""
         self._sets.clear()
