@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -39,6 +41,7 @@ class ExecutorKind(StrEnum):
     RAY = "ray"  # actors of a Ray cluster: `ray` for one of this computer's own, or `ray:ADDRESS`
 
 
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")
 FORMS = "in-process, pool, worker:TIER, ray or ray:ADDRESS"
 
 
@@ -91,6 +94,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"  # anything but loopback needs a token
     port: int = Field(default=8350, ge=0, le=65535)
     token: SecretStr | None = None  # of clients; None: none is asked for
+    # With a token, names that it answers to besides this computer's; `.example.org`: any below it
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     infrastructure: str = "local"  # preset or file
     # One per core that this process may use, one core left for the service.
     planning_workers: int = Field(
@@ -101,10 +106,12 @@ class Settings(BaseSettings):
     connection_limit: Count = 500  # of clients; so many again are told to come later
     control_limit: Count = 100  # requests in hand that are not for deployments
     body_limit_bytes: Bytes = 2**20
+    message_limit_bytes: int = Field(default=64 * 2**20, ge=2**16, le=2**30)  # to and from workers
     dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
     dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)
     datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked
     examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
+    examples_limit_bytes: Bytes = 2**30  # of those that requests name, on disk
     queue_limit: Count = 1000  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
     planning_grace_s: Seconds = 180.0  # beyond its time, or a wish to cancel, before it is killed
@@ -144,12 +151,20 @@ class Settings(BaseSettings):
     call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1, le=2**50)  # beyond the loaded pipeline
 
-    @field_validator("extra_pipelines", mode="before")
+    @field_validator("extra_pipelines", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"each must be a host's name without port, or *, got {name!r}.")
+        return tuple(name.lower() for name in names)
 
     @model_validator(mode="after")
     def _guarded(self) -> Settings:
@@ -181,6 +196,12 @@ class Settings(BaseSettings):
             timeout_s=self.call_timeout_s,
             memory_bytes=self.call_memory_bytes,
         )
+
+    @property
+    def guarded_by(self) -> Mapping[str, Any]:
+        """What a `Guard` is told besides its application; two services of a host differ in it."""
+        hosts = (self.host.lower(), *self.allowed_hosts)
+        return {"token": self.token_text, "hosts": hosts, "cookie": f"circinus-{self.port}"}
 
     @property
     def token_text(self) -> str | None:

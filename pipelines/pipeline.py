@@ -33,7 +33,9 @@ class Pipeline:
     metric: str = "score"  # what the score means, in words
     unit: str = "1"  # unit of the score
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
-    examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
+    # `(count, seed)`: data of its own. Where it has a `one_by_one(count, seed)`, an iterator over
+    # the same, who asks for one of them need not wait for all
+    examples: Callable[[int, int], Dataset] | None = None
     prepare: Callable[[], None] | None = None  # makes once what they need, trained models say
     # `(inputs)`: what is to be told before it is planned, having run it on them; InvalidInput
     # refuses it. None for a pipeline that needs no check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
@@ -11,9 +12,11 @@ from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.history import SqlLatencies
 from circinus.api.store.store import Store
+from circinus.api.use_cases.examples import ExamplesHere, ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.example_files import ExampleFiles
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -82,8 +85,10 @@ def _parts(settings: Settings, store: Store) -> ServiceParts:
     )
 
 
-def make_orchestrator(settings: Settings) -> Orchestrator:
+def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them. Needs a running event loop.
+
+    `sockets` is a folder of its own for those of local workers, which it empties.
 
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
@@ -91,7 +96,11 @@ def make_orchestrator(settings: Settings) -> Orchestrator:
     if settings.target != "kubernetes":
         allow_import = bool(settings.extra_pipelines)
         launcher = LocalLauncher(
-            logs=settings.worker_logs, cgroups=available(), allow_import=allow_import
+            logs=settings.worker_logs,
+            cgroups=available(),
+            allow_import=allow_import,
+            message_bytes=settings.message_limit_bytes,
+            sockets=sockets,
         )
         return _orchestrator(settings, launcher)
     # The Kubernetes client: only when asked to
@@ -113,9 +122,18 @@ def make_orchestrator(settings: Settings) -> Orchestrator:
         tls_secret=settings.worker_tls_secret,
         machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
+        message_bytes=settings.message_limit_bytes,
     )
     pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
     return _orchestrator(settings, pods, ClusterOrchestrator)
+
+
+def make_examples(parts: ServiceParts) -> ExampleSource:
+    """Give what makes the examples that requests name, apart unless operators run here, too."""
+    settings = parts.settings
+    if settings.executor_choice.kind is ExecutorKind.IN_PROCESS:
+        return ExamplesHere(parts.catalogue.pipeline)
+    return ExampleFiles(settings.datasets, settings.examples_limit_bytes)
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:

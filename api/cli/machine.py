@@ -126,7 +126,7 @@ def calibrate(
     pause_s: Annotated[float, "Between two requests."] = 0.05,
     worker: Annotated[
         list[str] | None,
-        Option(metavar="TIER[/TYPE]=HOST:PORT", help="A worker that runs; default: start one."),
+        Option(metavar="TIER[/TYPE]=ADDRESS", help="A worker that runs; default: start one."),
     ] = None,
     seed: Annotated[int, Option(min=0, help="Of configurations and inputs.")] = 0,
     out: Annotated[Path | None, "YAML file; default: NAME.calibrated.yaml."] = None,
@@ -143,7 +143,7 @@ def calibrate(
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = CalibrationSampling(configurations=configurations, inputs=inputs, seed=seed)
-    addresses = pairs("--worker", worker, "must be TIER=HOST:PORT")
+    addresses = pairs("--worker", worker, "must be TIER=ADDRESS")
     known = {name: pool for tier in tiers.tiers for name, pool in tier.pools.items()}
     for name in addresses:
         checks.among("tier", name, known)

@@ -113,12 +113,11 @@ class Reconciler:
 
     def _desired(self, served: Served, *, is_new: bool) -> DesiredDeployment:
         plan = served.plan
-        examples = self.parts.examples(plan.pipeline, 1, 0).examples if is_new else ()
         reference = self.parts.catalogue.reference(plan.pipeline)
         return DesiredDeployment(
             pipeline_reference=reference,
             plan=plan,
-            sample=examples[0].input if examples else None,
+            sample=self.parts.sample(plan.pipeline) if is_new else None,
             deadline_s=plan.deadline_s(served.slo),
             machine_types=served.machine_types,
             extras=served.extras,

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from circinus.api.bootstrap.planners import spawn_with
-from circinus.api.bootstrap.serving import make_discovery, make_parts
+from circinus.api.bootstrap.serving import make_discovery, make_examples, make_parts
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor
@@ -19,15 +19,18 @@ from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings, pin_numeric_threads
 from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.examples import ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
+from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.errors import CircinusError
 from circinus.planner.answers.drift import DriftSettings, drifted
 from circinus.scheduler.problem import Schedule
 
 _DRIFT = DriftSettings()
+_COUNTED_S = 20.0  # that whoever asks what a query's measurements say waits for its examples
 _LOG = logging.getLogger(__name__)
 
 
@@ -37,11 +40,24 @@ class Service:
 
     parts: ServiceParts
     deployer: Deployer
+    examples: ExampleSource | None = None  # None: as the parts' settings say
+
+    @classmethod
+    def of(cls, parts: ServiceParts, deployer: Deployer) -> Service:
+        """Give a service; within the event loop that it will be used in."""
+        examples, loop = make_examples(parts), asyncio.get_running_loop()
+
+        def counted(wanted: ExampleSet) -> int:
+            count = examples.count(wanted, _COUNTED_S)
+            return asyncio.run_coroutine_threadsafe(count, loop).result()
+
+        return cls(replace(parts, counted=counted), deployer, examples)
 
     @cached_property
     def requests(self) -> Requests:
         """What sends calls to deployments."""
-        return Requests(parts=self.parts, deployer=self.deployer)
+        examples = self.examples or make_examples(self.parts)
+        return Requests(parts=self.parts, deployer=self.deployer, examples=examples)
 
     @cached_property
     def emulation(self) -> Emulation:
@@ -92,7 +108,8 @@ async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Servi
     pin_numeric_threads()
     parts = await asyncio.to_thread(make_parts, settings)
     await deployer.imitate(parts.infrastructure)  # an earlier service may have had it otherwise
-    service = Service(parts, deployer)
+    service = Service.of(parts, deployer)
+    parts = service.parts
     discovery = await asyncio.to_thread(make_discovery, parts)
     supervisor = PlanningSupervisor(parts=parts, spawn=spawn_with(settings))
     # Whoever planned before the start is gone: workers end with their service.
@@ -123,6 +140,7 @@ async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Servi
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
+        await service.requests.examples.close()
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
         parts.store.close()

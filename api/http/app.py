@@ -12,6 +12,7 @@ from circinus.api.control.service import Service, running
 from circinus.api.event_log import start_event_log
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate, Guard
+from circinus.api.http.reference import serve_reference
 from circinus.api.http.routes import datasets, queries, service
 from circinus.api.http.routes.service import provide
 from circinus.api.schemas.base import ProblemDetails
@@ -47,16 +48,19 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         title="Circinus",
         version=installed_version("circinus"),
         description=_DESCRIPTION,
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         responses={"default": {"model": ProblemDetails, "description": "A problem document"}},
     )
     for routes in (queries, datasets, service):
         app.include_router(routes.router)
+    serve_reference(app)
     handle_errors(app)
     app.add_middleware(
         Gate,
         body_limit_bytes=settings.body_limit_bytes,
         dataset_limit_bytes=settings.dataset_limit_bytes,
     )
-    app.add_middleware(Guard, token=settings.token_text)
+    app.add_middleware(Guard, **settings.guarded_by)
     return app

@@ -41,7 +41,15 @@ class Unauthorised(CircinusError):
 
 
 class WrongHost(CircinusError):
-    """A service without a token was addressed by a name that is not loopback."""
+    """A service was addressed by a name that is none of its own."""
+
+
+class CrossSite(CircinusError):
+    """A page of another site would have a browser change something; `faults` say why not."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.faults = (fault,)
+        super().__init__(str(fault))
 
 
 class ClientGone(CircinusError):
@@ -81,6 +89,7 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
     NotJson: (400, "Not JSON"),
     WrongHost: (400, "Wrong host"),
     Unauthorised: (401, "Token missing or wrong"),
+    CrossSite: (403, "From another site"),
     NotFound: (404, "Not found"),
     TooSlow: (408, "Too slow"),
     Conflict: (409, "Conflict with the present state"),

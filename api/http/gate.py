@@ -1,7 +1,7 @@
 """What every request passes before anybody acts on it: the guard, then the checks of its body.
 
-With a token: whoever shows it may talk to the service. Without: whoever reaches loopback under a
-loopback name; a web page that points its own name at 127.0.0.1 (DNS rebinding) is refused.
+With a token: whoever shows it, or the cookie that a browser got for it, may talk to the service.
+Without: whoever reaches loopback under a loopback name. What pages of others may do: `origins`.
 
 A plain ASGI middleware, so that unknown paths, too, tell nothing without a token, and no body is
 held in memory beyond the limit.
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from email.message import Message
-from functools import lru_cache
+from socket import gethostname
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
@@ -26,17 +27,18 @@ from circinus.api.http.errors import (
     NotJson,
     TooSlow,
     Unauthorised,
-    WrongHost,
     WrongMediaType,
     problem_of,
 )
+from circinus.api.http.login import LARGEST_FORM, LOGIN, LOGOUT, Login
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.settings import is_loopback
+from circinus.api.http.origins import require_host, require_loopback, require_same_site
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.strict_json import MOST_VALUES, read_json
 
-GUARDED = ("/v1", "/metrics")
+OPEN = frozenset({"/healthz", LOGIN, LOGOUT})
+"""Paths that need no token."""
 _SCHEME = "bearer"
 _ARRIVED = "circinus.arrived"  # when the head of a request was there
 _TREE = "circinus.tree"  # what a body holds
@@ -50,9 +52,6 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
 """Media types of data sets, with the kind that each is."""
-
-
-_is_loopback = lru_cache(maxsize=64)(is_loopback)
 
 
 def arrival_in(scope: Scope) -> float:
@@ -69,12 +68,22 @@ def tree_in(scope: Scope) -> object:
 class Guard:
     """Lets whoever may talk to the service through, or answers with a problem document.
 
-    A token of None need not be shown, but only loopback names are served then. A request is taken
-    to have arrived `lag` earlier than it was seen: its head waited for a busy event loop.
+    A token of None need not be shown, but only loopback names are served then; with one, names of
+    this computer and `hosts`. A request is taken to have arrived `lag` earlier than it was seen:
+    its head waited for a busy event loop.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, lag: LoopLag | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        lag: LoopLag | None = None,
+        hosts: Sequence[str] = (),
+        cookie: str = "circinus",
+    ) -> None:
         self._app, self._token, self._clock, self._lag = app, token, SystemClock(), lag
+        self._hosts, self._names = tuple(hosts), (gethostname().lower(), *hosts)
+        self._login = None if token is None else Login(token, cookie, self._clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
@@ -82,25 +91,39 @@ class Guard:
             lag_s = 0.0 if self._lag is None else self._lag.seconds()
             scope[_ARRIVED] = self._clock.now() - lag_s
             try:
-                self._check(scope["path"], Headers(scope=scope))
+                response = await self._answered(scope, receive)
             except CircinusError as error:
-                await problem_of(error, scope["path"])(scope, receive, send)
+                response = problem_of(error, scope["path"])
+            if response is not None:
+                await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _check(self, path: str, headers: Headers) -> None:
-        if self._token is None:
-            host = headers.get("host", "")
-            bare = host.startswith("[") and host.endswith("]")
-            if not _is_loopback(host if bare else host.rpartition(":")[0] or host):
-                rule = "Host must be a loopback name while the service has no token"
-                raise WrongHost(f"{rule}, got {host[:80]!r}.")
-        elif any(path == own or path.startswith(f"{own}/") for own in GUARDED):
-            scheme, _, shown = headers.get("authorization", "").partition(" ")
-            # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
-            same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
-            if scheme.lower() != _SCHEME or not same:
-                raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
+    async def _answered(self, scope: Scope, receive: Receive) -> Response | None:
+        """Give what concerns nobody but the guard, or None."""
+        headers, login = Headers(scope=scope), self._login
+        if login is None:
+            require_loopback(headers)
+        else:
+            require_host(headers, self._names)
+        require_same_site(scope["method"], headers, self._hosts)
+        if login is None:
+            return None
+        if scope["path"] in (LOGIN, LOGOUT):
+            return await login.answer(
+                scope, headers, await read_body(headers, receive, LARGEST_FORM)
+            )
+        if scope["path"] in OPEN or self._shows_token(headers) or login.has_session(headers):
+            return None
+        if (page := login.page_instead(scope, headers)) is not None:
+            return page
+        raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
+
+    def _shows_token(self, headers: Headers) -> bool:
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
+        same = hmac.compare_digest(shown.strip().encode(), (self._token or "").encode())
+        return scheme.lower() == _SCHEME and same
 
 
 class Gate:

@@ -25,6 +25,7 @@ from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.workers.settings import own_environment
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
@@ -139,6 +140,7 @@ class KeptDeployer:
             str(self.folder),
             stdin=PIPE,
             stdout=PIPE,
+            env=own_environment(),
             start_new_session=True,  # what ends the service by a terminal does not end it
         )
         async with asyncio.timeout(_STARTS_WITHIN_S):

@@ -33,12 +33,14 @@ from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_byt
 from circinus.api.keeper.proxy import Proxy
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator
+from circinus.deploy.workers.settings import PRIVATE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _POLL_S = 0.5
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
 _BACKLOG = 2048
+_SOCKETS = "workers"  # folder of theirs
 _LOG = logging.getLogger("circinus.api.keeper.process")
 
 
@@ -109,7 +111,7 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     `make_orchestrator` does.
     """
     listening = _listening(settings.host, settings.port)
-    orchestrator = make_orchestrator(settings)
+    orchestrator = make_orchestrator(settings, folder / _SOCKETS)
     keeper = _Keeper(settings, orchestrator)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
@@ -156,7 +158,7 @@ def _application(
     others = Proxy(service_socket(folder), largest, settings.control_limit)
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
-    return Guard(plane, settings.token_text, lag)
+    return Guard(plane, lag=lag, **settings.guarded_by)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -172,6 +174,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def main() -> int:
     """Keep until it is over; give the exit code."""
+    os.umask(PRIVATE)
     answer = os.dup(1)
     os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
 

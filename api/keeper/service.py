@@ -13,6 +13,7 @@ import sys
 import uvicorn
 from pydantic import ValidationError
 
+from circinus.api.bootstrap.private import tighten
 from circinus.api.bootstrap.serving import require_fit
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
@@ -20,6 +21,7 @@ from circinus.api.keeper.link import kept
 from circinus.api.keeper.process import service_socket
 from circinus.api.schemas.faults import faults_of
 from circinus.api.settings import Settings, pin_numeric_threads
+from circinus.deploy.workers.settings import PRIVATE
 from circinus.pipelines.errors import InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
@@ -28,6 +30,8 @@ _NOT_STARTED = 3
 
 def serve(settings: Settings) -> None:
     """Run the service until it is interrupted; InvalidInput if it cannot start as it is told."""
+    os.umask(PRIVATE)
+    tighten(settings)
     start_event_log(settings.log_level)
     pin_numeric_threads()
     with contextlib.suppress(KeyboardInterrupt):

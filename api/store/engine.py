@@ -92,6 +92,17 @@ def file_of(url: URL) -> Path | None:
     return None if name in ("", ":memory:") else Path(name)
 
 
+def files_of(url: str) -> Sequence[Path]:
+    """Give the files that an SQLite database may have; none for another kind, or in memory."""
+    parsed = make_url(url)
+    place = file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
+    return (
+        []
+        if place is None
+        else [place.with_name(place.name + end) for end in ("", "-wal", "-shm")]
+    )
+
+
 def own_connection(engine: Engine, name: str) -> Connection:
     """Give a connection to PostgreSQL outside the pool that the server knows by a name.
 

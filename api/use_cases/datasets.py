@@ -54,17 +54,22 @@ def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
 
 def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
     """Give a data set's examples, kept unpacked below a folder; NotFound if there is none."""
+    return opened(*kept_at(datasets, dataset, folder))
+
+
+def kept_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Path]:
+    """Give kind and place of a data set, unpacked below a folder; NotFound if there is none."""
     kind = datasets.get(dataset).kind
     home = folder / dataset
     if not home.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             fresh = Path(made) / "fresh"
-            fresh.mkdir()
+            fresh.mkdir(mode=0o700)
             # It was looked at when it was handed over.
             unpacked(kind, datasets.content(dataset), fresh, most_bytes=LARGEST_UNPACKED)
             try:
                 os.rename(fresh, home)
             except OSError:  # another process was first
                 checks.require(home.is_dir(), "datasets", "must be a writable folder", str(folder))
-    return opened(kind, home)
+    return kind, home

@@ -51,9 +51,14 @@ class Knowledge:
         """Give what was measured so far; InvalidInput if the pipeline is not offered any more."""
         query = record.query
         pipeline = parts.pipeline(query.pipeline)
-        dataset = parts.data(record.request.data, query.pipeline)
-        planner = planner_of(query.planning)
-        drawing = drawn(planner, pipeline, dataset, query.seed)
+        source, planner = record.request.data, planner_of(query.planning)
+
+        def features() -> FloatArray | None:  # asked for by few methods: examples may be slow
+            examples = parts.data(source, query.pipeline).examples
+            return features_of(pipeline, (example.input for example in examples))
+
+        count = parts.count(source, query.pipeline)
+        drawing = planner.drawing(features, count, query.seed)
         journal = SqlJournal(connect(parts.settings.database_url), record.id, edition_of(pipeline))
         everything, operators = journal.everything(), len(pipeline.graph.operators)
         plans = (stored.plan for stored in parts.store.plans(record.id))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from threading import Lock
 from typing import Protocol
 
 from circinus.api.schemas.query import DataSource
@@ -14,18 +13,20 @@ from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.engine import connect
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
-from circinus.api.use_cases.datasets import open_kept
+from circinus.api.use_cases.datasets import kept_at, open_kept
+from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.rolling.scheduler import Upkeep
 
-_KEPT = 8
-"""Data sets: making one may take seconds."""
+_KEPT = 64
+"""Inputs: making one may take seconds."""
 
 
 class Catalogue(Protocol):
@@ -53,7 +54,8 @@ class ServiceParts:
     clock: Clock  # of everything
     upkeep: Upkeep  # how schedules are made
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    # How many examples a set has, for other threads than the event loop's; None: making them tells
+    counted: Callable[[ExampleSet], int] | None = None
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -81,6 +83,17 @@ class ServiceParts:
             return open_kept(self.datasets, source.dataset, self.settings.datasets)
         return made(self.pipeline(pipeline), source.examples or 0, source.seed)
 
+    def count(self, source: DataSource, pipeline: str) -> int:
+        """Give how many inputs `data` gives; errors as there.
+
+        Unavailable if their pipeline does not make them in time.
+        """
+        if source.dataset is not None:
+            return self.datasets.get(source.dataset).inputs
+        if self.counted is None:
+            return len(self.data(source, pipeline))
+        return self.counted(self.example_set(source, pipeline, inputs_only=True))
+
     def pipeline(self, name: str) -> Pipeline:
         """Give a pipeline that a client names.
 
@@ -99,15 +112,26 @@ class ServiceParts:
         limit = self.settings.examples_limit
         checks.require(1 <= count <= limit, field, f"must be 1 to {limit}", count)
 
-    def examples(self, pipeline: str, count: int, seed: int) -> Dataset:
-        """Give a data set, kept for a while; InvalidInput for a pipeline or count not offered."""
-        self.require_few(count)
-        with self._lock:
-            return self._kept(pipeline, count, seed)
+    def sample(self, pipeline: str) -> Payload:
+        """Give an input to try a deployment on; InvalidInput for a pipeline not offered."""
+        return self._sample(pipeline)
 
     @cached_property
-    def _kept(self) -> Callable[[str, int, int], Dataset]:
-        return lru_cache(_KEPT)(lambda name, *which: made(self.pipeline(name), *which))
+    def _sample(self) -> Callable[[str], Payload]:
+        return lru_cache(_KEPT)(lambda name: made(self.pipeline(name), 1, 0).examples[0].input)
+
+    def example_set(self, source: DataSource, pipeline: str, *, inputs_only: bool) -> ExampleSet:
+        """Give what names the examples that `data` gives; errors as there."""
+        if source.dataset is not None:
+            where = kept_at(self.datasets, source.dataset, self.settings.datasets)
+            return ExampleSet(kind=where[0], folder=str(where[1]), inputs_only=inputs_only)
+        self.pipeline(pipeline)
+        return ExampleSet(
+            reference=self.catalogue.reference(pipeline),
+            count=source.examples or 0,
+            seed=source.seed,
+            inputs_only=inputs_only,
+        )
 
 
 def made(pipeline: Pipeline, count: int, seed: int) -> Dataset:

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.explanation import ReplanData
-from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.query import DataSource, QueryRequest
 from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.records import Conflict
 from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.examples import ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Recent
-from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.payload import Payload, content_hash
 from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0
-_KEPT_HASHES = 8  # data sets whose inputs are told from others
+_METRICS = 2  # that run at once: they are pipeline authors' code, and may hang
 
 
 @dataclass(slots=True)
@@ -118,10 +120,12 @@ class Requests:
 
     parts: ServiceParts
     deployer: Deployer
+    examples: ExampleSource
+    clock: Clock = field(default_factory=SystemClock)  # that arrivals are on
     windows: RequestWindows = field(default_factory=RequestWindows)
-    # of the inputs that a query was planned on: pipeline, data, seed -> their hashes
-    _hashes: dict[tuple[str, str | int | None, int], frozenset[str]] = field(
-        default_factory=dict, init=False, repr=False
+    # Threads of their own: those of the event loop are for everybody's requests.
+    _metrics: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_METRICS, "metric"), init=False, repr=False
     )
 
     async def send(
@@ -138,43 +142,52 @@ class Requests:
             Unavailable: If it is not serving now.
             InvalidInput: If the input or the example is none for the pipeline.
             TooManyRequests: If it cannot be answered in time, and the terms do not take it late.
-            OperatorFailed: If an operator or the metric raised.
+            OperatorFailed: If an operator or the metric raised, or making the example did.
         """
+        until = terms.timeout_s + (self.clock.now() if terms.arrived is None else terms.arrived)
         plan_id = (await self.deployer.serving()).get(query_id)
         query = await asyncio.to_thread(self._answerable, query_id, serves=plan_id is not None)
-        name = query.pipeline
-        example = None if chosen is None else await self._example(name, chosen)
         if plan_id is None:  # it is just being deployed, or was taken down
             reason = f"query {query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
-        input = given if example is None else example.input
-        result = await self.deployer.request(query_id, input, terms)
-        score, known = None, False
-        if chosen is not None and example is not None:
-            known = await asyncio.to_thread(self._is_planned_on, query, example)
-            pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
-            score = await asyncio.to_thread(pipeline.score_of, result.output, example.expected)
-            self.windows.note(query_id, plan_id, chosen, score)
+        if chosen is None:
+            result = await self.deployer.request(query_id, given, terms)
+            return AnsweredRequest(result=result, plan_id=plan_id, score=None)
+        example, known = await self._example(query, chosen, until)
+        result = await self.deployer.request(query_id, example.input, terms)
+        score = await self._score(query.pipeline, result.output, example.expected, until)
+        self.windows.note(query_id, plan_id, chosen, score)
         return AnsweredRequest(result=result, plan_id=plan_id, score=score, planned_on=known)
 
-    async def _example(self, pipeline: str, chosen: ExampleReference) -> Example:
-        make = self.parts.examples
-        dataset = await asyncio.to_thread(make, pipeline, chosen.count, chosen.seed)
-        rule = f"must be in [0, {len(dataset)}): there are no more examples"
-        checks.require(chosen.index < len(dataset), "example.index", rule, chosen.index)
-        return dataset.examples[chosen.index]
+    async def _example(
+        self, query: QueryRequest, chosen: ExampleReference, until: float
+    ) -> tuple[Example, bool]:
+        """Give an example, and whether the query was planned on it."""
+        self.parts.require_few(chosen.count, "example.count")
+        name = query.pipeline
+        source = DataSource(examples=chosen.count, seed=chosen.seed)
+        theirs = await asyncio.to_thread(self.parts.example_set, source, name, inputs_only=False)
+        example = await self.examples.example(theirs, chosen.index, self._left_s(until))
+        data = query.data
+        if (data.dataset, data.examples, data.seed) == (None, source.examples, source.seed):
+            return example, True
+        own = await asyncio.to_thread(self.parts.example_set, data, name, inputs_only=True)
+        hashes = await self.examples.hashes(own, self._left_s(until))
+        return example, await asyncio.to_thread(content_hash, example.input) in hashes
 
-    def _is_planned_on(self, query: QueryRequest, example: Example) -> bool:
-        data, pipeline = query.data, query.pipeline
-        which = (pipeline, data.dataset or data.examples, data.seed)
-        known = self._hashes.get(which)
-        if known is None:
-            own = self.parts.data(data, pipeline).examples
-            known = frozenset(content_hash(one.input) for one in own)
-            if len(self._hashes) >= _KEPT_HASHES:  # two threads may clear: nothing is lost by it
-                self._hashes.clear()
-            self._hashes[which] = known
-        return content_hash(example.input) in known
+    async def _score(self, name: str, output: Payload, expected: Payload, until: float) -> float:
+        pipeline = await asyncio.to_thread(self.parts.catalogue.pipeline, name)
+        scored = asyncio.get_running_loop().run_in_executor(
+            self._metrics, pipeline.score_of, output, expected
+        )
+        try:
+            return await asyncio.wait_for(scored, self._left_s(until))
+        except TimeoutError as error:
+            reason = "the pipeline's metric took longer than the request had"
+            raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
+
+    def _left_s(self, until: float) -> float:
+        return max(until - self.clock.now(), 0.0)
 
     def _answerable(self, query_id: str, *, serves: bool) -> QueryRequest:
         """Give a query that is or may soon be served; Conflict if it gets no deployment."""

@@ -159,6 +159,7 @@ class ClusterLauncher:
             tls=self.tls,
             enforcement=enforcement_for(spec.operators, spec.share, cgroups=False),
             note="the worker keeps to it",
+            message_bytes=self.shape.message_bytes,
             service=service,
             pod=pod,
             launcher=self,

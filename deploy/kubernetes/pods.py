@@ -18,7 +18,7 @@ from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.shares import enforcement_for
-from circinus.deploy.workers.transport import files_in
+from circinus.deploy.workers.transport import LARGEST_MESSAGE, files_in
 from circinus.pipelines import checks
 
 WORKERS = {names.MANAGED_BY: FIELD_MANAGER, names.COMPONENT: "worker"}
@@ -53,6 +53,7 @@ class RenderSettings:
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
     allow_import: bool = False  # whether workers may load `module:attribute`
+    message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def __post_init__(self) -> None:
         checks.require(self.standby >= 0, "standby", "must be >= 0", self.standby)
@@ -207,11 +208,12 @@ def _pod(
 ) -> Object:
     """Give a worker's pod; with `limited` its limit keeps it to its share, else it does itself."""
     enforcement = enforcement_for(spec.operators, spec.share, cgroups=limited)
+    tls = replace(files_in(_TLS_FOLDER), server_name=None)
     options = replace(
-        spec.options(enforcement, allow_import=settings.allow_import),
-        bind=f"0.0.0.0:{PORT}",
+        spec.options(enforcement, f"0.0.0.0:{PORT}", tls),
+        allow_import=settings.allow_import,
         health=f"0.0.0.0:{HEALTH_PORT}",
-        tls=replace(files_in(_TLS_FOLDER), server_name=None),
+        message_bytes=settings.message_bytes,
     )
     ports = {PORT_NAME: PORT, "health": HEALTH_PORT} if limited else {PORT_NAME: PORT}
     start_s = _START_LIMITED_S if limited else _START_S

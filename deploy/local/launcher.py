@@ -12,7 +12,10 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
+import tempfile
+import weakref
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
 from circinus.deploy.workers.settings import worker_environment
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
+from circinus.deploy.workers.transport import LARGEST_MESSAGE, address_of, socket_of
 from circinus.deploy.workers.watched import watched
 
 _LOG_LINES = 20
@@ -57,9 +61,11 @@ class LocalInstance(RunningInstance):
     async def stop(self) -> None:
         """See `RunningInstance`."""
         await _stop(self.process, self.cgroup, grace_s=_GRACE_S)
+        if (socket := socket_of(self.address)) is not None:  # it had no time to, perhaps
+            socket.unlink(missing_ok=True)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, kw_only=True, eq=False)
 class LocalLauncher:
     """Starts workers as child processes, and removes cgroups that dead processes left behind."""
 
@@ -68,12 +74,25 @@ class LocalLauncher:
     allow_import: bool = False  # whether workers may load `module:attribute`
     start_timeout_s: float = 60.0  # how long a worker may take until it is healthy
     memory_bytes: int | None = None  # most of a worker beyond the loaded pipeline; None: any
+    message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
+    # Of the workers' sockets: only its user may enter it, and nobody else uses it, it is emptied;
+    # None: a temporary one
+    sockets: Path | None = None
     _serials: Iterator[int] = field(default_factory=count, init=False)
 
     def __post_init__(self) -> None:
+        if self.sockets is not None:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+            self.sockets.mkdir(mode=0o700)
         if isinstance(self.cgroups, Cgroups):
             for folder in self.cgroups.sweep():
                 _log.info("cgroup_swept folder=%s", folder)
+
+    def _socket(self, serial: str) -> Path:
+        if self.sockets is None:
+            self.sockets = Path(tempfile.mkdtemp(prefix="circinus-"))
+            weakref.finalize(self, shutil.rmtree, self.sockets, ignore_errors=True)
+        return self.sockets / serial
 
     async def start(self, spec: InstanceSpec) -> LocalInstance:
         """See `Launcher`."""
@@ -86,14 +105,19 @@ class LocalLauncher:
             enforcement = Enforcement.DUTY_CYCLE
         log, process = self._log_file(spec, serial), None
         try:
-            options = spec.options(enforcement, allow_import=self.allow_import)
-            options = replace(options, memory_bytes=self.memory_bytes)
+            options = replace(
+                spec.options(enforcement, address_of(self._socket(serial))),
+                allow_import=self.allow_import,
+                memory_bytes=self.memory_bytes,
+                message_bytes=self.message_bytes,
+            )
             process = await _spawn(options, log)
             if cgroup is not None:
                 cgroup.add(process.pid)
             address = await self._ready(spec, process, log)
         except BaseException as error:  # also when cancelled: nothing may be left running
             await _stop(process, cgroup, grace_s=0)
+            self._socket(serial).unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
             cause = f"the system refuses it ({error.strerror})"
@@ -103,6 +127,7 @@ class LocalLauncher:
             pid=process.pid,
             enforcement=enforcement,
             note=note if enforcement is Enforcement.DUTY_CYCLE else "",
+            message_bytes=self.message_bytes,
             process=process,
             share=spec.share,
             cgroup=cgroup,
@@ -120,7 +145,7 @@ class LocalLauncher:
             return None, f"{self.cgroups.parent} refuses: {error.strerror}"
 
     def _log_file(self, spec: InstanceSpec, serial: str) -> Path:
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         words = (spec.key.query_id, spec.key.tier, str(spec.key.replica), str(os.getpid()), serial)
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))
         return self.logs / f"{name[-200:]}.log"
@@ -144,7 +169,7 @@ class LocalLauncher:
 
 
 async def _spawn(options: WorkerOptions, log: Path) -> Process:
-    with log.open("ab") as output:
+    with os.fdopen(os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab") as output:
         return await asyncio.create_subprocess_exec(
             *watched("circinus.deploy.workers.server"),
             *options.arguments(),

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from circinus.deploy.profiling.fresh_process import started, taken
 from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.workers.settings import without_secrets
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
@@ -95,7 +96,8 @@ def _answered_by_a_copy(
 
     def serve() -> None:
         os.setpgid(0, 0)
-        theirs.send_bytes(encode(_answer(pipeline, {"inputs": inputs})))
+        with without_secrets():
+            theirs.send_bytes(encode(_answer(pipeline, {"inputs": inputs})))
 
     process = get_context("fork").Process(target=serve, daemon=True)
     process.start()

@@ -81,7 +81,7 @@ class PrefixFiles:
         path = self._path(fingerprint, content)
         unfinished = path.parent / f"{os.urandom(8).hex()}.unfinished"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             unfinished.write_bytes(_digest(fingerprint, content, rest) + rest)
             unfinished.replace(path)
         except OSError:

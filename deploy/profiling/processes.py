@@ -27,6 +27,7 @@ from circinus.deploy.profiling.fresh_process import started_under, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
+from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Stopped
@@ -52,7 +53,7 @@ class ProcessPool(WorkerPool):
         self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
     ) -> None:
         super().__init__(reference, clock, settings)
-        self._reaper = Reaper()
+        self._reaper = Reaper(operator_environment())
 
     def close(self) -> None:
         """See `WorkerPool`."""
@@ -110,7 +111,8 @@ class ForkedPool(ProcessPool):
             self._reaper.forget()
             os.setpgid(0, 0)  # programs that operators call end with this process
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            _answer_all(theirs, lambda: Answering(self._pipeline, self._settings.memory_bytes))
+            with without_secrets():
+                _answer_all(theirs, lambda: Answering(self._pipeline, self._settings.memory_bytes))
 
         process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
         with _interrupts_blocked():  # until it leads a group of its own

@@ -16,6 +16,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from circinus.deploy.profiling.pool import Died, WorkerPool, WorkerRun
 from circinus.deploy.profiling.processes import Answering, read_answer, request
+from circinus.deploy.workers.settings import without_secrets
 from circinus.profiler.execution import Completed, FailedRun
 
 
@@ -50,7 +51,8 @@ def connected(address: str | None) -> Iterator[None]:
     known = ray.is_initialized()
     if not known:
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-        ray.init(address=address, **quiet)
+        with without_secrets():  # the programs of a local cluster inherit what is there
+            ray.init(address=address, **quiet)
     try:
         yield
     finally:

@@ -16,17 +16,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import BinaryIO
 
 
 class Reaper:
     """Kills the processes that it watches, with their groups, once this process has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # Handed over: as a process of its own this file imports nothing of ours.
         command = [sys.executable, "-S", "-E", __file__]
         # A session of its own: neither an interrupt nor a hang-up of a terminal reaches it.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True
+            command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True, env=environment
         )
 
     def watch(self, pid: int) -> None:

@@ -13,7 +13,7 @@ from circinus.deploy.workers.client import WorkerClient, answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
 from circinus.deploy.workers.shares import Enforcement, Pace
-from circinus.deploy.workers.transport import TlsFiles, is_loopback, split_address
+from circinus.deploy.workers.transport import LARGEST_MESSAGE, TlsFiles, socket_of
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
@@ -86,11 +86,14 @@ class InstanceSpec:
         """The type of its machine; None: the tier has none."""
         return self.key.machine_type
 
-    def options(self, enforcement: Enforcement, *, allow_import: bool) -> WorkerOptions:
-        """Give what its worker is told; where it listens is for the launcher to add."""
+    def options(
+        self, enforcement: Enforcement, bind: str, tls: TlsFiles | None = None
+    ) -> WorkerOptions:
+        """Give what its worker is told, which listens there; see `WorkerOptions`."""
         return WorkerOptions(
             pipeline=self.pipeline_reference,
-            allow_import=allow_import,
+            bind=bind,
+            tls=tls,
             operators=self.names,
             configuration=self.configuration.as_dict(),
             tier=self.tier.name,
@@ -151,6 +154,7 @@ class RunningInstance:
     tls: TlsFiles | None = None  # with what to call it; None: plaintext
     enforcement: Enforcement  # how its share is enforced
     note: str = ""  # why so, in words; may be empty
+    message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def told(self) -> RunningInstance:
         """Give what is known of it, without the means to end it."""
@@ -160,11 +164,12 @@ class RunningInstance:
             tls=self.tls,
             enforcement=self.enforcement,
             note=self.note,
+            message_bytes=self.message_bytes,
         )
 
     def client(self) -> WorkerClient:
         """Give a way to call it."""
-        return WorkerClient(self.address, self.tls)
+        return WorkerClient(self.address, self.tls, self.message_bytes)
 
     def limit(self) -> None:
         """Make it keep to its share, once it is warmed up; OSError if it no longer can."""
@@ -207,17 +212,16 @@ async def opened(
 class AttachedLauncher:
     """A `Launcher` for tiers whose workers are known."""
 
-    addresses: Mapping[str, str]  # tier -> `host:port` of a worker that serves the pipeline
+    addresses: Mapping[str, str]  # tier -> that of a worker that serves the pipeline
     others: Launcher  # starts those of the other tiers
-    tls: TlsFiles | None = None  # with what to call those on other computers; None: there are none
+    tls: TlsFiles | None = None  # with what to call those at ports; None: there are none
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
         address = self.addresses.get(spec.tier.name)
         if address is None:
             return await self.others.start(spec)
-        host, _ = split_address(address)
-        tls = None if is_loopback(host) else self.tls
+        tls = None if socket_of(address) is not None else self.tls
         if not await answers(address, tls, timeout_s=_HEALTH_S):
             raise LaunchFailed(str(spec.key), f"nobody serves at {address}", "(no log)")
         note, enforcement = "started by somebody else", Enforcement.NONE

@@ -11,19 +11,32 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from circinus.deploy.workers.transport import FAULTS_KEY, OPERATOR_KEY, TlsFiles, open_channel
+from circinus.deploy.workers.transport import (
+    FAULTS_KEY,
+    LARGEST_MESSAGE,
+    OPERATOR_KEY,
+    TlsFiles,
+    open_channel,
+    too_large,
+)
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
 
 
 class WorkerClient:
-    """A channel to one worker; made and used within one event loop."""
+    """A channel to one worker; made and used within one event loop.
 
-    def __init__(self, address: str, tls: TlsFiles | None = None) -> None:
-        self.address = address
-        self._channel = open_channel(address, tls)
+    A call, and its answer, have at most `largest` bytes.
+    """
+
+    def __init__(
+        self, address: str, tls: TlsFiles | None = None, largest: int = LARGEST_MESSAGE
+    ) -> None:
+        self.address, self._largest = address, largest
+        self._channel = open_channel(address, tls, largest)
         self._worker = worker_pb2_grpc.WorkerStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
         self._calls = 0  # in hand
@@ -46,9 +59,11 @@ class WorkerClient:
         The timeout, `> 0`, is the worker's deadline. The answer is in time within `due_in_s`, or
         whenever; as long as that allows, batches wait for more calls. A warm-up leaves out the
         waits that stand for share and speed. Without a configuration the knobs are the worker's
-        own. DeadlineExceeded if it took longer,
-        InstanceLost if the worker is gone, OperatorFailed if an operator raised, InvalidInput if
-        the worker refuses the call.
+        own.
+
+        DeadlineExceeded if it took longer, InstanceLost if the worker is gone, OperatorFailed if
+        an operator raised or an output is too large to be sent, InvalidInput if the worker refuses
+        the call or the input is too large.
         """
         knobs = {} if configuration is None else {o: configuration.of(o) for o in operators}
         settings = {name: encode({**values}) for name, values in knobs.items() if values}
@@ -60,6 +75,7 @@ class WorkerClient:
             settings=settings,
             due_in_s=due_in_s,
         )
+        self._check_size(request)
         self._calls += 1
         self._idle.clear()
         try:
@@ -77,6 +93,16 @@ class WorkerClient:
             if not self._calls:
                 self._idle.set()
         return reply
+
+    def _check_size(self, request: worker_pb2.RunRequest) -> None:
+        size = request.ByteSize()
+        if size <= self._largest:
+            return
+        name = max(request.inputs, key=lambda each: len(request.inputs[each]), default=INPUT)
+        if name == INPUT:
+            rule = f"must have at most {self._largest} bytes (CIRCINUS_MESSAGE_LIMIT_BYTES)"
+            raise InvalidInput.of("input", rule, f"{size} bytes")
+        raise OperatorFailed(name, too_large("outputs", self._largest, size))
 
     async def settle(self, *, timeout_s: float) -> None:
         """Return when there is room for a call: without batching, when those before are over.
@@ -117,6 +143,8 @@ class WorkerClient:
                 return OperatorFailed(operator, cause, [Fault(*fault) for fault in faults])
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the other end has another limit
+                return OperatorFailed("call", cause)
             case _:
                 return InstanceLost(self.address, cause)
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from circinus.deploy.workers.shares import Enforcement, Pace
-from circinus.deploy.workers.transport import TlsFiles, check_transport, split_address
+from circinus.deploy.workers.transport import (
+    LARGEST_MESSAGE,
+    TlsFiles,
+    check_transport,
+    split_address,
+)
 from circinus.pipelines import checks
 from circinus.pipelines.operators import KnobValue
 
@@ -26,15 +31,17 @@ class WorkerOptions:
     configuration: Mapping[str, Mapping[str, KnobValue]] = field(default_factory=dict)  # of all
     tier: str  # which it stands for
     pace: Pace = field(default_factory=Pace)  # share and speed that it keeps to
-    bind: str = "127.0.0.1:0"  # `host:port`; port 0 takes a free one
-    tls: TlsFiles | None = None  # needed for any other than a loopback address
+    bind: str  # `unix:PATH`, or with TLS `host:port`; port 0 takes a free one
+    tls: TlsFiles | None = None  # needed for a port
     health: str | None = None  # `host:port` that tells it without TLS; None: only `bind` does
     memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
+    message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer, `> 0`
 
     def __post_init__(self) -> None:
         some = len(self.operators) > 0
         checks.require(some, "operators", "must have at least one", self.operators)
         checks.positive("memory_bytes", self.memory_bytes)
+        checks.positive("message_bytes", self.message_bytes)
         check_transport(self.bind, self.tls)
         if self.health is not None:
             split_address(self.health)
@@ -53,6 +60,7 @@ class WorkerOptions:
             "--allow-import": self.allow_import or None,
             "--health": self.health,
             "--memory-bytes": self.memory_bytes,
+            "--message-bytes": self.message_bytes,
             **{f"--tls-{file}": getattr(self.tls, file, None) for file in _TLS},
         }
         words: list[str] = []
@@ -80,12 +88,13 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     add("--share", type=float, default=1.0, help="of one core, in (0, 1]")
     add("--enforcement", type=Enforcement, default=Enforcement.NONE, help="of the share")
     add("--speed", type=float, default=1.0, help="emulated by waiting, in (0, 1]")
-    add("--bind", default="127.0.0.1:0", help="host:port; TLS unless loopback")
+    add("--bind", required=True, help="unix:PATH, its user's alone, or with TLS host:port")
     add("--tls-certificate", type=Path, help="PEM file of the server's certificate")
     add("--tls-key", type=Path, help="PEM file of its private key")
     add("--tls-authority", type=Path, help="PEM file of the callers' authority")
     add("--health", help="host:port for health only, in the clear")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
+    add("--message-bytes", type=int, default=LARGEST_MESSAGE, help="of a call or an answer")
     given = vars(parser.parse_args(arguments))
     operators = tuple(given.pop("operators").split(","))
     files = {name: given.pop(f"tls_{name}") for name in _TLS}

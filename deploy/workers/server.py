@@ -30,14 +30,17 @@ from circinus.deploy.workers.execution import CallEnded, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.process import limit_memory, sharpen_timers
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
+from circinus.deploy.workers.settings import PRIVATE
 from circinus.deploy.workers.shares import Pace
 from circinus.deploy.workers.transport import (
     FAULTS_KEY,
-    MESSAGE_OPTIONS,
     OPERATOR_KEY,
     TlsFiles,
+    message_options,
     server_credentials,
+    socket_of,
     split_address,
+    too_large,
 )
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -56,6 +59,7 @@ _log = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Serve until told to stop; give the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    os.umask(PRIVATE)
     announce = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -94,9 +98,11 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         limit_memory(options.memory_bytes)
     server = grpc.server(
         ThreadPoolExecutor(max_workers=execution.concurrency + _WAITING_CALLS),
-        options=[*MESSAGE_OPTIONS, ("grpc.so_reuseport", 0)],
+        options=[*message_options(options.message_bytes), ("grpc.so_reuseport", 0)],
     )
-    worker_pb2_grpc.add_WorkerServicer_to_server(OperatorService(execution), server)
+    worker_pb2_grpc.add_WorkerServicer_to_server(
+        OperatorService(execution, options.message_bytes), server
+    )
     health_service = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -131,15 +137,17 @@ def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None
             port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError as error:
         raise InvalidInput.of(option, "must be an address that is free", address) from error
+    if socket_of(address) is not None:
+        return address
     host = split_address(address)[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class OperatorService(worker_pb2_grpc.WorkerServicer):
-    """Serves an execution over gRPC."""
+    """Serves an execution over gRPC; answers have at most so many bytes."""
 
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
+    def __init__(self, execution: Execution, largest: int) -> None:
+        self._execution, self._largest = execution, largest
         self._turn = threading.Semaphore(execution.concurrency)
 
     def Run(
@@ -178,7 +186,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if ended.wait(max(seconds, 0.0)):
                 raise CallEnded
 
-        return self._configured(request.settings).run(
+        reply = self._configured(request.settings).run(
             request.operators,
             {name: decode(data) for name, data in request.inputs.items()},
             request.wants,
@@ -186,6 +194,10 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             Pace() if request.warm_up else None,
             due,
         )
+        if (size := reply.ByteSize()) > self._largest:
+            name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))
+            raise OperatorFailed(name, too_large("outputs", self._largest, size))
+        return reply
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
         """Give the execution with other settings of some operators; InvalidInput if wrong."""

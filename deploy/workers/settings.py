@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # A machine of a local tier is one core: numeric libraries may not take more.
 _THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMEXPR_NUM", "VECLIB_MAXIMUM")
 _ONE_THREAD = {f"{threads}_THREADS": "1" for threads in _THREADS}
-_OURS = re.compile(r"CIRCINUS_.*(TOKEN|SECRET|DATABASE_URL)")
-_ANY_SECRET = re.compile(rf"{_OURS.pattern}|PG.*PASS")  # PostgreSQL's own words and files of them
+# In any letters: settings are read so. Of PostgreSQL its own words, and files of them.
+_OURS = re.compile(r"CIRCINUS_.*(TOKEN|SECRET|DATABASE_URL)", re.IGNORECASE)
+_ANY_SECRET = re.compile(rf"{_OURS.pattern}|PG.*PASS", re.IGNORECASE)
+PRIVATE = 0o077
+"""The umask of our processes: what they write is for their user alone."""
 
 
 def own_environment() -> dict[str, str]:
@@ -34,6 +39,18 @@ def operator_environment() -> dict[str, str]:
 def worker_environment() -> dict[str, str]:
     """Give the same with one numeric thread."""
     return {**operator_environment(), **_ONE_THREAD}
+
+
+@contextlib.contextmanager
+def without_secrets() -> Iterator[None]:
+    """Let what is started meanwhile inherit no secret, where its environment cannot be given."""
+    kept = {name: value for name, value in os.environ.items() if _ANY_SECRET.match(name)}
+    for name in kept:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 def _without(secrets: re.Pattern[str]) -> dict[str, str]:

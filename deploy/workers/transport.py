@@ -1,14 +1,19 @@
-"""Who may talk to a worker: anybody on this computer, else only who shows a certificate."""
+"""Who may talk to a worker: its own user over a Unix socket, else only who shows a certificate.
+
+A port of loopback is open to every user of the computer, and who calls a worker runs operators. So
+without TLS there is no port, and a socket is its user's alone.
+"""
 
 from __future__ import annotations
 
-import ipaddress
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import grpc.aio
 
+from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
 SERVER_NAME = "circinus-worker"
@@ -19,11 +24,12 @@ FAULTS_KEY = "circinus-faults-bin"
 """What is wrong with the pipeline's input: an encoded list of [field, rule, value]."""
 """Trailing metadata that names the operator that failed."""
 
-_LARGEST_MESSAGE = 256 * 2**20
-MESSAGE_OPTIONS = (
-    ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-    ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
-)
+LARGEST_MESSAGE = 64 * 2**20
+"""Bytes of a call or an answer, unless the operator of the service says otherwise."""
+_BESIDE = 2**16  # bytes that gRPC may count besides: who is over the limit is told by us
+
+_UNIX = "unix:"
+_LONGEST_SOCKET = 107  # bytes of its path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +64,40 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def is_loopback(host: str) -> bool:
-    """Give whether only this computer can reach the host."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def address_of(socket: Path) -> str:
+    """Give the address of a Unix socket; InvalidInput if its path is longer than they can be."""
+    longest = len(os.fsencode(socket.absolute()))
+    rule = f"must be the path of a socket, of at most {_LONGEST_SOCKET} bytes"
+    checks.require(longest <= _LONGEST_SOCKET, "address", rule, str(socket))
+    return f"{_UNIX}{socket.absolute()}"
+
+
+def socket_of(address: str) -> Path | None:
+    """Give the Unix socket of an address; None: it is that of a port."""
+    return Path(address.removeprefix(_UNIX)) if address.startswith(_UNIX) else None
 
 
 def check_transport(address: str, tls: TlsFiles | None) -> None:
-    """Raise InvalidInput unless the address may be used: without TLS only a loopback one."""
-    if tls is None and not is_loopback(split_address(address)[0]):
-        rule = "must be a loopback address unless TLS files are given"
+    """Raise InvalidInput unless the address may be used: without TLS only a Unix socket."""
+    if (socket := socket_of(address)) is not None:
+        address_of(socket)
+        return
+    split_address(address)
+    if tls is None:
+        rule = "must be a Unix socket, unix:PATH, unless TLS files are given"
         raise InvalidInput.of("address", rule, address)
+
+
+def too_large(what: str, largest: int, size: int) -> str:
+    """Give the sentence for what is too large to be sent."""
+    rule = f"must have at most {largest} bytes (CIRCINUS_MESSAGE_LIMIT_BYTES)"
+    return f"{what} {rule}, got {size}."
+
+
+def message_options(largest: int) -> list[tuple[str, str | int]]:
+    """Give what tells gRPC the largest message in bytes."""
+    ways = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
+    return [(way, largest + _BESIDE) for way in ways]
 
 
 def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
@@ -79,11 +106,13 @@ def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
 
 
-def open_channel(address: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+def open_channel(
+    address: str, tls: TlsFiles | None, largest: int = LARGEST_MESSAGE
+) -> grpc.aio.Channel:
     """Give a channel to a worker; with TLS it shows our certificate and checks the worker's."""
     check_transport(address, tls)
     # A lost local worker is not worth waiting for: it is started again elsewhere.
-    options: list[tuple[str, str | int]] = [*MESSAGE_OPTIONS, ("grpc.enable_retries", 0)]
+    options = [*message_options(largest), ("grpc.enable_retries", 0)]
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     if tls.server_name is not None:

@@ -6,7 +6,8 @@ material that is finite is cut into parts, and a seed draws from one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar
 
@@ -25,20 +26,26 @@ def part_of(material: Sequence[Item], seed: int) -> Sequence[Item]:
     return material[seed % PARTS :: PARTS]
 
 
-def drawn(
-    what: str, draw: Callable[[np.random.Generator, int], Example], *, note: str = ""
-) -> Callable[[int, int], Dataset]:
-    """`examples(count, seed)` of a pipeline, each by `draw(generator, seed)`.
+@dataclass(frozen=True, slots=True)
+class DrawnExamples:
+    """`examples(count, seed)` of a pipeline.
 
     They are from one generator: a longer data set starts with the shorter one of its seed.
     """
 
-    def examples(count: int, seed: int) -> Dataset:
-        rng = np.random.Generator(np.random.PCG64(seed))
-        name = f"{what}, seed {seed}{note}"
-        return Dataset(name=name, examples=[draw(rng, seed) for _ in range(count)])
+    what: str  # in words
+    draw: Callable[[np.random.Generator, int], Example]  # `(generator, seed)`
+    note: str = ""  # behind the seed
 
-    return examples
+    def __call__(self, count: int, seed: int) -> Dataset:
+        """Give so many, together."""
+        name = f"{self.what}, seed {seed}{self.note}"
+        return Dataset(name=name, examples=list(self.one_by_one(count, seed)))
+
+    def one_by_one(self, count: int, seed: int) -> Iterator[Example]:
+        """Give the same, none drawn before it is asked for."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        return (self.draw(rng, seed) for _ in range(count))
 
 
 def grey(image: NDArray[np.floating]) -> NDArray[np.uint8]:

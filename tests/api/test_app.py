@@ -244,8 +244,8 @@ def test_without_the_token_nothing_under_v1_answers(connect: Connect, header: st
     assert client.get("/healthz").status_code == 200
 
 
-def test_with_the_token_any_host_may_ask(connect: Connect) -> None:
-    client = connect(token="secret")
+def test_with_the_token_hosts_that_are_named_may_ask(connect: Connect) -> None:
+    client = connect(token="secret", allowed_hosts=("plans.example.org",))
     headers = {"authorization": "bearer secret", "host": "plans.example.org"}
     assert client.get("/v1/queries", headers=headers).status_code == 200
 

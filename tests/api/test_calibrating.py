@@ -40,7 +40,7 @@ def calibrate(*arguments: str) -> Result:
     [
         (["--share", "0"], "share must be in (0, 1], got 0.0."),
         (["--pause-s", "nan"], "pause_s must be finite and >= 0, got nan."),
-        (["--worker", "cloud"], "--worker must be TIER=HOST:PORT, got 'cloud'."),
+        (["--worker", "cloud"], "--worker must be TIER=ADDRESS, got 'cloud'."),
         (["--worker", "moon=127.0.0.1:9"], "tier must be among slow, cloud"),
         (["--out", "missing/two.yaml"], "--out must be in a folder that exists"),
         (["--out", "."], "--out must not be a folder"),

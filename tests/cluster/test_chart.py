@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -125,3 +126,12 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
     assert names <= set(Settings.model_fields)
+
+
+def test_the_service_answers_to_its_names_in_the_cluster_and_to_those_given() -> None:
+    documents = rendered("service.hosts={plans.example.org}")
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    hosts = variables["CIRCINUS_ALLOWED_HOSTS"].split(",")
+    assert {"c", "plans.example.org"} <= set(hosts)
+    assert any(re.fullmatch(r"c\.[a-z-]+\.svc", host) for host in hosts)

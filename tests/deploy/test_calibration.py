@@ -132,8 +132,8 @@ def test_a_worker_that_runs_already_is_called_where_it_is(tmp_path: Path) -> Non
 
 
 def test_an_address_where_nobody_serves_is_said_to_be_so(tmp_path: Path) -> None:
-    nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
-    with pytest.raises(LaunchFailed, match=r"nobody serves at 127\.0\.0\.1:9"):
+    nobody = AttachedLauncher({"edge": "unix:/nobody"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match=r"nobody serves at unix:/nobody"):
         asyncio.run(calibrated(EMULATED, WORK, nobody, SystemClock(), QUICK))
 
 
@@ -173,13 +173,13 @@ def test_a_tier_with_types_is_measured_type_by_type(tmp_path: Path) -> None:
 
 def test_a_type_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
     tier = Tier(name="farm", types=(MachineType(name="a"), MachineType(name="b")))
-    nobody = AttachedLauncher({"farm/b": "127.0.0.1:9"}, launcher(tmp_path))
-    with pytest.raises(LaunchFailed, match=r"nobody serves at 127\.0\.0\.1:9"):
+    nobody = AttachedLauncher({"farm/b": "unix:/nobody"}, launcher(tmp_path))
+    with pytest.raises(LaunchFailed, match=r"nobody serves at unix:/nobody"):
         asyncio.run(all_calibrated([tier], WORK, nobody, SystemClock(), QUICK))
 
 
 def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
-    nobody = AttachedLauncher({"edge": "127.0.0.1:9"}, launcher(tmp_path))
+    nobody = AttachedLauncher({"edge": "unix:/nobody"}, launcher(tmp_path))
     with pytest.raises(LaunchFailed, match="edge"):
         asyncio.run(all_calibrated([EMULATED], WORK, nobody, SystemClock(), QUICK))
 
@@ -187,7 +187,7 @@ def test_a_tier_whose_worker_is_named_is_measured_there(tmp_path: Path) -> None:
 def test_a_worker_on_another_computer_is_called_with_certificates_only(tmp_path: Path) -> None:
     far = {"edge": "192.0.2.1:50051"}
     plain = AttachedLauncher(far, launcher(tmp_path))
-    with pytest.raises(InvalidInput, match="must be a loopback address unless TLS files"):
+    with pytest.raises(InvalidInput, match="must be a Unix socket, unix:PATH, unless TLS"):
         asyncio.run(calibrated(EMULATED, WORK, plain, SystemClock(), QUICK))
     secured = AttachedLauncher(far, launcher(tmp_path), files_in(tmp_path))
     with pytest.raises(InvalidInput, match="tls must name readable PEM files"):

@@ -6,15 +6,21 @@ import pytest
 
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.shares import Enforcement, Pace
-from circinus.deploy.workers.transport import TlsFiles, check_transport, is_loopback, split_address
+from circinus.deploy.workers.transport import (
+    TlsFiles,
+    address_of,
+    check_transport,
+    socket_of,
+    split_address,
+)
 from circinus.pipelines.errors import InvalidInput
 
 FILES = TlsFiles(certificate=Path("c.pem"), key=Path("k.pem"), authority=Path("a.pem"))
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:1", "10.0.0.1:80", "example.org:443"])
-def test_plaintext_leaves_this_computer_never(address: str) -> None:
-    rule = "address must be a loopback address unless TLS files are given"
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:1", "127.0.0.1:0", "localhost:443"])
+def test_without_tls_there_is_no_port(address: str) -> None:
+    rule = "address must be a Unix socket, unix:PATH, unless TLS files are given"
     with pytest.raises(InvalidInput, match=rule):
         check_transport(address, None)
     with pytest.raises(InvalidInput, match=rule):
@@ -22,10 +28,13 @@ def test_plaintext_leaves_this_computer_never(address: str) -> None:
     check_transport(address, FILES)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.8.8:1", "[::1]:5", "localhost:65535"])
-def test_plaintext_may_stay_on_this_computer(address: str) -> None:
-    check_transport(address, None)
-    assert is_loopback(split_address(address)[0])
+def test_a_socket_needs_no_tls_and_its_path_is_as_short_as_the_system_wants() -> None:
+    longest = Path("/" + "s" * 106)
+    check_transport(address_of(longest), None)
+    assert socket_of(address_of(longest)) == longest
+    assert socket_of("127.0.0.1:80") is None
+    with pytest.raises(InvalidInput, match="address must be the path of a socket, of at most 107"):
+        check_transport(f"unix:{longest}s", None)
 
 
 @pytest.mark.parametrize("address", ["", "host", ":80", "host:", "host:x", "host:65536"])
@@ -41,13 +50,13 @@ def test_files_that_are_not_there_are_named() -> None:
 
 def test_a_worker_serves_something() -> None:
     with pytest.raises(InvalidInput, match="operators must have at least one"):
-        WorkerOptions(pipeline="p", operators=(), tier="t")
+        WorkerOptions(pipeline="p", operators=(), tier="t", bind="unix:/s")
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        WorkerOptions(pipeline="digits", operators=("a",), tier="cloud"),
+        WorkerOptions(pipeline="digits", operators=("a",), tier="cloud", bind="unix:/a/s"),
         WorkerOptions(
             pipeline="m:a",
             allow_import=True,
@@ -57,6 +66,7 @@ def test_a_worker_serves_something() -> None:
             pace=Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.15, speed=1 / 3),
             bind="0.0.0.0:50051",
             health="0.0.0.0:50052",
+            message_bytes=2**20,
             tls=FILES,
         ),
     ],
@@ -66,6 +76,7 @@ def test_a_command_line_says_all_of_the_options(options: WorkerOptions) -> None:
 
 
 def test_tls_files_go_together() -> None:
-    arguments = ["--pipeline", "p", "--operators", "a", "--tier", "t", "--tls-key", "k"]
+    arguments = ["--pipeline", "p", "--operators", "a", "--tier", "t", "--bind", "unix:/s"]
+    arguments += ["--tls-key", "k"]
     with pytest.raises(SystemExit, match="2"):
         parse(arguments)

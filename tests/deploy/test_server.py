@@ -8,8 +8,10 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,15 +21,17 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.settings import worker_environment
-from circinus.deploy.workers.transport import TlsFiles
-from circinus.pipelines.errors import InvalidInput
+from circinus.deploy.workers.transport import TlsFiles, socket_of
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
 from tests.deploy.serving import is_alive, launcher, reference
 
@@ -36,7 +40,8 @@ SERVER = [sys.executable, "-m", "circinus.deploy.workers.server"]
 
 def options(name: str, *more: str) -> list[str]:
     given = ["--pipeline", reference(name), "--allow-import", "--operators", name]
-    return [*given, "--tier", "cloud", *more]
+    socket = f"unix:{tempfile.mkdtemp(prefix='circinus-')}/s"  # pytest's paths are too long
+    return [*given, "--tier", "cloud", "--bind", socket, *more]
 
 
 @asynccontextmanager
@@ -59,7 +64,7 @@ async def worker(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (options("echo", "--bind", "0.0.0.0:0"), "must be a loopback address unless TLS files"),
+        (options("echo", "--bind", "127.0.0.1:0"), "must be a Unix socket, unix:PATH, unless TLS"),
         (options("echo", "--share", "1.5"), "share must be in (0, 1], got 1.5"),
         (options("echo", "--configuration", '{"x": {}}'), "operator must be among echo, got 'x'"),
         (
@@ -94,6 +99,40 @@ def test_a_worker_says_that_it_serves_and_what() -> None:
                 await client.run(["echo"], {INPUT: b"torn"}, ["echo"], timeout_s=5.0)
             await client.close()
             assert "circinus.worker.v1.Worker" in await reflected(address)
+
+    asyncio.run(scenario())
+
+
+def test_a_socket_is_its_user_s_alone_whoever_may_enter_the_folder() -> None:
+    async def scenario() -> None:
+        async with worker(*options("echo")) as (_, address):
+            socket = socket_of(address)
+            assert socket is not None
+            assert stat.S_IMODE(socket.stat().st_mode) & 0o077 == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_is_too_large_to_be_sent_is_named_with_its_limit() -> None:
+    large, limit = encode("x" * 2**17), 2**16
+
+    async def scenario() -> None:
+        async with worker(*options("echo", "--message-bytes", str(limit))) as (_, address):
+            client, free = WorkerClient(address, None, limit), WorkerClient(address)
+            with pytest.raises(InvalidInput, match=r"input must have at most 65536 bytes \(CIRC"):
+                await client.run(["echo"], {INPUT: large}, ["echo"], timeout_s=5.0)
+            with pytest.raises(OperatorFailed, match="outputs must have at most 65536 bytes"):
+                await client.run(["echo"], {"before": large}, ["echo"], timeout_s=5.0)
+            with pytest.raises(OperatorFailed, match="larger than max"):
+                await free.run(["echo"], {INPUT: large + large}, ["echo"], timeout_s=5.0)
+            # Fits on its way there, but not with what is told beside it on the way back.
+            call = worker_pb2.RunRequest(operators=["echo"], inputs={INPUT: b""}, wants=["echo"])
+            almost = encode("x" * (limit - call.ByteSize() - 14))
+            with pytest.raises(OperatorFailed, match=r"echo.*outputs must have at most") as raised:
+                await client.run(["echo"], {INPUT: almost}, ["echo"], timeout_s=5.0)
+            assert raised.value.operator == "echo"
+            await client.close()
+            await free.close()
 
     asyncio.run(scenario())
 
@@ -227,7 +266,6 @@ def test_with_tls_only_who_shows_a_known_certificate_is_served(certificates: Pat
             reply = await known.run(["echo"], {INPUT: encode("x")}, ["echo"], timeout_s=5.0)
             assert decode(reply.outputs["echo"]) == "x"
             strangers = [
-                WorkerClient(f"127.0.0.1:{port}"),
                 WorkerClient(f"127.0.0.1:{port}", tls(certificates, "theirs", "ours")),
                 WorkerClient(f"127.0.0.1:{port}", tls(certificates, "theirs", "theirs")),
             ]
@@ -269,11 +307,12 @@ def test_health_is_told_in_the_clear_beside_tls_and_nothing_else_is(certificates
         plain = f"127.0.0.1:{free.getsockname()[1]}"
 
     async def scenario() -> None:
-        async with worker(*options("echo", *flags, "--health", plain)):
-            probe = WorkerClient(plain)
-            assert await probe.healthy(timeout_s=5.0)
-            with pytest.raises(InstanceLost, match="Method not found"):
-                await probe.run(["echo"], {INPUT: encode("x")}, ["echo"], timeout_s=5.0)
-            await probe.close()
+        serves = worker(*options("echo", *flags, "--health", plain))
+        async with serves, grpc.aio.insecure_channel(plain) as probe:
+            health = health_pb2_grpc.HealthStub(probe)
+            answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=5.0)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
+                await worker_pb2_grpc.WorkerStub(probe).Run(worker_pb2.RunRequest())
 
     asyncio.run(scenario())

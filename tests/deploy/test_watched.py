@@ -35,7 +35,7 @@ process, pipe = started("hangs", {})
     "a worker of a pool": """
 from circinus.deploy.profiling.fresh_process import started_under
 from circinus.deploy.profiling.reaper import Reaper
-reaper = Reaper()
+reaper = Reaper({})
 process, pipe = started_under(reaper, "hangs", {})
 """,
 }

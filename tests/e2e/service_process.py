@@ -118,6 +118,12 @@ class ServiceProcess:
         with httpx.Client(trust_env=False, timeout=30, headers=self.headers) as client:
             return client.request(method, f"http://127.0.0.1:{self.port}{path}", json=json)
 
+    def upload(self, content: bytes, media_type: str) -> httpx.Response:
+        """Hand over a data set."""
+        url = f"http://127.0.0.1:{self.port}/v1/datasets"
+        told = {**self.headers, "Content-Type": media_type}
+        return httpx.post(url, content=content, headers=told, timeout=30, trust_env=False)
+
     def submit(self, **more: object) -> str:
         answer = self.ask("POST", "/v1/queries", json=query(**more))
         assert answer.status_code == 202, answer.text

@@ -91,7 +91,7 @@ def test_planning_is_cancelled(service: ServiceProcess) -> None:
     assert undeploy.status_code == 409
 
 
-def test_the_interactive_description_is_there(service: ServiceProcess) -> None:
+def test_the_description_is_there(service: ServiceProcess) -> None:
     assert service.ask("GET", "/docs").status_code == 200
     paths = service.ask("GET", "/openapi.json").json()["paths"]
     assert "/v1/queries/{query_id}:cancel" in paths

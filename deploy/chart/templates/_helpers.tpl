@@ -20,6 +20,14 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
+{{/* Names by which clients in the cluster and, of `service.hosts`, elsewhere call the service. */}}
+{{- define "circinus.hosts" -}}
+{{- $name := include "circinus.name" . -}}
+{{- $inside := printf "%s.%s" $name .Release.Namespace -}}
+{{- $names := list $name $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- concat $names .Values.service.hosts | join "," -}}
+{{- end -}}
+
 {{- define "circinus.tokenSecret" -}}
 {{ .Values.token.existingSecret | default (printf "%s-token" (include "circinus.name" .)) }}
 {{- end -}}

@@ -28,7 +28,7 @@ from circinus.pipelines.catalog.digits.geometry import (
     checked_frames,
     checked_numbers,
 )
-from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
@@ -86,7 +86,7 @@ def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pi
         operators=chain(steps, classifier=f"1-{models_version()}"),
         score=_score,
         features=lambda clip: clip_features(checked_clip(clip)),
-        examples=drawn(f"{NAME} clips", partial(_draw, light=light), note=dimmed),
+        examples=DrawnExamples(f"{NAME} clips", partial(_draw, light=light), note=dimmed),
         prepare=prepare_models,
     )
 

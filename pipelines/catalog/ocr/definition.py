@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from circinus.pipelines.catalog.chaining import chain, step
-from circinus.pipelines.catalog.material import drawn, part_of
+from circinus.pipelines.catalog.material import DrawnExamples, part_of
 from circinus.pipelines.catalog.ocr.page import (
     KINDS,
     SCALES,
@@ -42,7 +42,7 @@ def pipeline() -> Pipeline:
         ),
         score=_score,
         features=lambda page: page_features(checked_page(page)),
-        examples=drawn(
+        examples=DrawnExamples(
             f"{NAME} pages", lambda rng, seed: draw_scan(rng, part_of(all_lines(), seed))
         ),
         needs=(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.retrieval.cases import draw_case, names_of
 from circinus.pipelines.catalog.retrieval.requests import checked_request
 from circinus.pipelines.catalog.retrieval.wording import terms_of, words_of
@@ -35,7 +35,9 @@ def pipeline() -> Pipeline:
         metric="F1 of the answer's words",
         score=f1,
         features=_features,
-        examples=drawn(f"{NAME} questions", lambda rng, seed: draw_case(rng, names_of(seed))),
+        examples=DrawnExamples(
+            f"{NAME} questions", lambda rng, seed: draw_case(rng, names_of(seed))
+        ),
         choices={"size": SIZES, "titled": (False, True), "k": DEPTHS},
         version="1",
     )

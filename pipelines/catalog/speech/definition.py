@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from circinus.pipelines.catalog.chaining import chain, step
-from circinus.pipelines.catalog.material import drawn
+from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.speech.decoding import EFFORTS, MODELS, corrected, decoded
 from circinus.pipelines.catalog.speech.sound import (
     KINDS,
@@ -41,7 +41,7 @@ def pipeline() -> Pipeline:
         ),
         score=_score,
         features=lambda recording: recording_features(checked_recording(recording)),
-        examples=drawn(f"{NAME} utterances", draw_utterance),
+        examples=DrawnExamples(f"{NAME} utterances", draw_utterance),
         needs=(
             *(package(name, extra=NAME) for name in ("jiwer", "pocketsphinx", "rapidfuzz")),
             program("flite", debian="flite"),

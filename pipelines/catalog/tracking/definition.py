@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from circinus.pipelines.catalog.chaining import chain, step
-from circinus.pipelines.catalog.material import drawn, part_of
+from circinus.pipelines.catalog.material import DrawnExamples, part_of
 from circinus.pipelines.catalog.tracking.boxes import idf1
 from circinus.pipelines.catalog.tracking.detecting import (
     FOREGROUNDS,
@@ -45,6 +45,8 @@ def pipeline() -> Pipeline:
             checked_tracks("output", output), checked_tracks("expected", expected)
         ),
         features=lambda clip: clip_features(checked_clip(clip)),
-        examples=drawn(f"{NAME} clips", lambda rng, seed: draw_clip(rng, part_of(tiles(), seed))),
+        examples=DrawnExamples(
+            f"{NAME} clips", lambda rng, seed: draw_clip(rng, part_of(tiles(), seed))
+        ),
         needs=(package("cv2", extra=NAME),),
     )
