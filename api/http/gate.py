@@ -51,6 +51,11 @@ def arrival_in(scope: Scope) -> float:
     return arrived
 
 
+def is_guarded(path: str) -> bool:
+    """Give whether a path is for those who show the token, where there is one."""
+    return any(path == own or path.startswith(f"{own}/") for own in GUARDED)
+
+
 class Guard:
     """Lets whoever may talk to the service through, or answers with a problem document.
 
@@ -80,7 +85,7 @@ class Guard:
             if not _is_loopback(host if bare else host.rpartition(":")[0] or host):
                 rule = "Host must be a loopback name while the service has no token"
                 raise WrongHost(f"{rule}, got {host[:80]!r}.")
-        elif any(path == own or path.startswith(f"{own}/") for own in GUARDED):
+        elif is_guarded(path):
             scheme, _, shown = headers.get("authorization", "").partition(" ")
             # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
             same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
@@ -102,10 +107,10 @@ class Gate:
             return
         try:
             headers = Headers(scope=scope)
-            uploads = scope["path"] == "/v1/datasets"
+            method, uploads = scope["method"], scope["path"] == "/v1/datasets"
             limit = self._dataset_limit if uploads else self._limit
             body = await read_body(headers, receive, limit)
-            if scope["method"] in _WITH_BODY and (body or uploads):
+            if method in _WITH_BODY and (body or (uploads and method == "POST")):
                 require_type(headers, UPLOADS if uploads else {JSON: ""})
                 if not uploads:
                     parsed(body)
