@@ -70,6 +70,7 @@ def _completed(document: Document, with_token: bool) -> Document:
     for path, method, operation in _operations(document):
         for parameter in operation.get("parameters", ()):
             parameter["schema"] = _without_null(parameter["schema"])
+        operation["responses"].pop("422", None)  # FastAPI's own form of errors
         guarded = with_token and is_guarded(path)
         if guarded:
             operation["security"] = [{_SCHEME: []}]
@@ -81,7 +82,7 @@ def _completed(document: Document, with_token: bool) -> Document:
         )
         told = {str(status): _problem(status) for status in statuses}
         operation["responses"] = dict(sorted({**operation["responses"], **told}.items()))
-    for name in _OF_FASTAPI:  # its own form of errors, which is not ours
+    for name in _OF_FASTAPI:
         parts.pop(name, None)
     _, own = models_json_schema([(ProblemDetails, "serialization")], ref_template=_PARTS)
     parts |= own["$defs"]

@@ -183,7 +183,8 @@ _ANY = Field(max_length=MOST_VALUES, json_schema_extra={"uniqueItems": True})
 _AT_LEAST_ONE = Field(
     min_length=1, max_length=MOST_VALUES, json_schema_extra={"uniqueItems": True}
 )
-_EITHER: dict[str, Any] = {"anyOf": [having("only"), having("never")]}
+_SOME_NEVER = {"required": ["never"], "properties": {"never": {"minItems": 1}}}
+_EITHER: dict[str, Any] = {"anyOf": [having("only"), _SOME_NEVER]}
 
 
 class _Told(Input):

@@ -247,7 +247,7 @@ class RequestBody(Input):
     input: JsonValue = Field(default=None, description="What the source operators get.")
     example: ExampleReference | None = None
     """Take the input from the pipeline's examples."""
-    timeout_s: Annotated[float, Field(gt=0, le=LONGEST_REQUEST_S)] = 30.0
+    timeout_s: Annotated[float, Field(ge=0.001, le=LONGEST_REQUEST_S)] = 30.0
     """Seconds to wait for the answer."""
     late: Late = Field(default=Late.REFUSE, strict=False)
     """Whether an answer that the latency objective calls late is still wanted, or 429 instead."""

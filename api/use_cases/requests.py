@@ -158,6 +158,7 @@ class Requests:
         return AnsweredRequest(result=result, plan_id=plan_id, score=score, planned_on=known)
 
     async def _example(self, pipeline: str, chosen: ExampleReference) -> Example:
+        self.parts.require_few(chosen.count, "example.count")
         make = self.parts.examples
         dataset = await asyncio.to_thread(make, pipeline, chosen.count, chosen.seed)
         rule = f"must be in [0, {len(dataset)}): there are no more examples"
