@@ -244,7 +244,9 @@ class RequestBody(Input):
         }
     )
 
-    input: JsonValue = Field(default=None, description="What the source operators get.")
+    input: JsonValue = Field(
+        default=None, description="What the source operators get; may be null."
+    )
     example: ExampleReference | None = None
     """Take the input from the pipeline's examples."""
     timeout_s: Annotated[float, Field(ge=0.001, le=LONGEST_REQUEST_S)] = 30.0

@@ -47,7 +47,7 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     # field, rule (both whole, as regular expressions), why no schema can state it
     ("pipeline", "must be registered .*", "others are registered tomorrow"),
     ("data.dataset", "must have been handed over: .*", "as there are"),
-    (r"data\.examples|example\.count", r"must be 1 to \d+", "as the operator of the service sets it"),
+    (r"data\.examples|example\.count", r"must be 1 to \d+", "as the service is set"),
     ("restrictions.*", "must be among .*", "operators and knobs are those of the pipeline"),
     ("only|never", "must not repeat", "1 and true are the same choice"),
     ("restrictions.*", "must leave .*", "as many values as the knobs of the pipeline have"),
