@@ -45,11 +45,8 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def header(name: str, words: str, *, required: bool = True) -> dict[str, Any]:
     """Give what a route's `responses` tell of a header that is text."""
-    return {"headers": {name: _told(words, required=required)}}
-
-
-def _told(words: str, *, required: bool) -> dict[str, object]:
-    return {"description": words, "required": required, "schema": {"type": "string"}}
+    told = {"description": words, "required": required, "schema": {"type": "string"}}
+    return {"headers": {name: told}}
 
 
 def describe(app: FastAPI, *, with_token: bool) -> None:

@@ -52,6 +52,7 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("only|never", "must not repeat", "1 and true are the same choice"),
     ("restrictions.*", "must leave .*", "as many values as the knobs of the pipeline have"),
     ("planning.*", "must be left out with the strategy .*", "the strategy may be the service's"),
+    ("planning.*", "must be random with the stopping rule .*", "so may the stopping rule"),
     ("cursor", "must be a next_cursor of a page", "it is opaque"),
     ("links|machines|price|speed|bandwidth", "must name .*|must be among .*", "as there are"),
     (r"accuracy|latency|cost|(price|machines|speed|bandwidth)\..*", "must be from .* to .*|"
