@@ -80,6 +80,13 @@ AGREED: Sequence[tuple[str, str, int, str, str]] = (
         "the client's own time-out is over: how long an answer takes no schema knows",
     ),
     (
+        "not_a_server_error",
+        "POST /v1/queries/{query_id}/requests",
+        503,
+        "query q-",
+        "it is just being deployed, or waits for machines: nothing is wrong with the request",
+    ),
+    (
         "use_after_free",
         "GET /v1/queries/{query_id}/deployment",
         200,
