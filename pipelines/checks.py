@@ -13,7 +13,7 @@ from circinus.pipelines.errors import InvalidInput
 
 # Names end up in file names, Kubernetes labels and metric labels after mapping;
 # this is what a person may type.
-_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$")
+NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,62}"
 
 
 def require(ok: bool, field: str, rule: str, value: object) -> None:
@@ -55,7 +55,7 @@ def share(field: str, value: float) -> None:
 def name(field: str, value: str) -> None:
     """Raise InvalidInput unless `value` is a letter, then at most 62 letters, digits, `_.-`."""
     rule = "must start with a letter and have at most 63 letters, digits, '_', '.', '-'"
-    require(_NAME.match(value) is not None, field, rule, value)
+    require(re.fullmatch(NAME, value) is not None, field, rule, value)
 
 
 def among(field: str, value: object, names: Collection[str]) -> None:

@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service, running
 from circinus.api.event_log import start_event_log
+from circinus.api.http.description import describe
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
 from circinus.api.http.routes import datasets, queries, service
 from circinus.api.http.routes.service import provide
-from circinus.api.schemas.base import ProblemDetails
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 
@@ -51,11 +51,12 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
-        responses={"default": {"model": ProblemDetails, "description": "A problem document"}},
+        redirect_slashes=False,  # a path is a route's or nobody's
     )
     for routes in (queries, datasets, service):
         app.include_router(routes.router)
     serve_reference(app)
+    describe(app, with_token=settings.token is not None)
     handle_errors(app)
     app.add_middleware(
         Gate,

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from circinus.api.event_log import trouble
 from circinus.api.schemas.base import ProblemDetails
@@ -33,6 +34,7 @@ from circinus.pipelines.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _LOG = logging.getLogger(__name__)
 
 
@@ -161,11 +163,24 @@ def handle_errors(app: FastAPI) -> None:
     async def on_http(request: Request, error: HTTPException) -> JSONResponse:
         title, path = HTTPStatus(error.status_code).phrase, request.url.path
         detail = f"{request.method} {path}: {error.detail}"
-        return _problem(title, error.status_code, detail, path, headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_allowed(request))
+        return _problem(title, error.status_code, detail, path, headers=headers)
 
     @app.exception_handler(Exception)
     async def on_unforeseen(request: Request, error: Exception) -> JSONResponse:
         return unforeseen(error, request.url.path)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Give the methods of a path by all of its routes; a route knows only its own."""
+    routes, scope = request.app.routes, dict(request.scope)
+    return [
+        method
+        for method in _METHODS
+        if any(each.matches({**scope, "method": method})[0] is Match.FULL for each in routes)
+    ]
 
 
 def _body_of(request: Request) -> type[BaseModel] | None:

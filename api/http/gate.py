@@ -65,6 +65,11 @@ def tree_in(scope: Scope) -> object:
     return scope.get(_TREE)
 
 
+def is_guarded(path: str) -> bool:
+    """Give whether a path is for those who show the token, where there is one."""
+    return path not in OPEN
+
+
 class Guard:
     """Lets whoever may talk to the service through, or answers with a problem document.
 
@@ -113,7 +118,7 @@ class Guard:
             return await login.answer(
                 scope, headers, await read_body(headers, receive, LARGEST_FORM)
             )
-        if scope["path"] in OPEN or self._shows_token(headers) or login.has_session(headers):
+        if not is_guarded(scope["path"]) or self._shows_token(headers) or login.has_session(headers):
             return None
         if (page := login.page_instead(scope, headers)) is not None:
             return page
@@ -144,10 +149,10 @@ class Gate:
         try:
             _require_text(scope)
             headers = Headers(scope=scope)
-            uploads = scope["path"] == "/v1/datasets"
+            method, uploads = scope["method"], scope["path"] == "/v1/datasets"
             limit = self._dataset_limit if uploads else self._limit
             body = await read_body(headers, receive, limit)
-            if scope["method"] in _WITH_BODY and (body or uploads):
+            if method in _WITH_BODY and (body or (uploads and method == "POST")):
                 require_type(headers, UPLOADS if uploads else {JSON: ""})
                 if not uploads:
                     inputs = _REQUESTS.fullmatch(scope["path"]) is not None

@@ -130,9 +130,10 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
         found = {**_resolved(definitions[name], definitions), **found}
     choices = [choice for choice in found.get("anyOf", ()) if choice.get("type") != "null"]
     typed = [choice for choice in choices if "type" in choice or "$ref" in choice]
-    if not typed:  # which fields go together: may stay
-        return found
-    del found["anyOf"]
+    found.pop("anyOf", None)
+    if not typed:  # which fields go together; that null is left out Kubernetes knows by itself
+        needed = [{"required": each["required"]} for each in choices if "required" in each]
+        return {**found, "anyOf": needed} if needed and len(needed) == len(choices) else found
     if len(typed) == 1:
         return _resolved(typed[0], definitions) | found
     # Kubernetes knows no choice of types: what it is, the service checks.

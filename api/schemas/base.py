@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AwareDatetime,
@@ -53,6 +53,19 @@ class View(BaseModel):
         names = cls.model_fields.keys() - others.keys()
         told = {name: getattr(source, name) for name in names if hasattr(source, name)}
         return cls.model_validate(told | others)
+
+
+def having(*names: str) -> dict[str, Any]:
+    """Give the JSON schema of objects that have these fields; null is left out, as everywhere."""
+    return {
+        "required": list(names),
+        "properties": {name: {"not": {"type": "null"}} for name in names},
+    }
+
+
+def left_out(*names: str) -> dict[str, Any]:
+    """Give the JSON schema of objects without these fields."""
+    return {"properties": {name: {"type": "null"} for name in names}}
 
 
 def _finite(value: float | None) -> float | None:

@@ -7,13 +7,19 @@ from typing import Annotated
 from pydantic import Field
 
 from circinus.api.schemas.base import Input, View
+from circinus.api.schemas.numbers import WHOLE
 from circinus.api.schemas.planning import PlanningView, planned_by_default
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ShortfallView
+from circinus.api.schemas.query import Seed
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.planner.answers.explaining import Alternative, OperatorPart, RuledOut
 
-Change = Annotated[str, Field(max_length=40)]
+NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?"
+"""Of at most 40 characters: finite."""
+Change = Annotated[
+    str, Field(max_length=40, json_schema_extra={"pattern": rf"^([+-]?{NUMBER}|{NUMBER}x)?$"})
+]
 Changes = Annotated[dict[str, Change], Field(max_length=1000)]
 
 
@@ -31,8 +37,9 @@ class ExplanationView(View):
 class ReplanData(Input):
     """Examples of the pipeline to profile on."""
 
-    examples: int = Field(ge=1, le=LARGEST_DATASET, description="Number of examples.")
-    seed: int = Field(default=0, ge=0, le=2**63 - 1, description="Of the examples.")
+    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET), WHOLE]
+    """Number of examples."""
+    seed: Seed = Field(default=0, description="Of the examples.")
 
 
 class ObjectiveChange(Input):

@@ -32,6 +32,7 @@ _RULES = {
     "missing": "must be given",
     "model_attributes_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "string_pattern_mismatch": "must match {pattern}",
     "string_too_long": "must have at most {max_length} characters",
     "string_too_short": "must have at least {min_length} characters",
     "string_type": "must be text",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from sys import float_info
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, WrapValidator
+from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator
 
 from circinus.pipelines import ranges
 from circinus.pipelines.ranges import Range
@@ -35,6 +35,14 @@ def _as_stored(value: object, within: Callable[[object], object], info: Validati
 READABLE = WrapValidator(_as_stored)
 """Of a number in a query: outside of its range it is read if it is stored."""
 
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
+"""Of a whole number: 5.0 is one, as JSON Schema has it. It comes after the bounds."""
+
 Weight = Annotated[float, bounds(ranges.WEIGHT), READABLE]
 Rate = Annotated[float, bounds(ranges.RATE_PER_S), READABLE]
 Latency = Annotated[float, bounds(ranges.LATENCY_S), READABLE]
@@ -45,4 +53,4 @@ LimitDollars = Annotated[float, bounds(ranges.LIMIT_USD), READABLE]
 Speed = Annotated[float, bounds(ranges.SPEED_FACTOR), READABLE]
 Bandwidth = Annotated[float, bounds(ranges.BANDWIDTH_MBIT_PER_S), READABLE]
 Delay = Annotated[float, bounds(ranges.DELAY_S), READABLE]
-Machines = Annotated[int, bounds(ranges.MACHINES)]
+Machines = Annotated[int, bounds(ranges.MACHINES), WHOLE]

@@ -20,6 +20,8 @@ from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
 from circinus.planner.search.result import PlanningProgress, PlanningResult, Shortfall
 
+_WITHOUT_NUL = r"^[^\x00]*$"
+"""PostgreSQL has no NUL in texts."""
 Outcome = Literal["feasible", "infeasible", "exhausted", "failed", "cancelled"]
 """How planning ended."""
 
@@ -131,10 +133,12 @@ class PageRequest(BaseModel):
     """Which queries to list; of what is left out, any."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Annotated[str | None, Field(max_length=200)] = None
+    cursor: Annotated[str | None, Field(max_length=200, pattern=r"^[A-Za-z0-9_-]*$")] = None
     phase: QueryPhase | None = None
-    tenant: Annotated[str | None, Field(max_length=63)] = None
-    key_prefix: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    tenant: Annotated[str | None, Field(max_length=63, pattern=_WITHOUT_NUL)] = None
+    key_prefix: Annotated[
+        str | None, Field(min_length=1, max_length=200, pattern=_WITHOUT_NUL)
+    ] = None
 
 
 class QueryPage(View):

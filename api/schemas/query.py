@@ -16,12 +16,14 @@ from pydantic import (
     StrictStr,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from circinus.api.schemas.base import BYTES_PER_MBIT, Input
+from circinus.api.schemas.base import BYTES_PER_MBIT, Input, having, left_out
 from circinus.api.schemas.numbers import (
+    WHOLE,
     Bandwidth,
     Cost,
     Delay,
@@ -47,9 +49,9 @@ LARGEST_SEED = 2**63 - 1
 LARGEST_COUNT = 2**31 - 1
 LONGEST_TEXT = 4096
 
-_PIPELINE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}(:[A-Za-z_][A-Za-z0-9_.]{0,126})?")
+_PIPELINE = rf"{checks.NAME}(:[A-Za-z_][A-Za-z0-9_.]{{0,126}})?"
 
-Priority = Annotated[int, Field(ge=0, le=HIGHEST_PRIORITY)]
+Priority = Annotated[int, Field(ge=0, le=HIGHEST_PRIORITY), WHOLE]
 
 
 def _tenant(value: str) -> str:
@@ -58,9 +60,19 @@ def _tenant(value: str) -> str:
     return value
 
 
-Tenant = Annotated[str, AfterValidator(_tenant)]
+Tenant = Annotated[
+    str, Field(json_schema_extra={"pattern": rf"^({checks.NAME})?$"}), AfterValidator(_tenant)
+]
 _SOURCES = ("examples", "folder", "jsonl", "dataset")
-Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED), WHOLE]
+
+
+def _only(source: str) -> dict[str, Any]:
+    alone = having(source)
+    alone["properties"] |= left_out(*(name for name in _SOURCES if name != source))["properties"]
+    if source != "examples":
+        alone["properties"]["seed"] = {"const": 0}
+    return alone
 
 
 class DataSource(Input):
@@ -70,11 +82,9 @@ class DataSource(Input):
     or hands it over to the service as a data set.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": [name]} for name in _SOURCES]}
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [*map(_only, _SOURCES)]})
 
-    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET)] | None = None
+    examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET), WHOLE] | None = None
     """Number of examples that the pipeline makes or loads."""
     seed: Seed = 0
     """Of the examples; another seed gives other inputs. Only with `examples`."""
@@ -103,9 +113,7 @@ class SloRequest(Input):
     """What must hold. Bounds are inclusive."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [{"required": ["latency_s"]}, {"required": ["throughput_per_s"]}]
-        }
+        json_schema_extra={"anyOf": [having("latency_s"), having("throughput_per_s")]}
     )
 
     accuracy: float = Field(ge=0, le=1, description="Least mean score over the data, in [0, 1].")
@@ -141,7 +149,7 @@ class LimitsRequest(Input):
     response_s: LimitSeconds | None = PlanningLimits().response_s
     """Wall-clock seconds from when operators can run to the answer; null: any. What else planning
     does than run operators may take as long as `profiling_s`, too."""
-    configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] | None = None
+    configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT), WHOLE] | None = None
     """Most configurations to measure; left out: any."""
 
 
@@ -158,10 +166,25 @@ def _knob_value(value: object) -> object:
 
 
 KnobInput = Annotated[
-    StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_knob_value)
+    StrictBool | StrictInt | StrictFloat | StrictStr,
+    BeforeValidator(_knob_value),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "number", "minimum": -(2**63), "exclusiveMaximum": 2**63},
+                {"type": "string", "maxLength": LONGEST_VALUE},
+            ]
+        }
+    ),
 ]
 Name = Annotated[str, Field(min_length=1, max_length=63)]
-_EITHER: dict[str, Any] = {"anyOf": [{"required": ["only"]}, {"required": ["never"]}]}
+_ANY = Field(max_length=MOST_VALUES, json_schema_extra={"uniqueItems": True})
+_AT_LEAST_ONE = Field(
+    min_length=1, max_length=MOST_VALUES, json_schema_extra={"uniqueItems": True}
+)
+_SOME_NEVER = {"required": ["never"], "properties": {"never": {"minItems": 1}}}
+_EITHER: dict[str, Any] = {"anyOf": [having("only"), _SOME_NEVER]}
 
 
 class _Told(Input):
@@ -169,7 +192,7 @@ class _Told(Input):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.model_fields_set:
+        if not self.model_dump(exclude_unset=True, exclude_none=True):
             raise InvalidInput([Fault("", "must say only or never", "{}")])
         return self
 
@@ -177,18 +200,18 @@ class _Told(Input):
 class TierChoice(_Told):
     """The tiers that an operator may run on."""
 
-    only: Annotated[list[Name], Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    only: Annotated[list[Name], _AT_LEAST_ONE] | None = None
     """One of these; a single one pins the operator."""
-    never: list[Name] = Field(default_factory=list, max_length=MOST_VALUES)
+    never: Annotated[list[Name], _ANY] = Field(default_factory=list)
     """None of these."""
 
 
 class KnobChoice(_Told):
     """The values that a knob may have."""
 
-    only: Annotated[list[KnobInput], Field(min_length=1, max_length=MOST_VALUES)] | None = None
+    only: Annotated[list[KnobInput], _AT_LEAST_ONE] | None = None
     """One of these; a single one pins the knob."""
-    never: list[KnobInput] = Field(default_factory=list, max_length=MOST_VALUES)
+    never: Annotated[list[KnobInput], _ANY] = Field(default_factory=list)
     """None of these."""
 
 
@@ -218,7 +241,18 @@ class DeviceRequest(Input):
 class QueryRequest(Input):
     """A pipeline on some data with objectives."""
 
-    pipeline: Annotated[str, Field(max_length=190)]
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                left_out("request_rate_per_s"),
+                {"properties": {"slo": left_out("throughput_per_s")}},
+            ]
+        }
+    )
+
+    pipeline: Annotated[
+        str, Field(max_length=190, json_schema_extra={"pattern": f"^{_PIPELINE}$"})
+    ]
     """Name of a registered pipeline; on the command line also `module:attribute`."""
     data: DataSource = Field(description="Inputs to profile on.")
     slo: SloRequest = Field(description="What must hold.")
@@ -258,7 +292,7 @@ class QueryRequest(Input):
             "must be a name (a letter, then at most 62 letters, digits, '_', '.', '-') "
             "or module:attribute"
         )
-        checks.require(_PIPELINE.fullmatch(value) is not None, "", rule, value)
+        checks.require(re.fullmatch(_PIPELINE, value) is not None, "", rule, value)
         return value
 
 

@@ -10,6 +10,7 @@ from circinus.api.schemas.base import Input, Time, View
 from circinus.api.schemas.numbers import Cost, Machines, Weight
 from circinus.api.schemas.query import Priority, Tenant
 from circinus.api.schemas.service import LatelyView
+from circinus.scheduler.problem import SHARE
 
 
 class MachineShare(View):
@@ -96,7 +97,7 @@ class DemandInput(Input):
     """An item of a plan's demand."""
 
     tier: str = Field(description="Name of the tier.")
-    share: Annotated[float, Field(gt=0, le=1)] = Field(description="Of one machine.")
+    share: Annotated[float, Field(ge=SHARE.least, le=1)] = Field(description="Of one machine.")
 
 
 class PlanInput(Input):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View
-from circinus.api.schemas.numbers import Bandwidth, Delay, Machines
+from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View, having, left_out
+from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -123,7 +123,12 @@ class MachinesBody(Input):
 class LinkBody(Input):
     """A link as it is imitated."""
 
-    between: list[str] = Field(min_length=2, max_length=2, description="The two tiers.")
+    between: list[str] = Field(
+        min_length=2,
+        max_length=2,
+        description="The two tiers.",
+        json_schema_extra={"uniqueItems": True},
+    )
     bandwidth_mbit_per_s: Bandwidth = Field(description="Megabits per second.")
     delay_s: Delay = Field(default=0.0, description="Seconds until the first byte arrives.")
 
@@ -203,9 +208,10 @@ class DeploymentView(View):
 class ExampleReference(Input):
     """One of the examples that the pipeline makes or loads."""
 
-    index: int = Field(ge=0, lt=LARGEST_DATASET, description="Which example, from 0.")
+    index: Annotated[int, Field(ge=0, lt=LARGEST_DATASET), WHOLE]
+    """Which example, from 0."""
     seed: Seed = Field(default=0, description="Of the examples.")
-    count: Annotated[int, Field(ge=1, le=LARGEST_DATASET)] = 200
+    count: Annotated[int, Field(ge=1, le=LARGEST_DATASET), WHOLE] = 200
     """How many examples are made or loaded, of which this is one."""
 
     @model_validator(mode="after")
@@ -229,19 +235,30 @@ class RequestBody(Input):
     `{"$bytes": base64}`.
     """
 
-    input: JsonValue = Field(default=None, description="What the source operators get.")
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["input"], **left_out("example")},
+                {"allOf": [having("example"), left_out("input")]},
+            ]
+        }
+    )
+
+    input: JsonValue = Field(
+        default=None, description="What the source operators get; may be null."
+    )
     example: ExampleReference | None = None
     """Take the input from the pipeline's examples."""
-    timeout_s: Annotated[float, Field(gt=0, le=LONGEST_REQUEST_S)] = 30.0
+    timeout_s: Annotated[float, Field(ge=0.001, le=LONGEST_REQUEST_S)] = 30.0
     """Seconds to wait for the answer."""
     late: Late = Field(default=Late.REFUSE, strict=False)
     """Whether an answer that the latency objective calls late is still wanted, or 429 instead."""
 
     @model_validator(mode="after")
     def _one_input(self) -> RequestBody:
-        given = sorted({"input", "example"} & self.model_fields_set)
-        good = given == ["input"] or (given == ["example"] and self.example is not None)
-        checks.require(good, "", "must have exactly one of input, example", given)
+        named = sorted({"input", "example"} & self.model_fields_set)
+        good = "input" in named if self.example is None else self.input is None
+        checks.require(good, "", "must have exactly one of input, example", named)
         return self
 
 

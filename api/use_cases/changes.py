@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import isfinite
 
 from circinus.api.schemas.base import BYTES_PER_MBIT
-from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
+from circinus.api.schemas.explanation import NUMBER, ObjectiveChange, WhatIfBody
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.query import Query
 from circinus.pipelines.ranges import Range
 
-_CHANGE = re.compile(
-    r"(?P<sign>[+-]?)(?P<number>[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?)(?P<times>x?)"
-)
+_CHANGE = re.compile(rf"(?P<sign>[+-]?)(?P<number>{NUMBER})(?P<times>x?)")
 
 _RANGES = {
     "price": ranges.PRICE_USD_PER_HOUR,
@@ -42,9 +39,8 @@ def changed(name: str, value: float, change: str, within: Range) -> float:
 
 
 def _figure(name: str, value: float, change: str) -> float:
-    match = _CHANGE.fullmatch(change.strip())
-    good = match is not None and not (match["sign"] and match["times"])
-    if match is None or not good or not isfinite(float(match["number"])):
+    match = _CHANGE.fullmatch(change)
+    if match is None or (match["sign"] and match["times"]):
         raise InvalidInput.of(name, "must be like 0.8x, +2, -2 or 5", change)
     number = float(match["number"])
     if match["times"]:

@@ -22,7 +22,7 @@ from circinus.pipelines.errors import Fault, InvalidInput
 from circinus.pipelines.query import fitted
 from circinus.planner.search.bill import Bill, Cost
 
-_LONGEST_KEY = 200
+LONGEST_KEY = 200
 _MARK = "before:"
 _LARGEST_SERIAL = 2**63 - 1
 _MOST_BILLS = 100
@@ -61,8 +61,8 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
 
 
 def _check(request: QueryRequest, key: str | None) -> None:
-    good = key is None or (0 < len(key) <= _LONGEST_KEY and key.isprintable())
-    rule = f"must have 1 to {_LONGEST_KEY} printable characters"
+    good = key is None or (0 < len(key) <= LONGEST_KEY and key.isprintable())
+    rule = f"must have 1 to {LONGEST_KEY} printable characters"
     checks.require(good, "Idempotency-Key", rule, key)
     paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
     if paths:

@@ -388,7 +388,7 @@ def test_metrics_need_the_token_too(connect: Connect) -> None:
 BAD_CALLS: list[tuple[dict[str, object], str]] = [
     ({}, "must have exactly one of input, example"),
     ({"input": 1, "example": {"index": 0}}, "must have exactly one of"),
-    ({"input": 1, "timeout_s": 0}, "must be > 0"),
+    ({"input": 1, "timeout_s": 0}, "must be >= 0.001"),
     ({"example": {"index": 10, "count": 10}}, "must be less than count, which is 10"),
     ({"example": {"index": 0, "count": 20_000}}, "must be 1 to 10000"),
     ({"input": {"$array": {"dtype": "O", "shape": [1], "base64": ""}}}, "must name a dtype"),

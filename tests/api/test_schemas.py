@@ -75,7 +75,7 @@ def test_no_number_that_json_lacks_is_taken(field: str, value: float) -> None:
         ({"example": {"index": 0, "seed": -1}}, "example.seed", "must be >= 0"),
         ({"example": {}}, "example.index", "must be given"),
         ({"example": {"index": 0, "of": 3}}, "example.of", "must be one of the known fields"),
-        ({"input": 1, "timeout_s": 0}, "timeout_s", "must be > 0"),
+        ({"input": 1, "timeout_s": 0}, "timeout_s", "must be >= 0.001"),
         ({"input": 1, "timeout_s": 601}, "timeout_s", "must be <= 600"),
         ({"input": 1, "priority": 1}, "priority", "must be one of the known fields"),
     ],

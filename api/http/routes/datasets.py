@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from asyncio import Lock
-from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from circinus.api.http.description import header, problems
 from circinus.api.http.gate import UPLOADS
+from circinus.api.http.routes.paths import DATASET
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.datasets import DatasetList, DatasetView
 from circinus.api.use_cases.datasets import forget, take_in, told
@@ -17,17 +18,19 @@ router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 _CREATED = 201
 _ONE = Lock()  # unpacked at a time: others wait without a thread
 _BODIES = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in UPLOADS}
+_WHERE = header("Location", "Path of the data set.")
+_NEW = {"model": DatasetView, "description": "It is new", **_WHERE}
 
 
-@router.post("", status_code=200, openapi_extra={"requestBody": {"content": _BODIES}})
-async def upload(
-    request: Request,
-    response: Response,
-    service: ServiceOf,
-    content_type: Annotated[str, Header()] = "",
-) -> DatasetView:
+@router.post(
+    "",
+    responses={200: _WHERE, _CREATED: _NEW},
+    openapi_extra={"requestBody": {"content": _BODIES, "required": True}},
+)
+async def upload(request: Request, response: Response, service: ServiceOf) -> DatasetView:
     """Hand over JSON lines, or a zip of a folder. 201 when it is new, 200 when it was known."""
     parts, content = service.parts, await request.body()
+    content_type = request.headers["content-type"]
 
     def take() -> tuple[DatasetView, bool]:
         kept, new = take_in(
@@ -54,14 +57,14 @@ def every(service: ServiceOf) -> DatasetList:
     return DatasetList(items=told(kept, *kept.all()))
 
 
-@router.get("/{dataset_id}")
+@router.get(DATASET, responses=problems(404))
 def one(dataset_id: str, service: ServiceOf) -> DatasetView:
     """Give a data set: its size, its inputs, who uses it."""
     kept = service.parts.datasets
     return told(kept, kept.get(dataset_id))[0]
 
 
-@router.delete("/{dataset_id}", status_code=204)
+@router.delete(DATASET, status_code=204, responses=problems(404, 409))
 def delete(dataset_id: str, service: ServiceOf) -> None:
     """Forget a data set; 409 while a query uses it."""
     parts = service.parts

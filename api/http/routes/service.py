@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service
+from circinus.api.http.description import header
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.schemas.base import HealthView, time_of
@@ -37,6 +38,8 @@ from circinus.scheduler.problem_form import problem_to_dict
 
 router = APIRouter(route_class=ReadOnce)
 _NOT_MODIFIED = 304
+_TAGGED = header("ETag", "Of the schedule.", required=False)
+_TEXT = {"content": {MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}
 LATEST = 50
 """Displacements shown."""
 
@@ -99,7 +102,12 @@ def _service_of(request: Request) -> Service:
 ServiceOf = Annotated[Service, Depends(_service_of)]
 
 
-@router.get("/v1/schedule", response_model=ScheduleView, tags=["schedule"])
+@router.get(
+    "/v1/schedule",
+    response_model=ScheduleView,
+    tags=["schedule"],
+    responses={200: _TAGGED, _NOT_MODIFIED: {"description": "It is the same", **_TAGGED}},
+)
 async def schedule(
     request: Request,
     service: ServiceOf,
@@ -183,7 +191,7 @@ def method(service: ServiceOf) -> MethodView:
     return method_view(service.parts.settings.chosen_method)
 
 
-@router.get("/metrics", response_class=Response, tags=["service"])
+@router.get("/metrics", response_class=Response, tags=["service"], responses={200: _TEXT})
 async def metrics(service: ServiceOf) -> Response:
     """Give what the queues of all deployments do, in the text format of Prometheus."""
     text = exposition(await service.deployer.figures(), await service.deployer.lately())
