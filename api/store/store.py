@@ -115,6 +115,7 @@ class Store:
             search = row.search if row.phase in LIVE else None
             if search is not None and search["ended"] in (None, _CANCELLED):
                 row.drop_search(at, _CANCELLED)
+                session.flush()  # counts the change
                 return row.record
             if QueryPhase(row.phase) not in CANCELLABLE | {QueryPhase.CANCELLED}:
                 rule = "must be queued or planning (or the query searched on) to be cancelled"
@@ -122,6 +123,7 @@ class Store:
             row.cancel_requested = True
             if row.phase == QueryPhase.QUEUED:
                 row.enter(QueryPhase.CANCELLED, at, "cancelled before planning began")
+            session.flush()
             return row.record
 
     def move(
