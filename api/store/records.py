@@ -153,6 +153,15 @@ class StoredQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryState:
+    """Which state of which query, see `StoredQuery`."""
+
+    serial: int
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
     """A plan of a query."""
 

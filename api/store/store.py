@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
@@ -15,14 +15,15 @@ from circinus.api.store.records import (
     Conflict,
     NewQuery,
     NotFound,
+    QueryState,
     QueueFull,
     Replan,
     Search,
     StoredPlan,
     StoredQuery,
 )
-from circinus.api.store.schedules import ScheduleStore
-from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
+from circinus.api.store.schedules import IN_FORCE, ScheduleStore
+from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow, ScheduleRow
 
 _CANCELLED = "cancelled"
 
@@ -80,17 +81,37 @@ class Store:
         idempotency key that begins so.
         """
         wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
-        if before is not None:
-            wanted = wanted.where(QueryRow.serial < before)
-        if phases is not None:
-            wanted = wanted.where(QueryRow.phase.in_(phases))
-        if tenant is not None:
-            wanted = wanted.where(QueryRow.tenant == tenant)
-        if key_prefix is not None:
-            # Not LIKE: SQLite's does not tell capitals from small letters.
-            begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
-            wanted = wanted.where(begin == key_prefix)
+        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
         return tuple(row.record for row in rows(self._engine, wanted))
+
+    def states(
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        phases: frozenset[QueryPhase] | None = None,
+        tenant: str | None = None,
+        key_prefix: str | None = None,
+    ) -> tuple[QueryState, ...]:
+        """Give the states of what `queries` gives. Cheap."""
+        wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version)
+        wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
+        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
+        with reading(self._engine) as session:
+            found = session.execute(wanted).all()
+        return tuple(QueryState(serial=s, id=name, version=number) for s, name, number in found)
+
+    def state(self, query_id: str) -> tuple[int, int]:
+        """Give the version of a query and the revision of the schedule in force. Cheap.
+
+        What is shown of a query changes with one of them, but for its deployment. NotFound if
+        there is none of that id.
+        """
+        with reading(self._engine) as session:
+            found = session.execute(_STATE, {"query_id": query_id}).one_or_none()
+        if found is None:
+            raise NotFound("query", query_id)
+        return found[0], found[1] or 0
 
     def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
         """Give the ids of all queries in one of the phases, oldest first. Cheap."""
@@ -203,6 +224,29 @@ class Store:
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""
         self._engine.dispose()
+
+
+_REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
+_STATE = select(QueryRow.version, _REVISION.scalar_subquery()).where(
+    QueryRow.id == bindparam("query_id")
+)
+
+
+def _chosen(
+    before: int | None,
+    phases: frozenset[QueryPhase] | None,
+    tenant: str | None,
+    key_prefix: str | None,
+) -> Iterator[ColumnElement[bool]]:
+    if before is not None:
+        yield QueryRow.serial < before
+    if phases is not None:
+        yield QueryRow.phase.in_(phases)
+    if tenant is not None:
+        yield QueryRow.tenant == tenant
+    if key_prefix is not None:
+        # Not LIKE: SQLite's does not tell capitals from small letters.
+        yield func.substr(QueryRow.idempotency_key, 1, len(key_prefix)) == key_prefix
 
 
 def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:
