@@ -27,7 +27,7 @@ RATE_PER_S = 200.0
 SECONDS = 15.0
 SUBMITTED = 0.1  # of the requests
 EXHAUSTIVE = {"strategy": "exhaustive"}
-LIMITS = {"profiling_s": 100_000.0, "response_s": None, "configurations": CONFIGURATIONS}
+LIMITS = {"profiling_s": 100_000.0, "response_s": 3600.0, "configurations": CONFIGURATIONS}
 
 
 def asked(examples: int, **more: object) -> dict[str, object]:
