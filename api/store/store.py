@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
@@ -26,6 +26,7 @@ from circinus.api.store.records import (
 )
 from circinus.api.store.schedules import IN_FORCE, ScheduleStore
 from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow, ScheduleRow
+from circinus.api.store.together import Together
 
 _CANCELLED = "cancelled"
 
@@ -43,6 +44,7 @@ class Store:
         self.schedules = ScheduleStore(engine)
         self.datasets = SqlDatasets(engine)
         self._engine = engine
+        self._submit = Together(self._submitted)
 
     def submit(
         self, query: NewQuery, *, queue_limit: int | None = None
@@ -53,16 +55,20 @@ class Store:
         specification it is a Conflict. A new query is QueueFull where so many are queued already;
         None: there is no limit.
         """
+        return self._submit((query, queue_limit))
+
+    def _submitted(
+        self, asked: Sequence[tuple[NewQuery, int | None]]
+    ) -> list[tuple[StoredQuery, bool] | Exception]:
+        answers: list[tuple[StoredQuery, bool] | Exception] = []
         with writing(self._engine) as session:
             one_at_a_time(session, "submissions")
-            if (known := _of_key(session, query)) is not None:
-                return known, False
-            if queue_limit is not None:
-                _require_room(session, queue_limit)
-            row = QueryRow.queued(query)
-            session.add(row)
-            session.flush()
-            return row.record, True
+            for query, queue_limit in asked:
+                try:
+                    answers.append(_submitted(session, query, queue_limit))
+                except (Conflict, QueueFull) as refusal:
+                    answers.append(refusal)
+        return answers
 
     def query(self, query_id: str) -> StoredQuery:
         """Give a query; NotFound if there is none of that id."""
@@ -254,6 +260,19 @@ def _chosen(
     if key_prefix is not None:
         # Not LIKE: SQLite's does not tell capitals from small letters.
         yield func.substr(QueryRow.idempotency_key, 1, len(key_prefix)) == key_prefix
+
+
+def _submitted(
+    session: Session, query: NewQuery, queue_limit: int | None
+) -> tuple[StoredQuery, bool]:
+    if (known := _of_key(session, query)) is not None:
+        return known, False
+    if queue_limit is not None:
+        _require_room(session, queue_limit)
+    row = QueryRow.queued(query)
+    session.add(row)
+    session.flush()
+    return row.record, True
 
 
 def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:
