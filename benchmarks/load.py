@@ -33,7 +33,7 @@ class Connection:
 
     async def send(self, message: bytes) -> tuple[int, bytes, str]:
         """Give status, body and ETag of the answer."""
-        if self._streams is None:
+        if self._streams is None or self._streams[0].at_eof():  # idle for long, it was ended
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         writer.write(message)
