@@ -3,7 +3,7 @@
 A real service with one planning worker; the load comes from other processes, at random (Poisson),
 whatever becomes of the requests before. The query that is asked about was planned over 2,016
 configurations and serves. `cpu_ms` is the processor time per request of the service and its
-keeper. `CIRCINUS_READS_PER_S` takes another rate than 200.
+keeper. `READS_PER_S` and `READS_SECONDS` take another rate than 200 and time than 15.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from benchmarks.grid import CONFIGURATIONS
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
-RATE_PER_S = 200.0
-SECONDS = 15.0
+RATE_PER_S = float(os.environ.get("READS_PER_S", "200"))
+SECONDS = float(os.environ.get("READS_SECONDS", "15"))
 SUBMITTED = 0.1  # of the requests
 EXHAUSTIVE = {"strategy": "exhaustive"}
 LIMITS = {"profiling_s": 100_000.0, "response_s": 3600.0, "configurations": CONFIGURATIONS}
@@ -58,26 +59,24 @@ def path(service: ServiceProcess) -> str:
 def load(service: ServiceProcess, *loads: dict[str, object]) -> list[dict[str, Any]]:
     """Give latencies, statuses and processor time of loads at the same time."""
     before = _cpu_s(service)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.load"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in loads
-    ]
-    for process, one in zip(running, loads, strict=True):
-        assert process.stdin is not None
-        process.stdin.write(
-            json.dumps({"port": service.port, "seconds": SECONDS, "seed": 1, **one})
-        )
-        process.stdin.close()
-    told = [json.load(process.stdout) for process in running if process.stdout is not None]
-    assert [process.wait() for process in running] == [0] * len(loads)
+    with ThreadPoolExecutor(len(loads)) as threads:
+        told = list(threads.map(lambda one: _sent(service, one), loads))
     cpu_s, sent = _cpu_s(service) - before, sum(len(found["answers"]) for found in told)
     return [{**_figures(found["answers"]), "cpu_ms": cpu_s / sent * 1e3} for found in told]
+
+
+def _sent(service: ServiceProcess, one: dict[str, object]) -> dict[str, Any]:
+    asked = {"port": service.port, "seconds": SECONDS, "seed": 1, **one}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _figures(answers: list[list[float]]) -> dict[str, Any]:
@@ -110,20 +109,19 @@ def _told(benchmark: BenchmarkFixture, **found: object) -> None:
 def test_status_and_submissions_while_planning(
     benchmark: BenchmarkFixture, service: ServiceProcess, path: str, etag: bool
 ) -> None:
-    rate_per_s = float(os.environ.get("CIRCINUS_READS_PER_S", RATE_PER_S))
     read = {"path": path, "method": "GET", "bodies": [""], "etag": etag}
     load(service, {**read, "rate_per_s": 20.0, "seconds": 1.0})
 
     status, submitted = benchmark.pedantic(  # type: ignore[no-untyped-call]  # ships no types
         lambda: load(
             service,
-            {**read, "rate_per_s": rate_per_s * (1 - SUBMITTED)},
-            _submission(rate_per_s * SUBMITTED),
+            {**read, "rate_per_s": RATE_PER_S * (1 - SUBMITTED)},
+            _submission(RATE_PER_S * SUBMITTED),
         ),
         rounds=1,
     )
 
-    _told(benchmark, rate_per_s=rate_per_s, status=status, submitted=submitted)
+    _told(benchmark, rate_per_s=RATE_PER_S, status=status, submitted=submitted)
     assert set(status["statuses"]) <= {"200", "304"}
     assert set(submitted["statuses"]) == {"202"}
 
@@ -132,14 +130,13 @@ def test_status_and_submissions_while_planning(
 def test_one_kind_alone(
     benchmark: BenchmarkFixture, service: ServiceProcess, path: str, what: str
 ) -> None:
-    rate_per_s = float(os.environ.get("CIRCINUS_READS_PER_S", RATE_PER_S))
-    one = _submission(rate_per_s)
+    one = _submission(RATE_PER_S)
     if what == "status":
-        one = {"path": path, "method": "GET", "bodies": [""], "rate_per_s": rate_per_s}
+        one = {"path": path, "method": "GET", "bodies": [""], "rate_per_s": RATE_PER_S}
 
     [found] = benchmark.pedantic(  # type: ignore[no-untyped-call]  # ships no types
         lambda: load(service, one), rounds=1
     )
 
-    _told(benchmark, rate_per_s=rate_per_s, **{what: found})
+    _told(benchmark, rate_per_s=RATE_PER_S, **{what: found})
     assert set(found["statuses"]) <= {"200", "202"}
