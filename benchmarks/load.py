@@ -4,7 +4,8 @@ Closed loop: each of so many clients sends its next request when it has the answ
 Open loop: requests arrive at random (Poisson), whatever becomes of those before. HTTP is spoken
 by hand, so that the load costs little beside what it measures.
 
-    standard input    {port, path, bodies: [text], clients | rate_per_s, seconds, seed}
+    standard input    {port, path, bodies: [text], clients | rate_per_s, seconds, seed,
+                       method: POST if left out, etag: whether the last one is sent back}
     standard output   {seconds, cpu_s, answers: [[status, seconds from sending, of operators]]}
 """
 
@@ -30,18 +31,19 @@ class Connection:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def send(self, message: bytes) -> tuple[int, bytes]:
-        """Give status and body of the answer."""
-        if self._streams is None:
+    async def send(self, message: bytes) -> tuple[int, bytes, str]:
+        """Give status, body and ETag of the answer."""
+        if self._streams is None or self._streams[0].at_eof():  # idle for long, it was ended
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         writer.write(message)
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.decode("latin-1").lower().split("\r\n")
-        length = next(int(line[15:]) for line in lines if line.startswith("content-length:"))
-        if "connection: close" in lines:
+        told = dict(line.partition(": ")[::2] for line in lines[1:])
+        if told.get("connection") == "close":
             self._streams = None
-        return int(lines[0].split()[1]), await reader.readexactly(length)
+        body = await reader.readexactly(int(told.get("content-length", 0)))
+        return int(lines[0].split()[1]), body, told.get("etag", "")
 
     def close(self) -> None:
         """End it."""
@@ -56,11 +58,14 @@ class Load:
         self._asked = asked
         self._random = random.Random(asked["seed"])
         self._idle: list[Connection] = []
+        self._etag = ""
         self.answers: list[Answer] = []
-        head = f"POST {asked['path']} HTTP/1.1\r\nHost: 127.0.0.1:{asked['port']}\r\n"
-        head += "Content-Type: application/json\r\nContent-Length: "
+        head = f"{asked.get('method', 'POST')} {asked['path']} HTTP/1.1\r\n"
+        head += f"Host: 127.0.0.1:{asked['port']}\r\nContent-Type: application/json\r\n"
         bodies = [body.encode() for body in asked["bodies"]]
-        self._messages = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+        self._messages = [
+            (f"{head}Content-Length: {len(body)}\r\n".encode(), b"\r\n" + body) for body in bodies
+        ]
 
     async def run(self) -> float:
         """Send until the time is over, wait for the last answers; give the seconds it took."""
@@ -87,12 +92,14 @@ class Load:
         await asyncio.gather(*tasks)
 
     async def _one(self) -> None:
-        message = self._random.choice(self._messages)
+        head, rest = self._random.choice(self._messages)
+        known = f"If-None-Match: {self._etag}\r\n" if self._etag else ""
         connection = self._idle.pop() if self._idle else Connection(self._asked["port"])
         began = time.perf_counter()
-        status, body = await connection.send(message)
+        status, body, etag = await connection.send(head + known.encode() + rest)
         seconds = time.perf_counter() - began
         self._idle.append(connection)
+        self._etag = etag if self._asked.get("etag") else ""
         operators_s = 0.0
         with suppress(ValueError, KeyError):
             operators_s = sum(json.loads(body)["operator_s"].values())

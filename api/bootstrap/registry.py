@@ -18,6 +18,10 @@ class RegisteredPipelines:
 
     extra: dict[str, str] = field(default_factory=dict)  # name -> `module:attribute`
     _loaded: dict[str, Pipeline] = field(default_factory=dict, init=False, repr=False)
+    # Once: going through all that is installed takes milliseconds, and names are asked for often.
+    _installed: tuple[str, ...] = field(
+        default_factory=lambda: tuple(registered()), init=False, repr=False
+    )
 
     @classmethod
     def of(cls, references: tuple[str, ...]) -> RegisteredPipelines:
@@ -38,7 +42,7 @@ class RegisteredPipelines:
     @property
     def names(self) -> tuple[str, ...]:
         """See `Catalogue.names`."""
-        return tuple(sorted({*registered(), *self.extra}))
+        return tuple(sorted({*self._installed, *self.extra}))
 
     def pipeline(self, name: str) -> Pipeline:
         """See `Catalogue.pipeline`."""

@@ -57,6 +57,7 @@ from circinus.planner.search.result import (
     PlanningPhase,
     PlanningProgress,
     PlanningResult,
+    PlanningSummary,
 )
 
 IDLE_S = 0.1
@@ -138,7 +139,7 @@ def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningE
         return PlanningEnding(
             phase=QueryPhase.WAITING if feasible else QueryPhase(result.outcome.value),
             message=told + words,
-            result=to_document(result),
+            result=to_document(PlanningSummary.of(result)),
             plans=plan_documents(result.plans),
         )
     except CircinusError as error:

@@ -118,7 +118,11 @@ class Guard:
             return await login.answer(
                 scope, headers, await read_body(headers, receive, LARGEST_FORM)
             )
-        if not is_guarded(scope["path"]) or self._shows_token(headers) or login.has_session(headers):
+        if (
+            not is_guarded(scope["path"])
+            or self._shows_token(headers)
+            or login.has_session(headers)
+        ):
             return None
         if (page := login.page_instead(scope, headers)) is not None:
             return page

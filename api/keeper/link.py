@@ -13,6 +13,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from circinus.pipelines.payload import Payload
 _ANSWERS_WITHIN_S = 10.0  # a keeper that is asked who it is
 _ENDS_WITHIN_S = 30.0
 _STARTS_WITHIN_S = 120.0
+_STATUSES = 256  # remembered: of most deployments nothing changes from look to look
 _PAUSE_S = 1.0  # before a keeper is started again
 _LONGEST_SOCKET = 107  # bytes of its path
 _LOG = logging.getLogger(__name__)
@@ -115,8 +117,8 @@ class KeptDeployer:
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         """See there."""
-        found: DeploymentStatus | None = await self._call("status", query_id)
-        return found
+        told: bytes | None = await self._call("status", query_id)
+        return None if told is None else _status(told)
 
     async def close(self) -> None:
         """End the keeper and all that it runs."""
@@ -170,6 +172,12 @@ class KeptDeployer:
                 self.generation += 1
             except (CircinusError, OSError, TimeoutError) as error:
                 trouble(_LOG, "keeper.not_started", error=error)
+
+
+@lru_cache(_STATUSES)
+def _status(told: bytes) -> DeploymentStatus:
+    status: DeploymentStatus = from_bytes(told)
+    return status
 
 
 @contextlib.asynccontextmanager

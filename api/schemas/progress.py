@@ -18,7 +18,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Slo
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
-from circinus.planner.search.result import PlanningProgress, PlanningResult, Shortfall
+from circinus.planner.search.result import PlanningProgress, PlanningSummary, Shortfall
 
 _WITHOUT_NUL = r"^[^\x00]*$"
 """PostgreSQL has no NUL in texts."""
@@ -150,13 +150,12 @@ class QueryPage(View):
 
 
 def progress_view(
-    told: PlanningProgress | PlanningResult, slo: Slo, infrastructure: Infrastructure
+    told: PlanningProgress | PlanningSummary, slo: Slo, infrastructure: Infrastructure
 ) -> ProgressView:
     """Give how far planning is, or where it ended."""
-    if isinstance(told, PlanningResult):
-        best = _shown(next(iter(told.plans), None), slo, infrastructure)
-        return ProgressView.of(told, phase="finished", plans=len(told.plans), best=best)
     best = _shown(told.best, slo, infrastructure)
+    if isinstance(told, PlanningSummary):
+        return ProgressView.of(told, phase="finished", best=best)
     return ProgressView.of(told, saved_s=told.bill.cache.seconds, best=best)
 
 

@@ -53,6 +53,7 @@ class PlanningQueue:
             row.claimed_by, row.heartbeat_at = worker, at
             if row.phase == QueryPhase.QUEUED:
                 row.enter(QueryPhase.PLANNING, at, "")
+            session.flush()  # counts the change
             return row.record
 
     def beat(
@@ -64,7 +65,7 @@ class PlanningQueue:
         """
         news: dict[str, object] = {"heartbeat_at": at}
         if progress is not None:
-            news["progress"] = dict(progress)
+            news |= {"progress": dict(progress), "version": QueryRow.version + 1}
         renewal = (
             update(QueryRow)
             .where(QueryRow.id == query_id, QueryRow.claimed_by == worker)

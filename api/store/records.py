@@ -18,7 +18,7 @@ from circinus.pipelines.errors import CircinusError, Fault, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
-from circinus.planner.search.result import PlanningProgress, PlanningResult
+from circinus.planner.search.result import PlanningProgress, PlanningSummary
 from circinus.scheduler.problem import Schedule, Slice
 from circinus.scheduler.rolling.renumbering import Numbering
 
@@ -102,13 +102,14 @@ class StoredQuery:
     message: str  # why it is there, in words; may be empty
     history: tuple[PhaseChange, ...]  # every phase so far, oldest first
     progress: JsonObject | None  # latest word of the planning worker; None before the first
-    result: JsonObject | None  # how planning ended; None before
+    result: JsonObject | None  # how planning ended, a `PlanningSummary`; None before
     claimed_by: str | None  # the worker that plans it; None: nobody
     cancel_requested: bool
     crashes: int  # how many workers died over planning it, or over searching on
     idempotency_key: str | None  # None: the client gave none
     search: Search | None = None  # the latest since its plans were stored; None: there was none
     revision: int = 0  # grows whenever plans are stored for it
+    version: int = 1  # grows with all that is stored of it, but for the beats of its worker
 
     @cached_property
     def request(self) -> QueryRequest:
@@ -121,9 +122,9 @@ class StoredQuery:
         return to_query(self.request)
 
     @cached_property
-    def planned(self) -> PlanningResult | None:
+    def planned(self) -> PlanningSummary | None:
         """How planning ended; None before."""
-        return None if self.result is None else from_document(PlanningResult, self.result)
+        return None if self.result is None else from_document(PlanningSummary, self.result)
 
     @cached_property
     def latest(self) -> PlanningProgress | None:
@@ -149,6 +150,15 @@ class StoredQuery:
     def entered(self, phase: QueryPhase) -> float | None:
         """Give when the query first entered a phase; None: it never did."""
         return next((change.at for change in self.history if change.phase is phase), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryState:
+    """Which state of which query, see `StoredQuery`."""
+
+    serial: int
+    id: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +191,7 @@ class PlanningEnding:
 
     phase: QueryPhase  # the next one
     message: str  # why, in words
-    result: JsonObject | None  # None: planning gave nothing
+    result: JsonObject | None  # a `PlanningSummary`; None: planning gave nothing
     plans: PlanDocuments = ()
 
 
@@ -193,7 +203,8 @@ class Replan:
     spec: JsonObject  # the query from now on
     why: str  # in words
     at: float
-    result: JsonObject | None = None  # how planning ended, with plans; None: back to the queue
+    # a `PlanningSummary`, with plans; None: back to the queue
+    result: JsonObject | None = None
     plans: PlanDocuments = ()  # none when it goes back to the queue
     forget: bool = False  # whether its measurements are of other data, and dropped
 

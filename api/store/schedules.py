@@ -12,7 +12,8 @@ from circinus.api.store.engine import reading, rows, writing
 from circinus.api.store.records import DisplacedRecord, InForce
 from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow
 
-_IN_FORCE = 1
+IN_FORCE = 1
+"""Id of the row."""
 
 
 class ScheduleStore:
@@ -33,19 +34,25 @@ class ScheduleStore:
         """
         known = self._known
         with reading(self._engine) as session:
-            wanted = select(ScheduleRow.revision).where(ScheduleRow.id == _IN_FORCE)
+            wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
             revision = session.scalar(wanted) or 0
             if revision != known[0]:
-                row = session.get_one(ScheduleRow, _IN_FORCE)
+                row = session.get_one(ScheduleRow, IN_FORCE)
                 known = self._known = (row.revision, from_document(InForce, row.schedule))
         return known
+
+    def revision(self) -> int:
+        """Give how often the schedule was replaced."""
+        with reading(self._engine) as session:
+            wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
+            return session.scalar(wanted) or 0
 
     def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> None:
         """Put another schedule in force, and note who was displaced by it."""
         with writing(self._engine) as session:
-            row = session.get(ScheduleRow, _IN_FORCE, with_for_update=True)
+            row = session.get(ScheduleRow, IN_FORCE, with_for_update=True)
             if row is None:
-                row = ScheduleRow(id=_IN_FORCE, revision=0)
+                row = ScheduleRow(id=IN_FORCE, revision=0)
                 session.add(row)
             row.schedule, row.at, row.revision = to_document(new), new.made_at, row.revision + 1
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
+from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.documents import to_document
 from circinus.api.store.engine import one_at_a_time, reading, rows, writing
+from circinus.api.store.journal import SqlJournal
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
     NewQuery,
     NotFound,
+    QueryState,
     QueueFull,
     Replan,
     Search,
     StoredPlan,
     StoredQuery,
 )
-from circinus.api.store.schedules import ScheduleStore
-from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow
+from circinus.api.store.schedules import IN_FORCE, ScheduleStore
+from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow, ScheduleRow
+from circinus.api.store.together import Together
 
 _CANCELLED = "cancelled"
 
@@ -38,7 +42,9 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.queue = PlanningQueue(engine)  # the same queries, as planning workers see them
         self.schedules = ScheduleStore(engine)
+        self.datasets = SqlDatasets(engine)
         self._engine = engine
+        self._submit = Together(self._submitted)
 
     def submit(
         self, query: NewQuery, *, queue_limit: int | None = None
@@ -49,16 +55,20 @@ class Store:
         specification it is a Conflict. A new query is QueueFull where so many are queued already;
         None: there is no limit.
         """
+        return self._submit((query, queue_limit))
+
+    def _submitted(
+        self, asked: Sequence[tuple[NewQuery, int | None]]
+    ) -> list[tuple[StoredQuery, bool] | Exception]:
+        answers: list[tuple[StoredQuery, bool] | Exception] = []
         with writing(self._engine) as session:
             one_at_a_time(session, "submissions")
-            if (known := _of_key(session, query)) is not None:
-                return known, False
-            if queue_limit is not None:
-                _require_room(session, queue_limit)
-            row = QueryRow.queued(query)
-            session.add(row)
-            session.flush()
-            return row.record, True
+            for query, queue_limit in asked:
+                try:
+                    answers.append(_submitted(session, query, queue_limit))
+                except (Conflict, QueueFull) as refusal:
+                    answers.append(refusal)
+        return answers
 
     def query(self, query_id: str) -> StoredQuery:
         """Give a query; NotFound if there is none of that id."""
@@ -80,17 +90,37 @@ class Store:
         idempotency key that begins so.
         """
         wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
-        if before is not None:
-            wanted = wanted.where(QueryRow.serial < before)
-        if phases is not None:
-            wanted = wanted.where(QueryRow.phase.in_(phases))
-        if tenant is not None:
-            wanted = wanted.where(QueryRow.tenant == tenant)
-        if key_prefix is not None:
-            # Not LIKE: SQLite's does not tell capitals from small letters.
-            begin = func.substr(QueryRow.idempotency_key, 1, len(key_prefix))
-            wanted = wanted.where(begin == key_prefix)
+        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
         return tuple(row.record for row in rows(self._engine, wanted))
+
+    def states(
+        self,
+        *,
+        limit: int,
+        before: int | None = None,
+        phases: frozenset[QueryPhase] | None = None,
+        tenant: str | None = None,
+        key_prefix: str | None = None,
+    ) -> tuple[QueryState, ...]:
+        """Give the states of what `queries` gives. Cheap."""
+        wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version)
+        wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
+        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
+        with reading(self._engine) as session:
+            found = session.execute(wanted).all()
+        return tuple(QueryState(serial=s, id=name, version=number) for s, name, number in found)
+
+    def state(self, query_id: str) -> tuple[int, int]:
+        """Give the version of a query and the revision of the schedule in force. Cheap.
+
+        What is shown of a query changes with one of them, but for its deployment. NotFound if
+        there is none of that id.
+        """
+        with reading(self._engine) as session:
+            found = session.execute(_STATE, {"query_id": query_id}).one_or_none()
+        if found is None:
+            raise NotFound("query", query_id)
+        return found[0], found[1] or 0
 
     def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
         """Give the ids of all queries in one of the phases, oldest first. Cheap."""
@@ -115,6 +145,7 @@ class Store:
             search = row.search if row.phase in LIVE else None
             if search is not None and search["ended"] in (None, _CANCELLED):
                 row.drop_search(at, _CANCELLED)
+                session.flush()  # counts the change
                 return row.record
             if QueryPhase(row.phase) not in CANCELLABLE | {QueryPhase.CANCELLED}:
                 rule = "must be queued or planning (or the query searched on) to be cancelled"
@@ -122,6 +153,7 @@ class Store:
             row.cancel_requested = True
             if row.phase == QueryPhase.QUEUED:
                 row.enter(QueryPhase.CANCELLED, at, "cancelled before planning began")
+            session.flush()
             return row.record
 
     def move(
@@ -198,9 +230,49 @@ class Store:
                 raise NotFound("plan", plan_id)
             return row.record
 
+    def journal(self, query_id: str, edition: str) -> SqlJournal:
+        """Give the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
+        return SqlJournal(self._engine, query_id, edition)
+
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""
         self._engine.dispose()
+
+
+_REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
+_STATE = select(QueryRow.version, _REVISION.scalar_subquery()).where(
+    QueryRow.id == bindparam("query_id")
+)
+
+
+def _chosen(
+    before: int | None,
+    phases: frozenset[QueryPhase] | None,
+    tenant: str | None,
+    key_prefix: str | None,
+) -> Iterator[ColumnElement[bool]]:
+    if before is not None:
+        yield QueryRow.serial < before
+    if phases is not None:
+        yield QueryRow.phase.in_(phases)
+    if tenant is not None:
+        yield QueryRow.tenant == tenant
+    if key_prefix is not None:
+        # Not LIKE: SQLite's does not tell capitals from small letters.
+        yield func.substr(QueryRow.idempotency_key, 1, len(key_prefix)) == key_prefix
+
+
+def _submitted(
+    session: Session, query: NewQuery, queue_limit: int | None
+) -> tuple[StoredQuery, bool]:
+    if (known := _of_key(session, query)) is not None:
+        return known, False
+    if queue_limit is not None:
+        _require_room(session, queue_limit)
+    row = QueryRow.queued(query)
+    session.add(row)
+    session.flush()
+    return row.record, True
 
 
 def _of_key(session: Session, query: NewQuery) -> StoredQuery | None:

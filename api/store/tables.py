@@ -81,6 +81,9 @@ class QueryRow(Base):
     tenant: Mapped[str] = mapped_column(Text, default="", server_default="")
     search: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    version: Mapped[int] = mapped_column(server_default="1")  # the mapping counts changes by it
+
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - as the base has it
 
     @classmethod
     def queued(cls, query: NewQuery) -> Self:

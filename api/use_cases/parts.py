@@ -10,7 +10,6 @@ from typing import Protocol
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets
-from circinus.api.store.engine import connect
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
 from circinus.api.use_cases.datasets import kept_at, open_kept
@@ -68,10 +67,10 @@ class ServiceParts:
         folder = self.settings.outputs
         return None if folder is None else PrefixFiles(folder, self.settings.outputs_limit_bytes)
 
-    @cached_property
+    @property
     def datasets(self) -> SqlDatasets:
         """That users handed over."""
-        return SqlDatasets(connect(self.settings.database_url))
+        return self.store.datasets
 
     def data(self, source: DataSource, pipeline: str) -> Dataset:
         """Give the inputs that a query is planned on.

@@ -12,7 +12,7 @@ from circinus.api.phases import CANCELLABLE, QueryPhase
 from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document
-from circinus.api.store.records import Conflict, NewQuery, NotFound, StoredQuery
+from circinus.api.store.records import Conflict, NewQuery, NotFound, QueryState, StoredQuery
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
@@ -85,21 +85,21 @@ def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
         raise InvalidInput.of("data.dataset", rule, data.dataset) from error
 
 
-def page_of(store: Store, asked: PageRequest) -> tuple[tuple[StoredQuery, ...], str | None]:
-    """Give a page of queries, newest first, and the cursor for the next; None: it is the last.
+def page_of(store: Store, asked: PageRequest) -> tuple[tuple[QueryState, ...], str | None]:
+    """Give what is on a page, newest first, and the cursor for the next; None: it is the last.
 
     InvalidInput if the cursor is none that a page gave.
     """
     # One more than asked for tells whether there is a page after this one.
-    records = store.queries(
+    states = store.states(
         limit=asked.limit + 1,
         before=None if asked.cursor is None else _decoded(asked.cursor),
         phases=None if asked.phase is None else frozenset({asked.phase}),
         tenant=asked.tenant,
         key_prefix=asked.key_prefix,
     )
-    shown = records[: asked.limit]
-    if len(records) == len(shown):
+    shown = states[: asked.limit]
+    if len(states) == len(shown):
         return shown, None
     last = f"{_MARK}{shown[-1].serial}"
     return shown, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")

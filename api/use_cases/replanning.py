@@ -17,6 +17,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query, fitted
 from circinus.planner.answers.drift import Drift, ObservedRequests, as_observed, eased, parts_of
 from circinus.planner.answers.known import Answer, result_of
+from circinus.planner.search.result import PlanningSummary
 
 
 def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBody) -> StoredQuery:
@@ -99,8 +100,8 @@ def _store(
     parts: ServiceParts, record: StoredQuery, replan: Replan, found: Answer | None = None
 ) -> None:
     if found is not None and found.plans:
-        result, plans = to_document(result_of(found)), plan_documents(found.plans)
-        replan = replace(replan, result=result, plans=plans)
+        result = to_document(PlanningSummary.of(result_of(found)))
+        replan = replace(replan, result=result, plans=plan_documents(found.plans))
     if not parts.store.replan(replan):
         rule = "must be planned and not retired to be planned again"
         raise Conflict("phase", rule, record.phase.value)

@@ -104,15 +104,18 @@ class LatencyWindow:
         self._latencies: deque[float] = deque(maxlen=size)
         self._count = 0
         self._failed = 0
+        self._observed: Observed | None = None  # since the last request
 
     def answered(self, latency_s: float) -> None:
         """Note a request that got its output."""
         self._count += 1
         self._latencies.append(latency_s)
+        self._observed = None
 
     def failed(self) -> None:
         """Note a request that got an error."""
         self._failed += 1
+        self._observed = None
 
     @property
     def count(self) -> int:
@@ -121,9 +124,13 @@ class LatencyWindow:
 
     def observed(self) -> Observed:
         """Give the figures so far."""
-        latencies = np.array(self._latencies)
-        figures = {s.value: float(s.of(latencies)) for s in LatencyStatistic if len(latencies)}
-        return Observed(count=self._count, failed=self._failed, window=len(latencies), **figures)
+        if self._observed is None:
+            latencies = np.array(self._latencies)
+            figures = {s.value: float(s.of(latencies)) for s in LatencyStatistic if len(latencies)}
+            self._observed = Observed(
+                count=self._count, failed=self._failed, window=len(latencies), **figures
+            )
+        return self._observed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """What the requests of a deployment got lately, and how many come now.
 
 Latencies are counted in buckets of times, each a fiftieth wider than the one before: a request
-costs a few additions, however many there are, and a percentile is at most 2 % too high.
+costs a few additions, however many there are, and a percentile is at most 2 % too high. Who looks
+costs little: the sums of each span follow what comes into it and what leaves it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import ceil, exp, log
+from math import ceil, exp, inf, log
 from typing import Final
 
 from circinus.pipelines.slo import LatencyStatistic
@@ -36,12 +38,33 @@ class Lately:
 
 
 @dataclass(slots=True)
-class _Slot:
-    began: float
+class _Counts:
     buckets: Counter[int] = field(default_factory=Counter)
     in_time: int = 0
     turned_away: int = 0
     failed: int = 0
+
+    def subtract(self, other: _Counts) -> None:
+        self.in_time -= other.in_time
+        self.turned_away -= other.turned_away
+        self.failed -= other.failed
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] -= count
+            if not self.buckets[bucket]:
+                del self.buckets[bucket]
+
+
+@dataclass(slots=True)
+class _Span:
+    """The last so many seconds: what was counted in them, up to date with every request."""
+
+    length_s: float
+    sums: _Counts = field(default_factory=_Counts)
+    slots: deque[tuple[float, _Counts]] = field(default_factory=deque)  # when each began
+
+    def forget(self, now: float) -> None:
+        while self.slots and self.slots[0][0] <= now - self.length_s:
+            self.sums.subtract(self.slots.popleft()[1])
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +72,8 @@ class Traffic:
     """Counts what becomes of requests. Not safe to share between threads."""
 
     since: float  # seconds of the clock that later moments are of
-    _slots: deque[_Slot] = field(default_factory=deque, init=False)  # the newest last
+    _spans: tuple[_Span, ...] = field(default_factory=lambda: (*map(_Span, SPANS_S),), init=False)
+    _slot: tuple[float, _Counts] = field(default_factory=lambda: (-inf, _Counts()), init=False)
     # [second, how many came in it], the newest last
     _arrivals: deque[list[int]] = field(default_factory=deque, init=False)
 
@@ -72,57 +96,63 @@ class Traffic:
 
     def answered(self, at: float, latency_s: float, *, in_time: bool) -> None:
         """Count an answer."""
-        slot = self._slot(at)
-        slot.buckets[ceil(log(max(latency_s, _LEAST_S)) / _STEP)] += 1
-        slot.in_time += in_time
+        bucket = ceil(log(max(latency_s, _LEAST_S)) / _STEP)
+        for counts in self._counting(at):
+            counts.buckets[bucket] += 1
+            counts.in_time += in_time
 
     def turned_away(self, at: float) -> None:
         """Count a request that was refused so that others are in time."""
-        self._slot(at).turned_away += 1
+        for counts in self._counting(at):
+            counts.turned_away += 1
 
     def failed(self, at: float) -> None:
         """Count a request that got another error."""
-        self._slot(at).failed += 1
+        for counts in self._counting(at):
+            counts.failed += 1
 
     def lately(self, now: float) -> tuple[Lately, ...]:
         """Give the figures of every span."""
-        return tuple(self._within(span_s, now) for span_s in SPANS_S)
+        return tuple(self._within(span, now) for span in self._spans)
 
-    def _within(self, span_s: float, now: float) -> Lately:
-        slots = [slot for slot in self._slots if slot.began > now - span_s]
-        buckets = Counter[int]()
-        for slot in slots:
-            buckets.update(slot.buckets)
-        in_time = sum(slot.in_time for slot in slots)
-        turned_away = sum(slot.turned_away for slot in slots)
-        failed = sum(slot.failed for slot in slots)
-        told_s = max(min(span_s, now - self.since), _SLOT_S)
+    def _within(self, span: _Span, now: float) -> Lately:
+        span.forget(now)
+        sums = span.sums
+        told_s = max(min(span.length_s, now - self.since), _SLOT_S)
+        p50_s, p95_s, p99_s = _percentiles(sums.buckets)
         return Lately(
-            span_s=span_s,
-            requests=buckets.total() + turned_away + failed,
-            in_time=in_time,
-            turned_away=turned_away,
-            failed=failed,
-            goodput_per_s=in_time / told_s,
-            p50_s=_percentile(buckets, LatencyStatistic.P50),
-            p95_s=_percentile(buckets, LatencyStatistic.P95),
-            p99_s=_percentile(buckets, LatencyStatistic.P99),
+            span_s=span.length_s,
+            requests=sums.buckets.total() + sums.turned_away + sums.failed,
+            in_time=sums.in_time,
+            turned_away=sums.turned_away,
+            failed=sums.failed,
+            goodput_per_s=sums.in_time / told_s,
+            p50_s=p50_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
         )
 
-    def _slot(self, at: float) -> _Slot:
+    def _counting(self, at: float) -> tuple[_Counts, ...]:
+        """Give all that counts what happens at a moment."""
         began = at - at % _SLOT_S
-        if not self._slots or self._slots[-1].began < began:
-            self._slots.append(_Slot(began))
-            while self._slots[0].began <= at - SPANS_S[-1]:
-                self._slots.popleft()
-        return self._slots[-1]
+        if self._slot[0] < began:
+            self._slot = (began, _Counts())
+            for span in self._spans:
+                span.forget(at)
+                span.slots.append(self._slot)
+        return (self._slot[1], *(span.sums for span in self._spans))
 
 
-def _percentile(buckets: Counter[int], which: LatencyStatistic) -> float | None:
-    """Give the end of the bucket that holds an inverted distribution function; None of nothing."""
-    rank = ceil((which.quantile or 0.0) * buckets.total())
-    for bucket in sorted(buckets):
-        rank -= buckets[bucket]
-        if rank <= 0:
-            return exp(bucket * _STEP)
-    return None
+def _percentiles(buckets: Counter[int]) -> Iterator[float | None]:
+    """Give for each the end of the bucket that holds an inverted distribution function.
+
+    None where nothing is counted.
+    """
+    total, below, ordered = buckets.total(), 0, iter(sorted(buckets.items()))
+    end: float | None = None
+    for which in (LatencyStatistic.P50, LatencyStatistic.P95, LatencyStatistic.P99):
+        rank = ceil((which.quantile or 0.0) * total)
+        while below < rank:
+            bucket, count = next(ordered)
+            below, end = below + count, exp(bucket * _STEP)
+        yield end

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from circinus.pipelines.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
@@ -109,3 +109,33 @@ class PlanningResult:
     remarks: tuple[str, ...] = ()  # what to know of the figures, in words
     # What was measured, for later queries on the pipeline to learn from.
     configurations: tuple[ConfigurationRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningSummary:
+    """How planning ended: a `PlanningResult` but for what only one of many readers needs.
+
+    That is all plans but the cheapest, and what was measured.
+    """
+
+    outcome: PlanningOutcome  # as there, like all but the next two
+    plans: int  # how many there are
+    best: Plan | None  # the cheapest of them; None: there is none
+    measured: int
+    failed: int
+    inputs: int
+    spent_s: float
+    saved_s: float
+    stopped_because: str
+    shortfall: Shortfall | None
+    bill: Bill = field(default_factory=Bill)
+    failures: tuple[FailureCount, ...] = ()
+    left_out: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, result: PlanningResult) -> Self:
+        """Give the summary of a result."""
+        told = {each.name: getattr(result, each.name, None) for each in fields(cls)}
+        best = next(iter(result.plans), None)
+        return cls(**{**told, "plans": len(result.plans), "best": best})  # type: ignore[arg-type]  # by name

@@ -29,7 +29,7 @@ from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.slo import Estimate
-from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.planner.search.result import PlanningOutcome, PlanningResult, PlanningSummary
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.rolling.scheduler import Upkeep
 
@@ -231,7 +231,7 @@ def add_planned(
     ending = PlanningEnding(
         phase=QueryPhase.WAITING,
         message="planned",
-        result=to_document(result(*plans)),
+        result=to_document(PlanningSummary.of(result(*plans))),
         plans=documents,
     )
     assert store.queue.finish(query_id, "w", ending, at=at)

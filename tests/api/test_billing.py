@@ -10,6 +10,7 @@ from circinus.api.store.records import NewQuery, PlanningEnding
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.planner.search.bill import Bill, Cost, Forecast
+from circinus.planner.search.result import PlanningSummary
 from tests.api.fakes import result, sql_store
 
 COST = Cost(runs=7, seconds=1.5, usd=0.25)
@@ -19,7 +20,7 @@ def add(store: Store, name: str, pipeline: str, phase: QueryPhase, bill: Bill) -
     spec = {"pipeline": pipeline}
     store.submit(NewQuery(id=name, spec=spec, fingerprint=name, idempotency_key=None, at=0.0))
     assert store.queue.claim("w", at=0.0) is not None
-    document = to_document(replace(result(), bill=bill))
+    document = to_document(PlanningSummary.of(replace(result(), bill=bill)))
     ending = PlanningEnding(phase=phase, message="", result=document, plans=())
     assert store.queue.finish(name, "w", ending, at=0.0)
 

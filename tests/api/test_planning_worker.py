@@ -11,7 +11,7 @@ import pytest
 from circinus.api.bootstrap.planning import Kept, plan_query, remembered
 from circinus.api.control.planning_worker import Heart, plan_next
 from circinus.api.phases import QueryPhase
-from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Search
@@ -20,7 +20,7 @@ from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
-from circinus.planner.search.result import PlanningPhase, PlanningProgress, PlanningResult
+from circinus.planner.search.result import PlanningPhase, PlanningProgress
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,
@@ -84,12 +84,13 @@ def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: ServiceParts)
     assert plan_next(parts, "w")
     record = parts.store.query("q-1")
     assert record.phase is QueryPhase.WAITING, record.message
-    assert record.result is not None
-    stored = parts.store.plans("q-1")
-    result = from_document(PlanningResult, record.result)
-    assert [plan.id for plan in result.plans] == [entry.id for entry in stored]
+    assert record.planned is not None
+    plans = [entry.plan for entry in parts.store.plans("q-1")]
+    assert (record.planned.plans, record.planned.best) == (len(plans), plans[0])
     # Adding 1 is right on every input, adding 0 on none.
-    assert {plan.configuration.of("add")["by"] for plan in result.plans} == {1}
+    assert {plan.configuration.of("add")["by"] for plan in plans} == {1}
+    # What was measured is stored once, in the history.
+    assert "configurations" not in (record.result or {})
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -210,11 +211,9 @@ def test_a_search_finds_plans_for_the_world_as_observed_and_pays_for_nothing_twi
     assert plan_next(parts, "w")
     record = parts.store.query("q-1")
     assert (record.phase, record.message) == (QueryPhase.WAITING, "replanned: it is late")
-    assert record.result is not None
-    latencies = [
-        from_document(PlanningResult, record.result).plans[0].latency_s.value,
-        before.plan.latency_s.value,
-    ]
+    assert record.planned is not None
+    assert record.planned.best is not None
+    latencies = [record.planned.best.latency_s.value, before.plan.latency_s.value]
     assert latencies[0] > 10 * latencies[1]  # adding takes microseconds
     assert measurement_counts(connect(parts.settings.database_url), "q-1") == counts
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from fastapi.testclient import TestClient
 
@@ -70,6 +72,20 @@ def test_circumstances_that_cannot_be_are_refused(
     [error] = response.json()["errors"]
     assert error["field"] == field
     assert rule in error["rule"]
+
+
+def test_explanations_leave_no_descriptors_behind(client: TestClient) -> None:
+    path = f"/v1/plans/{client.get('/v1/queries/q-1/plans').json()['items'][0]['id']}/explanation"
+    own = psutil.Process()
+    assert client.get(path).status_code == 200
+    before = own.num_fds()
+    gc.disable()  # nothing is left to the collector, either
+    try:
+        for _ in range(60):
+            assert client.get(path).status_code == 200
+        assert own.num_fds() <= before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("path", ["/v1/plans/p-0/explanation"])

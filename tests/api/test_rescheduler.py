@@ -14,6 +14,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
+from circinus.planner.search.result import PlanningSummary
 from tests.api.fakes import (
     FakeDeployer,
     add_planned,
@@ -198,7 +199,7 @@ def test_plans_that_another_process_found_are_deployed_while_the_old_one_runs(
     ending = PlanningEnding(
         phase=QueryPhase.WAITING,
         message="found",
-        result=to_document(result(found)),
+        result=to_document(PlanningSummary.of(result(found))),
         plans=((found.id, to_document(found)),),
     )
     assert worker.queue.finish("q-1", "w", ending, at=3.0)
@@ -216,7 +217,7 @@ def test_a_query_that_was_planned_anew_between_two_looks_serves_again_with_equal
     add_planned(store, "q-1", plan())
     tick(watched)
     spec, same = store.query("q-1").spec, plan()
-    found = to_document(result(same))
+    found = to_document(PlanningSummary.of(result(same)))
     plans = ((same.id, to_document(same)),)
     store.replan(Replan(query_id="q-1", spec=spec, why="other", at=2.0, result=found, plans=plans))
     assert phases(store, "q-1") == [QueryPhase.WAITING]

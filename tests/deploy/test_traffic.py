@@ -34,7 +34,7 @@ def test_what_is_older_than_a_span_is_not_in_it_and_forgotten_after_the_longest(
         traffic.answered(at, 0.1, in_time=True)
     assert [each.requests for each in traffic.lately(3600.0)] == [1, 2, 3]
     traffic.answered(10_000.0, 0.1, in_time=True)
-    assert len(traffic._slots) == 1  # memory is bounded
+    assert [len(span.slots) for span in traffic._spans] == [1, 1, 1]  # memory is bounded
 
 
 def test_the_rate_of_arrivals_is_that_of_the_last_ten_seconds() -> None:

@@ -12,11 +12,13 @@ from pydantic import JsonValue
 from circinus.api.control.service import Service
 from circinus.api.http.data_plane import reply_of, terms_of, while_connected
 from circinus.api.http.description import header, problems
-from circinus.api.http.gate import arrival_in
+from circinus.api.http.gate import JSON, arrival_in
 from circinus.api.http.payload_json import payload_from_json
-from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.paths import PLAN, QUERY
-from circinus.api.http.routes.service import LATEST, ServiceOf
+from circinus.api.http.routes.read_once import ReadOnce
+from circinus.api.http.routes.service import ServiceOf, ShownBy
+from circinus.api.http.shown import TAGGED, IfNoneMatch, tagged
+from circinus.api.phases import LIVE
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
@@ -26,11 +28,10 @@ from circinus.api.schemas.service import DeploymentView, RequestBody, RequestRep
 from circinus.api.store.records import StoredQuery
 from circinus.api.use_cases.knowledge import explain
 from circinus.api.use_cases.knowledge import what_if as found_if
-from circinus.api.use_cases.queries import LONGEST_KEY, page_of, undeploy
+from circinus.api.use_cases.queries import LONGEST_KEY, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
 from circinus.api.use_cases.views import deployment_view, query_view
-from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.errors import Unavailable
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce)
@@ -45,48 +46,48 @@ _KEY: dict[str, JsonValue] = {
 @router.post(
     "/queries",
     status_code=202,
+    response_model=QueryView,
     tags=["queries"],
     responses={202: header("Location", "Path of the query."), **problems(409, 429)},
 )
 def submit(
     request: QueryRequest,
     service: ServiceOf,
-    response: Response,
     idempotency_key: Annotated[str | None, Header(json_schema_extra=_KEY)] = None,
-) -> QueryView:
+) -> Response:
     """Queue a query. The same Idempotency-Key gives the same query again."""
     record = submitted(service.parts, request, idempotency_key)
-    response.headers["Location"] = f"/v1/queries/{record.id}"
-    return _shown(record, service)
+    text = _shown(record, service).model_dump_json()
+    return Response(text, 202, {"Location": f"/v1/queries/{record.id}"}, media_type=JSON)
 
 
-@router.get("/queries", tags=["queries"])
-def page(service: ServiceOf, asked: Annotated[PageRequest, Query()]) -> QueryPage:
+@router.get("/queries", response_model=QueryPage, responses={**TAGGED}, tags=["queries"])
+def page(
+    shown: ShownBy, asked: Annotated[PageRequest, Query()], if_none_match: IfNoneMatch = None
+) -> Response:
     """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
-    records, next_cursor = page_of(service.parts.store, asked)
-    infrastructure, schedule = service.parts.infrastructure, service.schedule()
-    items = [query_view(record, infrastructure, schedule) for record in records]
-    return QueryPage(items=items, next_cursor=next_cursor)
+    return tagged(shown.page(asked), if_none_match)
 
 
-@router.get(QUERY, tags=["queries"], responses=problems(404))
-async def query(query_id: str, service: ServiceOf) -> QueryView:
-    """Give a query: its phase, best plan so far, spend, deployment; who made way for whom."""
-    status = await service.deployer.status(query_id)
-    return await asyncio.to_thread(_with_deployment, query_id, service, status)
+@router.get(
+    QUERY, response_model=QueryView, responses={**TAGGED, **problems(404)}, tags=["queries"]
+)
+async def query(
+    query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
+) -> Response:
+    """Give a query: its phase, best plan so far, spend, deployment; who made way for whom.
 
-
-def _with_deployment(
-    query_id: str, service: Service, status: DeploymentStatus | None
-) -> QueryView:
-    parts = service.parts
-    record = parts.store.query(query_id)
-    displaced = parts.store.schedules.displaced(limit=LATEST, query_id=query_id)
-    found = query_view(record, parts.infrastructure, service.schedule(), displaced)
+    Cheap to poll: with the ETag of the last answer as If-None-Match the answer is an empty 304
+    until there is something else to tell.
+    """
+    found = await asyncio.to_thread(shown.query, query_id)
+    live = found.record.phase in LIVE
+    status = await service.deployer.status(query_id) if live else None
     if status is None:
-        return found
-    deployment = deployment_view(record, status, parts.infrastructure)
-    return found.model_copy(update={"deployment": deployment})
+        return tagged(found.text, if_none_match)
+    deployment = deployment_view(found.record, status, service.parts.infrastructure)
+    view = found.view.model_copy(update={"deployment": deployment})
+    return tagged(view.model_dump_json().encode(), if_none_match)
 
 
 @router.post(f"{QUERY}:cancel", tags=["queries"], responses=problems(404, 409))
@@ -100,13 +101,15 @@ def _shown(record: StoredQuery, service: Service) -> QueryView:
     return query_view(record, service.parts.infrastructure, service.schedule())
 
 
-@router.get(f"{QUERY}/plans", tags=["plans"], responses=problems(404))
-def plans(query_id: str, service: ServiceOf) -> PlanList:
+@router.get(
+    f"{QUERY}/plans",
+    response_model=PlanList,
+    responses={**TAGGED, **problems(404)},
+    tags=["plans"],
+)
+def plans(query_id: str, shown: ShownBy, if_none_match: IfNoneMatch = None) -> Response:
     """Give the Pareto set of a query, cheapest first; empty until planning ended."""
-    parts = service.parts
-    owner = parts.store.query(query_id)
-    slo, stored = owner.query.slo, parts.store.plans(query_id)
-    return PlanList(items=[plan_view(s.plan, slo, parts.infrastructure) for s in stored])
+    return tagged(shown.plans(query_id), if_none_match)
 
 
 @router.get(PLAN, tags=["plans"], responses=problems(404))
@@ -144,12 +147,20 @@ def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
     return _shown(replan_for_change(service.parts, record, body), service)
 
 
-@router.get(f"{QUERY}/deployment", tags=["deployments"], responses=problems(404))
-async def deployment(query_id: str, service: ServiceOf) -> DeploymentView:
+@router.get(
+    f"{QUERY}/deployment",
+    response_model=DeploymentView,
+    responses={**TAGGED, **problems(404)},
+    tags=["deployments"],
+)
+async def deployment(
+    query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
+) -> Response:
     """Give how the deployment of a query fares."""
-    record = await asyncio.to_thread(service.parts.store.query, query_id)
+    record = (await asyncio.to_thread(shown.query, query_id)).record
     status = await service.deployer.status(query_id)
-    return deployment_view(record, status, service.parts.infrastructure)
+    found = deployment_view(record, status, service.parts.infrastructure)
+    return tagged(found.model_dump_json().encode(), if_none_match)
 
 
 @router.delete(f"{QUERY}/deployment", tags=["deployments"], responses=problems(404, 409))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service
-from circinus.api.http.description import header
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.http.routes.read_once import ReadOnce
+from circinus.api.http.shown import LATEST, TAGGED, IfNoneMatch, ShownQueries, tagged
 from circinus.api.schemas.base import HealthView, time_of
 from circinus.api.schemas.planning import MethodView, method_view
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
@@ -37,11 +37,7 @@ from circinus.pipelines.registry import listed
 from circinus.scheduler.problem_form import problem_to_dict
 
 router = APIRouter(route_class=ReadOnce)
-_NOT_MODIFIED = 304
-_TAGGED = header("ETag", "Of the schedule.", required=False)
 _TEXT = {"content": {MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}
-LATEST = 50
-"""Displacements shown."""
 
 
 @dataclass(slots=True)
@@ -90,6 +86,7 @@ def provide(app: FastAPI, service: Service) -> None:
     """Let the handlers of an application use a service."""
     app.state.service = service
     app.state.schedule = ShownSchedule(service)
+    app.state.queries = ShownQueries(service.parts)
 
 
 def _service_of(request: Request) -> Service:
@@ -99,20 +96,22 @@ def _service_of(request: Request) -> Service:
     return service
 
 
+def _shown_by(request: Request) -> ShownQueries:
+    _service_of(request)
+    shown: ShownQueries = request.app.state.queries
+    return shown
+
+
 ServiceOf = Annotated[Service, Depends(_service_of)]
+ShownBy = Annotated[ShownQueries, Depends(_shown_by)]
 
 
-@router.get(
-    "/v1/schedule",
-    response_model=ScheduleView,
-    tags=["schedule"],
-    responses={200: _TAGGED, _NOT_MODIFIED: {"description": "It is the same", **_TAGGED}},
-)
+@router.get("/v1/schedule", response_model=ScheduleView, responses={**TAGGED}, tags=["schedule"])
 async def schedule(
     request: Request,
     service: ServiceOf,
     observed: Annotated[bool, Query(strict=False)] = False,
-    if_none_match: Annotated[str | None, Header(max_length=200)] = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Give who is admitted, with which plan, on which machines, and how good that is.
 
@@ -132,10 +131,7 @@ async def schedule(
         ]
         text = view.model_copy(update={"assignments": told}).model_dump_json().encode()
         return Response(text, media_type="application/json")
-    tags = {"ETag": f'"{revision}"'}
-    if if_none_match == tags["ETag"]:
-        return Response(status_code=_NOT_MODIFIED, headers=tags)
-    return Response(text, media_type="application/json", headers=tags)
+    return tagged(text, if_none_match, str(revision))
 
 
 @router.post("/v1/schedule:preview", tags=["schedule"])

@@ -1,0 +1,114 @@
+"""What clients poll: rendered once for each state of it, and told apart by its ETag.
+
+Looking whether a query changed takes one small select; only then is it read, with its documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from threading import Lock
+from typing import Annotated, Any
+
+from fastapi import Header
+from starlette.responses import Response
+
+from circinus.api.http.description import header
+from circinus.api.http.gate import JSON
+from circinus.api.schemas.plans import PlanList, plan_view
+from circinus.api.schemas.progress import PageRequest, QueryView
+from circinus.api.store.records import StoredQuery
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.queries import page_of
+from circinus.api.use_cases.views import query_view
+
+LATEST = 50
+"""Displacements shown."""
+_KEPT = 1000
+"""Queries: a rendered one takes some 20 kB."""
+_NOT_MODIFIED = 304
+
+IfNoneMatch = Annotated[str | None, Header(max_length=200)]
+_ETAG = header("ETag", "Of the answer.", required=False)
+TAGGED: Mapping[int | str, dict[str, Any]] = {
+    200: _ETAG,
+    _NOT_MODIFIED: {"description": "What If-None-Match names is still so; empty", **_ETAG},
+}
+"""Of a route that gives what is `tagged`."""
+
+
+def tagged(text: bytes, known: str | None, tag: str | None = None) -> Response:
+    """Give a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
+
+    The tag is the text's own, equal for equal texts of any service, unless it is given.
+    """
+    tag = f'"{tag or blake2b(text, digest_size=9).hexdigest()}"'
+    # A proxy that compresses marks tags as weak.
+    told = () if known is None else (one.strip().removeprefix("W/") for one in known.split(","))
+    if any(one in (tag, "*") for one in told):
+        return Response(status_code=_NOT_MODIFIED, headers={"ETag": tag})
+    return Response(text, media_type=JSON, headers={"ETag": tag})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShownQuery:
+    """A query as it is shown, but for its deployment."""
+
+    record: StoredQuery
+    view: QueryView
+    text: bytes  # the view's JSON
+
+
+@dataclass(eq=False)
+class ShownQueries:
+    """Renders the queries of a service. Safe to share between threads."""
+
+    parts: ServiceParts
+    _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+
+    def query(self, query_id: str) -> ShownQuery:
+        """Give a query with who made way for whom; NotFound if there is none of that id."""
+        version, revision = self.parts.store.state(query_id)
+        return self._kept(query_id, version, revision, LATEST)
+
+    def page(self, asked: PageRequest) -> bytes:
+        """Give the JSON of a `QueryPage`; errors as `page_of`."""
+        found, next_cursor = page_of(self.parts.store, asked)
+        revision = self.parts.store.schedules.revision()
+        items = (self._kept(each.id, each.version, revision, 0).text for each in found)
+        cursor = b"null" if next_cursor is None else b'"%b"' % next_cursor.encode()
+        return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), cursor)
+
+    def plans(self, query_id: str) -> bytes:
+        """Give the JSON of a `PlanList`; NotFound if there is no query of that id."""
+        return self._plans(query_id, self.parts.store.state(query_id)[0])
+
+    def _kept(self, query_id: str, version: int, revision: int, displaced: int) -> ShownQuery:
+        with self._one_at_a_time:  # many ask for the same new state at once
+            return self._made(query_id, version, revision, displaced)
+
+    @cached_property
+    def _made(self) -> Callable[[str, int, int, int], ShownQuery]:
+        # What is read may be newer than the numbers tell: then it is read once more for the next.
+        def made(query_id: str, _version: int, _revision: int, displaced: int) -> ShownQuery:
+            store = self.parts.store
+            record, (_, in_force) = store.query(query_id), store.schedules.read()
+            way = (
+                store.schedules.displaced(limit=displaced, query_id=query_id) if displaced else ()
+            )
+            view = query_view(record, self.parts.infrastructure, in_force.schedule, way)
+            return ShownQuery(record=record, view=view, text=view.model_dump_json().encode())
+
+        return lru_cache(_KEPT)(made)
+
+    @cached_property
+    def _plans(self) -> Callable[[str, int], bytes]:
+        def made(query_id: str, _version: int) -> bytes:
+            store, machines = self.parts.store, self.parts.infrastructure
+            slo, stored = store.query(query_id).query.slo, store.plans(query_id)
+            shown = PlanList(items=[plan_view(each.plan, slo, machines) for each in stored])
+            return shown.model_dump_json().encode()
+
+        return lru_cache(_KEPT)(made)
