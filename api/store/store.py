@@ -8,8 +8,10 @@ from sqlalchemy import Engine, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
+from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.documents import to_document
 from circinus.api.store.engine import one_at_a_time, reading, rows, writing
+from circinus.api.store.journal import SqlJournal
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
@@ -38,6 +40,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.queue = PlanningQueue(engine)  # the same queries, as planning workers see them
         self.schedules = ScheduleStore(engine)
+        self.datasets = SqlDatasets(engine)
         self._engine = engine
 
     def submit(
@@ -197,6 +200,14 @@ class Store:
             if (row := session.scalar(newest)) is None:
                 raise NotFound("plan", plan_id)
             return row.record
+
+    def journal(self, query_id: str, edition: str) -> SqlJournal:
+        """Give the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
+        return SqlJournal(self._engine, query_id, edition)
+
+    def try_writing(self) -> None:
+        """Store something that nobody ever sees; DatabaseFailed if nothing can be stored."""
+        self.schedules.try_writing()
 
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""

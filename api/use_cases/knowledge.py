@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from circinus.api.schemas.explanation import WhatIfBody, WhatIfView
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import shortfall_view
-from circinus.api.store.engine import connect
-from circinus.api.store.journal import SqlJournal, edition_of
+from circinus.api.store.journal import edition_of
 from circinus.api.store.records import StoredPlan, StoredQuery
 from circinus.api.use_cases.changes import changed_infrastructure, changed_query
 from circinus.api.use_cases.parts import ServiceParts
@@ -54,7 +53,7 @@ class Knowledge:
         dataset = parts.data(record.request.data, query.pipeline)
         planner = planner_of(query.planning)
         drawing = drawn(planner, pipeline, dataset, query.seed)
-        journal = SqlJournal(connect(parts.settings.database_url), record.id, edition_of(pipeline))
+        journal = parts.store.journal(record.id, edition_of(pipeline))
         everything, operators = journal.everything(), len(pipeline.graph.operators)
         plans = (stored.plan for stored in parts.store.plans(record.id))
         known = Known(

@@ -11,7 +11,7 @@ from typing import Protocol
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets
-from circinus.api.store.engine import connect
+from circinus.api.store.ownership import RequireOwned
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
 from circinus.api.use_cases.datasets import open_kept
@@ -53,6 +53,8 @@ class ServiceParts:
     clock: Clock  # of everything
     upkeep: Upkeep  # how schedules are made
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
+    # Returns if this process owns the database, which one that plans need not
+    require_owned: RequireOwned = lambda: None
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @cached_property
@@ -66,10 +68,10 @@ class ServiceParts:
         folder = self.settings.outputs
         return None if folder is None else PrefixFiles(folder, self.settings.outputs_limit_bytes)
 
-    @cached_property
+    @property
     def datasets(self) -> SqlDatasets:
         """That users handed over."""
-        return SqlDatasets(connect(self.settings.database_url))
+        return self.store.datasets
 
     def data(self, source: DataSource, pipeline: str) -> Dataset:
         """Give the inputs that a query is planned on.

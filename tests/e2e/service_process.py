@@ -76,7 +76,7 @@ class ServiceProcess:
                 stderr=log,
                 cwd=self.folder,
             )
-        self.wait_for(self._healthy, "the service to answer")
+        self.wait_for(self.is_ready, "the service to be ready")
 
     def own_processes(self) -> list[psutil.Process]:
         """Give the service and its keeper."""
@@ -149,9 +149,9 @@ class ServiceProcess:
                 raise AssertionError(f"waited in vain for {what}:\n{log}")
             time.sleep(0.05)
 
-    def _healthy(self) -> bool:
+    def is_ready(self) -> bool:
         try:
-            return self.ask("GET", "/healthz").status_code == 200
+            return self.ask("GET", "/readyz").status_code == 200
         except httpx.HTTPError:
             return False
 
