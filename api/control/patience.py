@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class DatabasePatience:
     """Tries again, after pauses that double, what the database does not let be done."""
 
     clock: Clock
@@ -48,7 +48,7 @@ class PatientJournal:
     """A journal that waits for its database."""
 
     journal: Journal
-    patience: Patience
+    patience: DatabasePatience
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
         """See `Journal.recall`."""

@@ -31,7 +31,7 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
 )
 from circinus.api.bootstrap.serving import make_planning_parts
-from circinus.api.control.patience import Patience, PatientJournal
+from circinus.api.control.patience import DatabasePatience, PatientJournal
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
@@ -94,7 +94,7 @@ def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
 def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> bool:
     """Plan what is next in the store; give whether there was anything. None: no pulse is felt."""
     pulse = pulse or Pulse(send=lambda _: None, clock=parts.clock)
-    patience = Patience(clock=parts.clock, waiting=pulse.waiting)
+    patience = DatabasePatience(clock=parts.clock, waiting=pulse.waiting)
     record = _claimed(parts, worker, patience)
     if record is None:
         return False
@@ -120,7 +120,7 @@ def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> b
     return True
 
 
-def _claimed(parts: ServiceParts, worker: str, patience: Patience) -> StoredQuery | None:
+def _claimed(parts: ServiceParts, worker: str, patience: DatabasePatience) -> StoredQuery | None:
     unheard = False  # of a claim that failed nobody knows whether it was stored
 
     def claim() -> StoredQuery | None:
@@ -151,7 +151,7 @@ def _begun(limits: PlanningLimits) -> PlanningProgress:
 
 
 def _ending(
-    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: Patience
+    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
 ) -> PlanningEnding:
     try:
         result, told = _planned(parts, record, heart, patience)
@@ -174,7 +174,7 @@ def _ending(
 
 
 def _planned(
-    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: Patience
+    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
 ) -> tuple[PlanningResult, str]:
     """Give what planning gave, and what is to be told of its start; empty: nothing.
 

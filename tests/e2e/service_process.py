@@ -48,10 +48,10 @@ class ServiceProcess:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    database_url: str = ""  # empty: a file of the folder
 
-    @property
-    def database_url(self) -> str:
-        return f"sqlite:///{self.folder / 'service.sqlite3'}"
+    def __post_init__(self) -> None:
+        self.database_url = self.database_url or f"sqlite:///{self.folder / 'service.sqlite3'}"
 
     @property
     def call_log(self) -> Path:
@@ -114,8 +114,11 @@ class ServiceProcess:
             self.process.wait()
             raise
 
-    def ask(self, method: str, path: str, *, json: object = None) -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=30, headers=self.headers) as client:
+    def ask(
+        self, method: str, path: str, *, json: object = None, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        told = {**self.headers, **(headers or {})}
+        with httpx.Client(trust_env=False, timeout=30, headers=told) as client:
             return client.request(method, f"http://127.0.0.1:{self.port}{path}", json=json)
 
     def submit(self, **more: object) -> str:
