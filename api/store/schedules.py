@@ -40,8 +40,8 @@ class ScheduleStore:
                 known = self._known = (row.revision, from_document(InForce, row.schedule))
         return known
 
-    def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> None:
-        """Put another schedule in force, and note who was displaced by it."""
+    def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> int:
+        """Put another schedule in force, and note who was displaced by it; give its number."""
         with writing(self._engine) as session:
             row = session.get(ScheduleRow, _IN_FORCE, with_for_update=True)
             if row is None:
@@ -49,6 +49,7 @@ class ScheduleStore:
                 session.add(row)
             row.schedule, row.at, row.revision = to_document(new), new.made_at, row.revision + 1
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)
+            return row.revision
 
     def displaced(self, *, limit: int, query_id: str | None = None) -> tuple[DisplacedRecord, ...]:
         """Give the `limit` latest who were displaced, the latest first.

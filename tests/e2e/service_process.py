@@ -161,7 +161,7 @@ class ServiceProcess:
 
 @contextmanager
 def serving(
-    folder: Path, infrastructure: str, pipeline: str, **settings: str
+    folder: Path, infrastructure: str, pipeline: str, *, database_url: str = "", **settings: str
 ) -> Iterator[ServiceProcess]:
     """Run a service with an infrastructure (YAML) and a pipeline of its own.
 
@@ -169,11 +169,13 @@ def serving(
         folder: For everything of it.
         infrastructure: Text of the file.
         pipeline: Where it is, `module:name`.
+        database_url: Empty: a file of the folder.
         settings: Further ones, without `CIRCINUS_`, in small letters.
     """
     (folder / "lab.yaml").write_text(infrastructure)
     service = ServiceProcess(
         folder,
+        database_url=database_url,
         extra={
             "CIRCINUS_INFRASTRUCTURE": str(folder / "lab.yaml"),
             "CIRCINUS_EXTRA_PIPELINES": pipeline,
