@@ -75,8 +75,12 @@ class Client(AbstractContextManager["Client"]):
         self._http.close()
 
     def health(self) -> HealthView:
-        """Give whether the service is up."""
+        """Give the version of a service that is there, if not ready."""
         return self._ask(HealthView, "/healthz")
+
+    def ready(self) -> HealthView:
+        """Give the same of a service that can take queries; Refused with the reason if not."""
+        return self._ask(HealthView, "/readyz")
 
     def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
         """Give the accepted query; the same key gives the same query again."""

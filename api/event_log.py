@@ -8,8 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
+from threading import Lock
 
+from circinus.pipelines.clock import Clock, SystemClock
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
+_PEACE_S = 60.0  # after which a trouble is a new one
 _FIELDS = "circinus_fields"
 
 
@@ -39,6 +46,50 @@ def trouble(
 ) -> None:
     """Log an event that somebody should look at, with the traceback of its error if it has one."""
     log.warning(name, extra={_FIELDS: fields}, exc_info=error)
+
+
+@dataclass(slots=True, eq=False)
+class Outage:
+    """Tells of a trouble that lasts: at once, after pauses that double, and when it is over.
+
+    Whoever meets it says so every time. Safe to share between threads.
+    """
+
+    log: logging.Logger
+    name: str  # of the event; when it is over, NAME_over
+    clock: Clock = field(default_factory=SystemClock)
+    _since: float | None = field(default=None, init=False)
+    _told: bool = field(default=False, init=False)
+    _over_at: float = field(default=-inf, init=False)
+    _next_at: float = field(default=-inf, init=False)
+    _pause_s: float = field(default=_FIRST_PAUSE_S, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def lasts(self, *, cause: str) -> None:
+        """Say that it is there, or still is, which is told now and then."""
+        with self._lock:
+            now = self.clock.now()
+            if self._since is None:
+                self._since, self._told = now, False
+                if now - self._over_at > _PEACE_S:  # what comes and goes is told ever more seldom
+                    self._next_at, self._pause_s = now, _FIRST_PAUSE_S
+            lasted_s, due = now - self._since, now >= self._next_at
+            if due:
+                self._told = True
+                self._next_at = now + self._pause_s
+                self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        if due:
+            trouble(self.log, self.name, cause=cause, lasted_s=round(lasted_s, 3))
+
+    def over(self) -> None:
+        """Say that it is not there: cheap, and told if it was told before."""
+        if self._since is None:
+            return
+        with self._lock:
+            since, self._since = self._since, None
+            self._over_at = now = self.clock.now()
+        if self._told and since is not None:
+            event(self.log, f"{self.name}_over", lasted_s=round(now - since, 3))
 
 
 def start_event_log(level: str) -> None:

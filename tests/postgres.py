@@ -8,6 +8,8 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -67,7 +69,8 @@ class PostgresServer:
 
     def remove(self) -> None:
         """End it, and forget everything."""
-        self.stop("immediate")
+        if (self.folder / "postmaster.pid").exists():
+            self.stop("immediate")
         shutil.rmtree(self.folder)
 
     def fresh(self, name: str) -> str:
@@ -109,6 +112,22 @@ class PostgresServer:
 @cache
 def shared() -> PostgresServer:
     """Give the server of this test run, started when it is first asked for."""
+    server = _made()
+    atexit.register(server.remove)
+    return server
+
+
+@contextmanager
+def own() -> Iterator[PostgresServer]:
+    """Give a server that may be stopped and started meanwhile."""
+    server = _made()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def _made() -> PostgresServer:
     programs = next((place for place in _PLACES if (place / "initdb").exists()), None)
     if programs is None:
         not_here("PostgreSQL is not installed: `apt-get install postgresql`")
@@ -116,7 +135,6 @@ def shared() -> PostgresServer:
         not_here(f"PostgreSQL does not run as root, and there is no user {_USER}")
     server = PostgresServer(programs, Path(tempfile.mkdtemp(prefix="circinus-postgres-")))
     server.create()
-    atexit.register(server.remove)
     return server
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +15,9 @@ from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.engine import Durability, connect, migrate
+from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.history import SqlLatencies
+from circinus.api.store.ownership import owned
 from circinus.api.store.store import Store
 from circinus.api.use_cases.examples import ExamplesHere, ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
@@ -45,12 +52,22 @@ def require_fit(settings: Settings) -> None:
     checks.require(not alone, "executor", rule, settings.executor)
 
 
-def make_parts(settings: Settings) -> ServiceParts:
-    """Give the parts of a service, its database brought up to date; InvalidInput if unfit."""
+@contextmanager
+def opened_parts(settings: Settings) -> Iterator[ServiceParts]:
+    """Give the parts of the one service of its database, which is brought up to date.
+
+    InvalidInput if the settings are unfit; DatabaseFailed if the database is, or cannot be
+    reached, or has another service. A full disk does not keep it from starting.
+    """
     require_fit(settings)
     engine = connect(settings.database_url)
-    migrate(engine)
-    return _parts(settings, Store(engine))
+    name = f"process {os.getpid()} on {socket.gethostname()}, port {settings.port}"
+    with owned(engine, name) as require_owned:
+        migrate(engine)
+        with closing(Store(engine)) as store:
+            with suppress(DatabaseFull):
+                store.try_writing()
+            yield replace(_parts(settings, store), require_owned=require_owned)
 
 
 def make_planning_parts(settings: Settings) -> ServiceParts:

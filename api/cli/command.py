@@ -18,6 +18,7 @@ import typer
 from circinus.api.cli.options import connect
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client, Refused
+from circinus.api.store.failures import DatabaseFailed
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 
@@ -33,6 +34,7 @@ class ExitCode(IntEnum):
     REFUSED = 6  # the cluster said no: conflict, quota, admission, a missing role or namespace
     NO_ROOM = 7  # the nodes have none
     NOT_READY = 8  # workers are not ready, in time or now
+    DATABASE = 9  # it cannot be used: corrupt, newer, read-only, full, away, another service's
     FAILED = 10  # no plan, because operators failed
     INTERRUPTED = 130
 
@@ -40,7 +42,7 @@ class ExitCode(IntEnum):
 EPILOG = (
     "Exit codes: 0 ok, 1 internal error or no service, 2 bad input, 3 infeasible, "
     "4 budget exhausted, 10 operators failed; of deploy: 5 differs, 6 refused by the cluster, "
-    "7 no room, 8 not ready."
+    "7 no room, 8 not ready; 9 the database cannot be used."
 )
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -138,6 +140,8 @@ def _told(error: BaseException) -> tuple[ExitCode, str]:
         return ExitCode.BAD_INPUT, "bad input"
     if isinstance(error, Refused) and error.problem.status in _BAD_REQUEST:
         return ExitCode.BAD_INPUT, str(error)
+    if isinstance(error, DatabaseFailed):
+        return ExitCode.DATABASE, error.whole
     if isinstance(error, CircinusError):
         return ExitCode.INTERNAL, str(error)
     return ExitCode.INTERNAL, f"internal error: {type(error).__name__}: {error}"

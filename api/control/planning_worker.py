@@ -4,7 +4,8 @@ Queued queries come first, then those that serve and are searched on, in the wor
 
 It shares nothing with the service but the database, and a pipe for its settings and its pulse. A
 query is held by beats: one that falls silent loses it. It ends with its parent, however that one
-ended, and from before it imports this module.
+ended, and from before it imports this module. While the database is away it waits, with what it
+has worked out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from threading import Event, Thread
 
 from circinus.api.bootstrap.execution import opened_executor
@@ -29,12 +31,14 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
 )
 from circinus.api.bootstrap.serving import make_planning_parts
+from circinus.api.control.patience import DatabasePatience, PatientJournal
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
 from circinus.api.store.documents import to_document
 from circinus.api.store.engine import Durability, connect
+from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.history import SqlHistory
 from circinus.api.store.journal import (
     Checkpoint,
@@ -70,6 +74,7 @@ _MOST_KEPT = 1000
 """Earlier queries looked through for those that a checkpoint names."""
 
 _LOG = logging.getLogger("circinus.api.control.planning_worker")
+_connected = lru_cache(maxsize=2)(connect)
 
 
 def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
@@ -90,7 +95,8 @@ def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
 def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> bool:
     """Plan what is next in the store; give whether there was anything. None: no pulse is felt."""
     pulse = pulse or Pulse(send=lambda _: None, clock=parts.clock)
-    record = parts.store.queue.claim(worker, at=parts.clock.timestamp())
+    patience = DatabasePatience(clock=parts.clock, waiting=pulse.waiting)
+    record = _claimed(parts, worker, patience)
     if record is None:
         return False
     event(_LOG, "query.claimed", query_id=record.id, worker=worker)
@@ -99,8 +105,9 @@ def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> b
     if record.latest is None:  # until the planner's first word there is something to see
         heart.progress(_begun(record.query.limits))
     with heart.beating(), pulse.planning(record.query.limits.response_s):
-        ending = _ending(parts, record, heart)
-    kept = parts.store.queue.finish(record.id, worker, ending, at=parts.clock.timestamp())
+        ending = _ending(parts, record, heart, patience)
+    queue, at = parts.store.queue, parts.clock.timestamp()
+    kept = patience(lambda: queue.finish(record.id, worker, ending, at=at))
     event(
         _LOG,
         "query.planned",
@@ -112,6 +119,20 @@ def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> b
         kept=kept,
     )
     return True
+
+
+def _claimed(parts: ServiceParts, worker: str, patience: DatabasePatience) -> StoredQuery | None:
+    unheard = False  # of a claim that failed nobody knows whether it was stored
+
+    def claim() -> StoredQuery | None:
+        nonlocal unheard
+        queue, at = parts.store.queue, parts.clock.timestamp()
+        if unheard:
+            queue.release(worker, at=at, cause="the database went away")
+        unheard = True
+        return queue.claim(worker, at=at)
+
+    return patience(claim)
 
 
 def _begun(limits: PlanningLimits) -> PlanningProgress:
@@ -130,9 +151,11 @@ def _begun(limits: PlanningLimits) -> PlanningProgress:
     )
 
 
-def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningEnding:
+def _ending(
+    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
+) -> PlanningEnding:
     try:
-        result, told = _planned(parts, record, heart)
+        result, told = _planned(parts, record, heart, patience)
         shortfall = result.shortfall
         words = result.stopped_because if shortfall is None else shortfall.sentence
         feasible = result.outcome is PlanningOutcome.FEASIBLE
@@ -151,7 +174,9 @@ def _ending(parts: ServiceParts, record: StoredQuery, heart: Heart) -> PlanningE
     return PlanningEnding(phase=QueryPhase.FAILED, message=message, result=None)
 
 
-def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[PlanningResult, str]:
+def _planned(
+    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
+) -> tuple[PlanningResult, str]:
     """Give what planning gave, and what is to be told of its start; empty: nothing.
 
     That is why it did not go on from a checkpoint, and the remarks on the pipeline.
@@ -160,35 +185,38 @@ def _planned(parts: ServiceParts, record: StoredQuery, heart: Heart) -> tuple[Pl
     pipeline = parts.pipeline(record.query.pipeline)
     if pipeline.prepare is not None:
         pipeline.prepare()
-    dataset = parts.data(data, record.query.pipeline)
-    history = SqlHistory(connect(settings.database_url))
+    dataset = patience(lambda: parts.data(data, record.query.pipeline))
+    history = SqlHistory(_connected(settings.database_url))
     memory = Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     # What measurements are remembered by: on other data a query is another one.
     name = f"{record.id} on {now.parts['data']}"
-    earlier = () if record.request.cold else memory.earlier()
+    earlier = () if record.request.cold else patience(memory.earlier)
     now = replace(now, history=tuple(r.query for r in earlier if r.query != name))
-    checkpoint, refused = _checkpoint(parts, record, now)
+    checkpoint, refused = patience(lambda: _checkpoint(parts, record, now))
     # Operators run on the tiers that there are, whatever is observed of them.
-    query, real, search = record.query, parts.capacity.planned_for(), record.searching
+    query, search = record.query, record.searching
+    real = patience(parts.capacity.planned_for)
     tiers = real
     if search is not None:  # the query's own device is part of what was observed
         query = replace(query, device=None)
-        tiers = replace(parts.capacity, stated=search.observed).planned_for()
-    measured = connect(settings.database_url, Durability.PROCESS)
+        tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
+    measured = _connected(settings.database_url, Durability.PROCESS)
+    journal = SqlJournal(measured, record.id, edition_of(pipeline), record.claimed_by)
+    every = patience(lambda: memory.earlier(_MOST_KEPT))
     kept = Kept(
-        journal=SqlJournal(measured, record.id, edition_of(pipeline), record.claimed_by),
+        journal=PatientJournal(journal=journal, patience=patience),
         outputs=parts.outputs,
-        bills=earlier_bills(parts.store, query.pipeline),
+        bills=patience(lambda: earlier_bills(parts.store, query.pipeline)),
         # A restart is told of what the first start was told of, and goes the same way.
-        history=tuple(r for r in memory.earlier(_MOST_KEPT) if r.query in checkpoint.history),
+        history=tuple(r for r in every if r.query in checkpoint.history),
     )
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
     told = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
     with opened_executor(choice, reference, pipeline, real, settings.worker_logs) as executor:
         result = plan_query(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
-    memory.remember(name, query, result)
+    patience(lambda: memory.remember(name, query, result))
     return result, refused + "".join(f"{remark}. " for remark in told)
 
 
@@ -196,7 +224,7 @@ def _checkpoint(
     parts: ServiceParts, record: StoredQuery, now: Checkpoint
 ) -> tuple[Checkpoint, str]:
     """Give what planning goes on from, and why it starts anew; empty: it need not."""
-    checkpoints = SqlCheckpoints(connect(parts.settings.database_url), record.claimed_by)
+    checkpoints = SqlCheckpoints(_connected(parts.settings.database_url), record.claimed_by)
     try:
         return checkpoints.opened(record.id, now), ""
     except StaleCheckpoint as refusal:
@@ -250,7 +278,13 @@ class Heart:
         """Store what is new since the last beat; hear whether to stop."""
         news, at = self._news(), self.clock.timestamp()
         told = None if news is None else to_document(news)
-        if self.store.queue.beat(self.query_id, self.worker, at=at, progress=told):
+        try:
+            stop = self.store.queue.beat(self.query_id, self.worker, at=at, progress=told)
+        except DatabaseFailed:
+            if news is not None and not self._latest:
+                self._latest.append(news)
+            raise
+        if stop:
             self._stop_planning.set()
             self.stopping()
 
@@ -273,6 +307,8 @@ class Heart:
             over = self._over.wait(TICK_S)
             try:
                 self.beat()
+            except DatabaseFailed:  # the store tells of it
+                continue
             except Exception as error:  # noqa: BLE001 - the next beat makes up for it
                 trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
 

@@ -37,6 +37,7 @@ class Pulse:
     grace_s: float = inf  # that planning may go on when its time is over
     _overdue_at: float = field(default=inf, init=False)
     _complaint: str = field(default="", init=False)
+    _waits: bool = field(default=False, init=False)  # for the database
 
     def start(self) -> None:
         """Beat until the supervisor is gone, and end this process then."""
@@ -52,6 +53,16 @@ class Pulse:
         finally:
             self._overdue_at = inf
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Complain of nothing in the block: what waits for the database is not to be replaced."""
+        since, self._waits = self.clock.now(), True
+        try:
+            yield
+        finally:
+            self._overdue_at += self.clock.now() - since
+            self._waits = False
+
     def cancelled(self) -> None:
         """Hear that what is planned should end: it has the grace for that."""
         if self._after(0.0) < self._overdue_at:
@@ -60,7 +71,8 @@ class Pulse:
 
     def beat(self) -> None:
         """Beat once."""
-        self.send(self._complaint if self.clock.now() > self._overdue_at else "")
+        overdue = not self._waits and self.clock.now() > self._overdue_at
+        self.send(self._complaint if overdue else "")
 
     def _after(self, seconds: float) -> float:
         return self.clock.now() + seconds + self.grace_s

@@ -50,6 +50,7 @@ class Rescheduler:
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _rolling: RollingSchedule | None = field(default=None, init=False)
+    _revision: int = field(default=0, init=False)  # of the schedule that it stored
     _loads: dict[str, FollowedLoad] = field(default_factory=dict, init=False)  # of served queries
     _extras: dict[str, Assignment] = field(default_factory=dict, init=False)  # likewise
 
@@ -75,6 +76,8 @@ class Rescheduler:
             event(_LOG, "query.expired", query_id=query_id)
         live = store.live()
         infrastructure = self.parts.capacity.now()
+        if store.schedules.read()[0] != self._revision:  # another service stored one
+            self._rolling = None
         if self._rolling is None:
             return self._begin(live, infrastructure, now)
         aside = self._aside
@@ -152,7 +155,8 @@ class Rescheduler:
 
     def _put_extras_in_force(self, rolling: RollingSchedule) -> Target:
         _, in_force = self.parts.store.schedules.read()
-        self.parts.store.schedules.replace(replace(in_force, extras=self._extra_slices()))
+        extras = replace(in_force, extras=self._extra_slices())
+        self._revision = self.parts.store.schedules.replace(extras)
         counts = {query: len(extra.machines) for query, extra in self._extras.items()}
         event(_LOG, "replicas.followed", extras=counts)
         schedule = rolling.last.schedule
@@ -168,7 +172,7 @@ class Rescheduler:
         told = (
             () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting
         )
-        self.parts.store.schedules.replace(
+        self._revision = self.parts.store.schedules.replace(
             InForce(
                 schedule=schedule,
                 made_at=now,

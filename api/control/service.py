@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from circinus.api.bootstrap.planners import spawn_with
-from circinus.api.bootstrap.serving import make_discovery, make_examples, make_parts
+from circinus.api.bootstrap.serving import make_discovery, make_examples
+from circinus.api.control.readiness import Readiness
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor
-from circinus.api.event_log import event, trouble
+from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
-from circinus.api.settings import Settings, pin_numeric_threads
+from circinus.api.settings import pin_numeric_threads
+from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.examples import ExampleSource
@@ -60,6 +62,11 @@ class Service:
         return Requests(parts=self.parts, deployer=self.deployer, examples=examples)
 
     @cached_property
+    def readiness(self) -> Readiness:
+        """Whether it can write."""
+        return Readiness(self.parts.store, self.parts.clock)
+
+    @cached_property
     def emulation(self) -> Emulation:
         """The links that are imitated."""
         return Emulation(now=self.parts.infrastructure, deployer=self.deployer)
@@ -75,8 +82,10 @@ class Service:
         for query_id, recent in found.items():
             try:
                 await self._look(query_id, recent)
+            except DatabaseFailed:
+                raise
             except CircinusError as error:
-                trouble(_LOG, "drift.replan_failed", query_id=query_id, error=error)
+                trouble(_LOG, "drift.replan_failed", query_id=query_id, cause=str(error))
                 self.requests.windows.forget(query_id, recent)
 
     async def _look(self, query_id: str, recent: Recent) -> None:
@@ -103,18 +112,15 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Service]:
+async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Service]:
     """Give a service that plans and deploys until the context is left, and closes the deployer."""
     pin_numeric_threads()
-    parts = await asyncio.to_thread(make_parts, settings)
+    settings = parts.settings
     await deployer.imitate(parts.infrastructure)  # an earlier service may have had it otherwise
     service = Service.of(parts, deployer)
     parts = service.parts
     discovery = await asyncio.to_thread(make_discovery, parts)
     supervisor = PlanningSupervisor(parts=parts, spawn=spawn_with(settings))
-    # Whoever planned before the start is gone: workers end with their service.
-    now = parts.clock.timestamp()
-    parts.store.queue.requeue_silent(since=now, at=now)
     supervisor.start()
     if discovery is not None:
         discovery.start()
@@ -143,14 +149,20 @@ async def running(settings: Settings, deployer: Deployer) -> AsyncIterator[Servi
         await service.requests.examples.close()
         await asyncio.to_thread(supervisor.stop)
         await deployer.close()
-        parts.store.close()
 
 
 async def _kept_on(tick: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
     """Keep on until cancelled; an error is logged under that name, and the next look goes on."""
+    outage = Outage(_LOG, failed)
     while True:
         try:
             await tick()
+        except DatabaseFailed:  # the store tells of it
+            pass
+        except CircinusError as error:  # the keeper is away, say
+            outage.lasts(cause=str(error))
         except Exception as error:  # noqa: BLE001 - the loop's edge
             trouble(_LOG, failed, error=error)
+        else:
+            outage.over()
         await asyncio.sleep(every_s)

@@ -8,10 +8,12 @@ import secrets
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from threading import Event, Thread
 
 from circinus.api.control.pulse import PlanningProcess
 from circinus.api.event_log import event, trouble
+from circinus.api.store.failures import DatabaseFailed, DatabaseOwned
 from circinus.api.use_cases.parts import ServiceParts
 
 TICK_S = 0.1
@@ -22,6 +24,10 @@ _LONGEST_PAUSE_S = 10.0
 _GRACE_S = 2.0
 _LONGEST_LOOK_S = 1.0
 """Between two looks, that counts as silence: beats may have come while nobody listened."""
+
+FOUND_SILENT_S = 2.0
+"""A worker of an earlier service that still lives beats within that, many times over."""
+_OWNED_EVERY_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,9 +55,13 @@ class PlanningSupervisor:
     _over: Event = field(default_factory=Event, init=False)
     _thread: Thread | None = field(default=None, init=False)
     _looked_at: float = field(init=False)
+    _began_at: float = field(init=False)  # on the clock of beats
+    _found_freed: bool = field(default=False, init=False)  # what was silent at the start
+    _owned_at: float = field(default=-inf, init=False)
 
     def __post_init__(self) -> None:
         self._looked_at = self.parts.clock.now()
+        self._began_at = self.parts.clock.timestamp()
 
     def start(self) -> None:
         """Start the workers and keep them running until `stop`."""
@@ -75,28 +85,60 @@ class PlanningSupervisor:
                 process.kill()
                 process.wait(None)
             process.release()
-            freed = self.parts.store.queue.release(worker, at=self.parts.clock.timestamp())
+            try:
+                freed = self.parts.store.queue.release(worker, at=self.parts.clock.timestamp())
+            except DatabaseFailed:
+                freed = ()  # the next service finds it silent
             event(_LOG, "worker.stopped", worker=worker, query_ids=list(freed))
 
     def tick(self) -> None:
-        """Look after every worker once, and free what nobody plans any more."""
+        """Look after every worker once, and free what nobody plans any more.
+
+        DatabaseFailed if the database was to be told of one that died, and will be later: workers
+        live on without it, unless another service has it.
+        """
         clock = self.parts.clock
         since_s = min(
             clock.now() - self._looked_at, _LONGEST_LOOK_S
         )  # who looks late accuses nobody
         self._looked_at = clock.now()
+        self._require_owned()
+        failure: DatabaseFailed | None = None
         for seat in self._seats:
-            if seat.process is not None:
-                self._listen(seat, seat.process, since_s)
-            if seat.process is not None and (code := seat.process.ended()) is not None:
-                self._bury(seat, code)
-                seat.process.release()
-                seat.process = None
-            if seat.process is None and clock.now() >= seat.not_before:
-                seat.worker = f"planner-{secrets.token_hex(4)}"
-                seat.process = self.spawn(seat.worker)
-                seat.silent_s, seat.is_up, seat.cause = 0.0, False, ""
+            try:
+                self._look_after(seat, since_s)
+            except DatabaseFailed as error:
+                failure = error
+        if failure is not None:
+            raise failure
         self._free_silent()
+
+    def _require_owned(self) -> None:
+        """Raise DatabaseOwned, the workers ended, if another service has the database by now."""
+        now = self.parts.clock.now()
+        if now - self._owned_at < _OWNED_EVERY_S:
+            return
+        try:
+            self.parts.require_owned()
+        except DatabaseOwned:
+            for process in (seat.process for seat in self._seats if seat.process is not None):
+                process.kill()
+            raise
+        except DatabaseFailed:
+            pass
+        self._owned_at = now
+
+    def _look_after(self, seat: _Seat, since_s: float) -> None:
+        if seat.process is not None:
+            self._listen(seat, seat.process, since_s)
+        if seat.process is not None and (code := seat.process.ended()) is not None:
+            self._bury(seat, code)
+            seat.process.release()
+            seat.process = None
+        if seat.process is None and self.parts.clock.now() >= seat.not_before:
+            seat.worker = f"planner-{secrets.token_hex(4)}"
+            seat.process = self.spawn(seat.worker)
+            seat.silent_s, seat.is_up, seat.cause = 0.0, False, ""
 
     def _listen(self, seat: _Seat, process: PlanningProcess, since_s: float) -> None:
         """Kill a worker that fell silent, or that complains."""
@@ -113,18 +155,28 @@ class PlanningSupervisor:
             process.kill()
 
     def _free_silent(self) -> None:
-        """Return what somebody planned who is none of ours, as ours are heard without a store."""
+        """Return what somebody planned who is none of ours, as ours are heard without a store.
+
+        Workers end with their service, so those of an earlier one are found out soon. Should one
+        live on, it beats, and has the lease.
+        """
         now, lease_s = self.parts.clock.timestamp(), self.parts.settings.lease_s
+        since, finds = now - lease_s, now - self._began_at > FOUND_SILENT_S
+        if finds and not self._found_freed:
+            since = max(since, self._began_at)
         seated = [seat.worker for seat in self._seats if seat.process is not None]
         queue = self.parts.store.queue
-        for query_id in queue.requeue_silent(since=now - lease_s, at=now, spared=seated):
-            trouble(_LOG, "worker.silent", query_id=query_id, lease_s=lease_s)
+        for query_id in queue.requeue_silent(since=since, at=now, spared=seated):
+            trouble(_LOG, "worker.silent", query_id=query_id, since_s=now - since)
+        self._found_freed = self._found_freed or finds
 
     def _keep_on(self) -> None:
         # The workers are started from this thread, and the kernel ends them with it.
         while not self._over.is_set():
             try:
                 self.tick()
+            except DatabaseFailed:  # the store tells of it
+                pass
             except Exception as error:  # noqa: BLE001 - the thread's edge: the next tick goes on
                 trouble(_LOG, "supervisor.tick_failed", error=error)
             self._over.wait(TICK_S)

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service, running
-from circinus.api.event_log import start_event_log
 from circinus.api.http.description import describe
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate, Guard
@@ -18,21 +17,21 @@ from circinus.api.http.routes import datasets, queries, service
 from circinus.api.http.routes.service import provide
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.parts import ServiceParts
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
 
 
-def create_app(settings: Settings, deployer: Deployer) -> FastAPI:
+def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
     """Give the application; starting it starts the service, stopping it stops both of them."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        start_event_log(settings.log_level)
-        async with running(settings, deployer) as started:
+        async with running(parts, deployer) as started:
             provide(app, started)
             yield
 
-    return application(settings, lifespan=lifespan)
+    return application(parts.settings, lifespan=lifespan)
 
 
 def application_of(started: Service) -> FastAPI:

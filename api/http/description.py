@@ -21,13 +21,18 @@ from circinus.pipelines.checks import NAME
 
 Document = dict[str, Any]
 
-_OF_ALL = (400, 413, 500, 503)
+_OF_ALL = (400, 408, 413, 431, 500, 503)
+_OF_CHANGES = (403, 507)
 _OF_BODIES = (415, 422)  # also where none is asked for: what is sent is looked at
 _OF_PARAMETERS = (422,)  # in the query or a header; what is wrong in a path is not found
 _OF_TOKENS = (401,)
 _WITH_BODY = frozenset({"post", "put", "patch"})
+_SAFE = frozenset({"get", "head"})
 _PARTS = "#/components/schemas/{model}"
 _SCHEME = "Token"
+_TOKEN = (
+    "The token of the service. The cookie that `POST /login` sets in a browser serves as well."
+)
 _SECONDS = {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}
 _HEADERS: Mapping[int, Mapping[str, object]] = {
     401: {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}},
@@ -74,6 +79,7 @@ def _completed(document: Document, with_token: bool) -> Document:
         statuses = (
             *_OF_ALL,
             *(_OF_TOKENS if guarded else ()),
+            *(_OF_CHANGES if method not in _SAFE else ()),
             *(_OF_BODIES if method in _WITH_BODY else ()),
             *(_OF_PARAMETERS if _has_parameters(operation) else ()),
         )
@@ -84,7 +90,7 @@ def _completed(document: Document, with_token: bool) -> Document:
     _, own = models_json_schema([(ProblemDetails, "serialization")], ref_template=_PARTS)
     parts |= own["$defs"]
     if with_token:
-        scheme = {"type": "http", "scheme": "bearer", "description": "The token of the service."}
+        scheme = {"type": "http", "scheme": "bearer", "description": _TOKEN}
         document["components"]["securitySchemes"] = {_SCHEME: scheme}
     _leave_out_the_command_line(parts)
     _restate_whole_numbers(parts)

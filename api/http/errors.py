@@ -23,6 +23,7 @@ from starlette.routing import Match
 from circinus.api.event_log import trouble
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.faults import faults_of
+from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.records import Conflict, NotFound, QueueFull
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import (
@@ -104,6 +105,7 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
     ClientGone: (499, "The client went away"),
     OperatorFailed: (502, "An operator of the pipeline failed"),
     Unavailable: (503, "Unavailable for now"),
+    DatabaseFull: (507, "Disk full"),
     CircinusError: (500, "Something went wrong"),
 }
 """Error -> status and title. An error that is not listed has those of its nearest base."""

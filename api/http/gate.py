@@ -37,7 +37,7 @@ from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.strict_json import MOST_VALUES, read_json
 
-OPEN = frozenset({"/healthz", LOGIN, LOGOUT})
+OPEN = frozenset({"/healthz", "/readyz", LOGIN, LOGOUT})
 """Paths that need no token."""
 _SCHEME = "bearer"
 _ARRIVED = "circinus.arrived"  # when the head of a request was there

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from circinus.api.event_log import event, trouble
+from circinus.api.event_log import Outage, event, trouble
 from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
 from circinus.api.keeper.process import fingerprint, keeper_socket
 from circinus.api.settings import Settings
@@ -158,6 +158,7 @@ class KeptDeployer:
         return caller
 
     async def _keep_up(self) -> None:
+        outage = Outage(_LOG, "keeper.not_started")
         while True:
             if self._caller is not None:
                 await self._caller.lost()
@@ -170,8 +171,9 @@ class KeptDeployer:
                 if self._imitated is not None:
                     await self._caller.call("imitate", self._imitated)
                 self.generation += 1
+                outage.over()
             except (CircinusError, OSError, TimeoutError) as error:
-                trouble(_LOG, "keeper.not_started", error=error)
+                outage.lasts(cause=str(error) or type(error).__name__)
 
 
 @lru_cache(_STATUSES)
@@ -201,8 +203,12 @@ def _alone(settings: Settings, folder: Path) -> Iterator[None]:
     rule = f"must be a path of at most {_LONGEST_SOCKET} bytes with what is in it"
     checks.require(longest <= _LONGEST_SOCKET, "runtime", rule, str(settings.runtime))
     for place in (settings.runtime, folder):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = place.stat()
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = place.stat()
+        except OSError as error:
+            rule = f"must be a folder that can be made ({error.strerror})"
+            raise InvalidInput.of("runtime", rule, str(place)) from error
         if found.st_uid != os.getuid() or found.st_mode & 0o077:
             rule = "must be a folder that only its user may enter"
             raise InvalidInput.of("runtime", rule, str(place))

@@ -20,17 +20,19 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import Guard
+from circinus.api.http.gate import JSON, Guard
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
 from circinus.api.keeper.proxy import Proxy
+from circinus.api.schemas.base import HealthView
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
@@ -159,7 +161,21 @@ def _application(
     others = Proxy(service_socket(folder), largest, settings.control_limit)
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
-    return Guard(plane, lag=lag, **settings.guarded_by)
+    return Guard(_alive_before(plane), lag=lag, **settings.guarded_by)
+
+
+def _alive_before(app: ASGIApp) -> ASGIApp:
+    """Say that this process is there, whatever the service's does: deployments need no more."""
+    view = HealthView(version=installed_version("circinus")).model_dump_json()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["type"] == "http" and scope["path"] == "/healthz"
+        if asked and scope["method"] in ("GET", "HEAD"):
+            await Response(view, media_type=JSON)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
 
 
 def _listening(host: str, port: int) -> socket.socket:

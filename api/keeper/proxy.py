@@ -17,7 +17,7 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 
 _OF_ONE_CONNECTION = frozenset({b"connection", b"expect", b"keep-alive", b"te", b"upgrade"})
 _UPLOADS = "/v1/datasets"
-_WATCHING = frozenset({"/healthz", "/metrics"})
+_WATCHING = frozenset({"/readyz", "/metrics"})
 _MOST_WATCHING, _MOST_UPLOADS = 20, 4  # in hand; an upload is held in memory whole
 _RETRY_AFTER_S = 1.0
 

@@ -1,6 +1,7 @@
 """The service process: `python -m circinus.api.keeper.service`, or `circinus serve`.
 
-Clients talk to the keeper; the service listens at a socket beside it.
+Clients talk to the keeper; the service listens at a socket beside it. The database comes first:
+without it nothing is started, and a keeper that runs is left to the next service.
 """
 
 from __future__ import annotations
@@ -8,43 +9,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 
 import uvicorn
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from circinus.api.bootstrap.private import tighten
-from circinus.api.bootstrap.serving import require_fit
+from circinus.api.bootstrap.serving import opened_parts, require_fit
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
 from circinus.api.keeper.link import kept
 from circinus.api.keeper.process import service_socket
 from circinus.api.schemas.faults import faults_of
 from circinus.api.settings import Settings, pin_numeric_threads
+from circinus.api.store.failures import DatabaseFailed
+from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.workers.settings import PRIVATE
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
-_NOT_STARTED = 3
+_FAILED, _BAD_INPUT, _DATABASE = 1, 2, 9
 
 
 def serve(settings: Settings) -> None:
-    """Run the service until it is interrupted; InvalidInput if it cannot start as it is told."""
+    """Run the service until it is interrupted.
+
+    InvalidInput if it cannot start as it is told, DatabaseFailed if it cannot with the database.
+    """
     os.umask(PRIVATE)
     tighten(settings)
-    start_event_log(settings.log_level)
     pin_numeric_threads()
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(settings))
+    with contextlib.suppress(KeyboardInterrupt), opened_parts(settings) as parts:
+        start_event_log(settings.log_level)
+        asyncio.run(_serve(parts))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(parts: ServiceParts) -> None:
+    settings = parts.settings
     folder = settings.runtime / str(settings.port or f"process-{os.getpid()}")
     async with kept(settings, folder) as deployer:
+        app = create_app(parts, deployer)
         server = uvicorn.Server(
             uvicorn.Config(
-                create_app(settings, deployer),
+                app,
                 uds=str(service_socket(folder)),
+                lifespan="off",  # its own would hide why it cannot start
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -52,16 +63,29 @@ async def _serve(settings: Settings) -> None:
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
+        _stop_in_order(server)
         try:
-            await server.serve()
-        finally:
-            if not server.started:
-                await deployer.close()
-                raise SystemExit(_NOT_STARTED)
+            async with app.router.lifespan_context(app):
+                await server.serve()
+        except DatabaseFailed:
+            raise  # the next service takes the deployments over
+        except Exception:
+            await deployer.close()
+            raise
+
+
+def _stop_in_order(server: uvicorn.Server) -> None:
+    """Let interrupts end the server, which raises them again when it has ended, and no more."""
+
+    def stop() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def main() -> None:
-    """Run the service as the environment says; what it cannot start with is a line, and exit 2."""
+    """Run the service as the environment says; why it cannot start is a line and an exit code."""
     try:
         settings = Settings()
         require_fit(settings)
@@ -70,8 +94,20 @@ def main() -> None:
         faults = (
             error.faults if isinstance(error, InvalidInput) else faults_of(error, model=Settings)
         )
-        sys.stderr.writelines(f"error: {fault}\n" for fault in faults)
-        raise SystemExit(2) from None
+        _leave(_BAD_INPUT, *map(str, faults))
+    except SettingsError as error:
+        _leave(_BAD_INPUT, str(error))
+    except DatabaseFailed as error:
+        _leave(_DATABASE, error.whole)
+    except CircinusError as error:
+        _leave(_FAILED, str(error))
+    except Exception as error:  # noqa: BLE001 - the edge of the process
+        _leave(_FAILED, f"internal error: {type(error).__name__}: {error}")
+
+
+def _leave(code: int, *lines: str) -> None:
+    sys.stderr.writelines(f"error: {line}\n" for line in lines)
+    raise SystemExit(code) from None
 
 
 if __name__ == "__main__":

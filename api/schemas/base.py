@@ -98,7 +98,7 @@ class ProblemDetails(View):
 
 
 class HealthView(View):
-    """Whether the service is up."""
+    """Whether the service is there, or ready: what it is not is a problem document."""
 
-    status: str = Field(default="ok", description="`ok` when it can take queries.")
+    status: str = Field(default="ok", description="`ok`.")
     version: str = Field(description="Of the service.")

@@ -5,15 +5,18 @@ timeout instead of errors, foreign keys on, and transactions that take the write
 lock when they begin: a lock taken halfway through cannot wait, it fails.
 
 Whoever reads or writes comes through a door of this module, and gets a `DatabaseFailed` of
-`api.store.failures` where the database fails.
+`api.store.failures` where the database fails. The log is told here, once for all who meet it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +40,13 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from circinus.api.store.failures import DatabaseAway, DatabaseUnfit, failure_in
+from circinus.api.event_log import Outage
+from circinus.api.store.failures import (
+    DatabaseAway,
+    DatabaseFailed,
+    DatabaseUnfit,
+    failure_in,
+)
 from circinus.pipelines.errors import InvalidInput
 
 Row = TypeVar("Row")
@@ -47,6 +56,7 @@ _CONNECT_TIMEOUT_S = 5
 _POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 20, "pool_timeout": 10.0}
 _READ_ONLY = {"circinus_read": True}
 _SCRIPTS = Path(__file__).parent / "migrations"
+_LOG = logging.getLogger(__name__)
 
 
 class Durability(StrEnum):
@@ -205,7 +215,7 @@ def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:
 def reading(engine: Engine) -> Iterator[Session]:
     """Give a session that takes no lock."""
     with (
-        _connected(engine) as connection,
+        _connected(engine, writes=False) as connection,
         Session(connection.execution_options(**_READ_ONLY)) as session,
     ):
         yield session
@@ -217,10 +227,42 @@ def reads_only(connection: Connection) -> bool:
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[Connection]:
+def _connected(engine: Engine, *, writes: bool = True) -> Iterator[Connection]:
+    log = _log_of(engine.url.render_as_string())
     try:
-        connection = engine.connect()
+        with _connection(engine) as connection:
+            yield connection
+    except DatabaseFailed as error:
+        log.failed(error, writes=writes)
+        raise
+    log.went_well(writes=writes)
+
+
+def _connection(engine: Engine) -> Connection:
+    try:
+        return engine.connect()
     except NoConnectionLeft as error:
         raise DatabaseAway("too many wait for the database", str(error)) from error
-    with connection:
-        yield connection
+
+
+@dataclass(slots=True)
+class _DatabaseLog:
+    """What this process tells of a database: one outage, however many meet it."""
+
+    outage: Outage = field(default_factory=lambda: Outage(_LOG, "database.failed"))
+    of_writing: bool = False  # a full disk can still be read
+
+    def failed(self, error: DatabaseFailed, *, writes: bool) -> None:
+        if _LOG.hasHandlers():  # a command tells its user by itself
+            self.of_writing |= writes
+            self.outage.lasts(cause=error.whole)
+
+    def went_well(self, *, writes: bool) -> None:
+        if writes or not self.of_writing:
+            self.of_writing = False
+            self.outage.over()
+
+
+@cache
+def _log_of(url: str) -> _DatabaseLog:
+    return _DatabaseLog()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -29,28 +29,44 @@ _PATIENCE_S = 1.0  # with another thread that finds out whether the lock is stil
 _KEY = {"room": 0x63697263, "lock": 1}  # "circ", and the service of a database
 _ALIVE = text("SELECT 1")
 _TAKE = text("SELECT pg_try_advisory_lock(:room, :lock)").bindparams(**_KEY)
+_BACKEND = text("SELECT pg_backend_pid()")
+_END = text("SELECT pg_terminate_backend(:pid)")
+# A server keeps the connection of a host that went without a word for hours, unless told so.
+_FIND_OUT = tuple(
+    text(f"SET tcp_keepalives_{name} = {value}")
+    for name, value in (("idle", 10), ("interval", 5), ("count", 3))
+)
 _HOLDER = text(
-    "SELECT activity.application_name FROM pg_locks JOIN pg_stat_activity AS activity USING (pid)"
+    "SELECT pid, activity.application_name"
+    " FROM pg_locks JOIN pg_stat_activity AS activity USING (pid)"
     " WHERE locktype = 'advisory' AND granted AND classid = :room AND objid = :lock"
     " AND objsubid = 2 AND datname = current_database()"
 ).bindparams(**_KEY)
 
 
-def owned(engine: Engine, name: str) -> AbstractContextManager[None]:
+RequireOwned = Callable[[], None]
+"""Returns when the lock is held; else DatabaseAway or DatabaseOwned."""
+
+
+def owned(engine: Engine, name: str) -> AbstractContextManager[RequireOwned]:
     """Own the database of an engine while the context lasts; `name` is what others are told.
 
     DatabaseOwned if another process does, with its name. On PostgreSQL the lock goes with the
-    connection that took it: then the engine writes nothing before it is held again. A database in
-    memory needs none.
+    connection that took it: then the engine writes nothing before it is held again, which the
+    given function, too, sees to. A database in memory needs none.
     """
     if engine.dialect.name == "postgresql":
         return _session_held(engine, name)
     place = file_of(engine.url)
-    return nullcontext() if place is None else _file_held(place.resolve(), name)
+    return nullcontext(_held) if place is None else _file_held(place.resolve(), name)
+
+
+def _held() -> None:
+    """A lock that cannot be lost."""
 
 
 @contextmanager
-def _file_held(database: Path, name: str) -> Iterator[None]:
+def _file_held(database: Path, name: str) -> Iterator[RequireOwned]:
     place = database.with_name(f"{database.name}.lock")
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
@@ -61,14 +77,15 @@ def _file_held(database: Path, name: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise _owned_by(file.read()) from error
-        file.truncate(0)
-        file.write(name)
-        file.flush()
-        yield
+        with suppress(OSError):  # a full disk has no room for the name: the lock needs none
+            file.truncate(0)
+            file.write(name)
+            file.flush()
+        yield _held
 
 
 @contextmanager
-def _session_held(engine: Engine, name: str) -> Iterator[None]:
+def _session_held(engine: Engine, name: str) -> Iterator[RequireOwned]:
     held = _SessionLock(engine, name)
     held.require()
 
@@ -78,7 +95,7 @@ def _session_held(engine: Engine, name: str) -> Iterator[None]:
 
     event.listen(engine, "begin", before_writing)
     try:
-        yield
+        yield held.require
     finally:
         event.remove(engine, "begin", before_writing)
         held.release()
@@ -91,6 +108,7 @@ class _SessionLock:
     engine: Engine
     name: str
     _connection: Connection | None = field(default=None, init=False)
+    _backend: int | None = field(default=None, init=False)  # the server's end of the latest one
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
     def require(self) -> None:
@@ -124,11 +142,24 @@ class _SessionLock:
 
     def _take(self) -> None:
         connection = own_connection(self.engine, self.name)
-        if not connection.scalar(_TAKE):
-            holder = connection.scalar(_HOLDER)
+        try:
+            for setting in _FIND_OUT:
+                connection.execute(setting)
+            if not connection.scalar(_TAKE):
+                raise self._refusal(connection)
+            self._backend = connection.scalar(_BACKEND)
+        except DatabaseFailed:
             connection.close()
-            raise _owned_by(holder or "")
+            raise
         self._connection = connection
+
+    def _refusal(self, connection: Connection) -> DatabaseFailed:
+        pid, name = connection.execute(_HOLDER).first() or (None, "")
+        if pid is None or pid != self._backend:
+            return _owned_by(name)
+        # The server has not noticed yet that this connection of ours is lost.
+        connection.execute(_END, {"pid": pid})
+        return DatabaseAway("the database lets go of a connection that was lost")
 
 
 def _owned_by(holder: str) -> DatabaseOwned:

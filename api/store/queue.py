@@ -106,9 +106,11 @@ class PlanningQueue:
         """
         return self._returned(QueryRow.claimed_by == worker, at, cause, limit)
 
-    def release(self, worker: str, *, at: float) -> tuple[str, ...]:
-        """Return its queries and searches from a worker that was stopped; give the ids."""
-        return self._returned(QueryRow.claimed_by == worker, at, "the service was stopped")
+    def release(
+        self, worker: str, *, at: float, cause: str = "the service was stopped"
+    ) -> tuple[str, ...]:
+        """Return its queries and searches from a worker that does not plan them; give the ids."""
+        return self._returned(QueryRow.claimed_by == worker, at, cause)
 
     def requeue_silent(
         self, *, since: float, at: float, spared: Collection[str] = ()

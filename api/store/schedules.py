@@ -47,8 +47,8 @@ class ScheduleStore:
             wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
             return session.scalar(wanted) or 0
 
-    def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> None:
-        """Put another schedule in force, and note who was displaced by it."""
+    def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> int:
+        """Put another schedule in force, and note who was displaced by it; give its number."""
         with writing(self._engine) as session:
             row = session.get(ScheduleRow, IN_FORCE, with_for_update=True)
             if row is None:
@@ -56,6 +56,7 @@ class ScheduleStore:
                 session.add(row)
             row.schedule, row.at, row.revision = to_document(new), new.made_at, row.revision + 1
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)
+            return row.revision
 
     def displaced(self, *, limit: int, query_id: str | None = None) -> tuple[DisplacedRecord, ...]:
         """Give the `limit` latest who were displaced, the latest first.
@@ -74,6 +75,14 @@ class ScheduleStore:
     def machines(self) -> dict[str, int]:
         """Give the number of machines of every tier or `TIER/TYPE` for which it was set."""
         return {row.tier: row.machines for row in rows(self._engine, select(MachinesRow))}
+
+    def try_writing(self) -> None:
+        """See `Store.try_writing`."""
+        nobodys = MachinesRow(tier="", machines=0, at=0.0)  # no tier has such a name
+        with writing(self._engine) as session:
+            session.add(nobodys)
+            session.flush()
+            session.delete(nobodys)
 
     def set_machines(self, machines: Mapping[str, int | None], *, at: float) -> None:
         """Set the number of machines of some tiers; None: as if it had never been set."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets
+from circinus.api.store.ownership import RequireOwned
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
 from circinus.api.use_cases.datasets import kept_at, open_kept
@@ -55,6 +56,8 @@ class ServiceParts:
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
     # How many examples a set has, for other threads than the event loop's; None: making them tells
     counted: Callable[[ExampleSet], int] | None = None
+    # Returns if this process owns the database, which one that plans need not
+    require_owned: RequireOwned = lambda: None
 
     @cached_property
     def capacity(self) -> Capacity:

@@ -25,7 +25,8 @@ Request = tuple[str, float]
 class LatencyMemory(Protocol):
     """Keeps what was learnt of a plan's latencies. Safe to share between threads.
 
-    Calls may take long: they are made off the event loop.
+    Calls may take long: they are made off the event loop. Unavailable if they cannot be answered
+    now, which the memory itself logs.
     """
 
     def recall(self, plan_id: str) -> Learnt:

@@ -12,6 +12,7 @@ that cannot. What is desired last counts: a start that nobody wants any more is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import defaultdict
@@ -367,7 +368,8 @@ class Orchestrator:
         )
         dispatcher.deadline_s = desired.deadline_s
         if self.memory is not None:
-            dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
+            with contextlib.suppress(Unavailable):  # then it learns anew
+                dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
         warm_up = WarmUp(dispatcher.segments, desired.sample)
         deployment = _Deployment(plan.id, dispatcher, [], warm_up)
         deployment.supervisors = [self._supervisor(spec, deployment) for spec in specs]
@@ -426,6 +428,8 @@ class Orchestrator:
         learnt = deployment.dispatcher.learnt()
         try:
             await asyncio.to_thread(self.memory.keep, deployment.plan_id, learnt)
+        except Unavailable:  # the memory tells of it; the next time is soon
+            pass
         except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
             _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)
 

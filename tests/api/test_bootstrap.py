@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.bootstrap.planning import Kept, plan_query
-from circinus.api.bootstrap.serving import make_parts
+from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.settings import Settings
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines.dataset import Dataset, Example
@@ -72,12 +72,13 @@ def test_a_service_schedules_by_the_policy_of_its_method_unless_one_is_set(
     settings: dict[str, str], policy: type, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'service.sqlite3'}"
-    made = make_parts(Settings(database_url=url, **settings))  # type: ignore[arg-type]  # texts
-    assert isinstance(made.upkeep.policy, policy)
-    made.store.close()
+    told = Settings(database_url=url, **settings)  # type: ignore[arg-type]  # texts
+    with opened_parts(told) as made:
+        assert isinstance(made.upkeep.policy, policy)
 
 
 def test_a_service_runs_no_operators_in_the_process_that_plans(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'service.sqlite3'}"
-    with pytest.raises(InvalidInput, match=r"executor must be pool, .* got 'in-process'"):
-        make_parts(Settings(database_url=url, executor="in-process"))
+    opened = opened_parts(Settings(database_url=url, executor="in-process"))
+    with pytest.raises(InvalidInput, match=r"executor must be pool, .* got 'in-process'"), opened:
+        pass

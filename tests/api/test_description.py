@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.http.app import application, create_app
 from circinus.api.schemas.explanation import ReplanBody
 from circinus.api.schemas.faults import checked
@@ -31,8 +32,10 @@ GUARDED = application(Settings(token=SecretStr("t"))).openapi()
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[TestClient]:
     settings = Settings(database_url=f"sqlite:///{tmp_path / 'test.sqlite3'}")
-    with TestClient(create_app(settings, FakeDeployer()), base_url="http://127.0.0.1") as client:
-        yield client
+    with opened_parts(settings) as parts:
+        app = create_app(parts, FakeDeployer())
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            yield client
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 from fastapi.testclient import TestClient
 
+from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.http.app import create_app
 from circinus.api.settings import Settings
 from tests.api.fakes import FakeDeployer
@@ -35,8 +36,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A service without planning workers: nothing that is refused needs one."""
     folder: Path = tmp_path_factory.mktemp("service")
     settings = Settings(database_url=f"sqlite:///{folder / 'test.sqlite3'}")
-    with TestClient(create_app(settings, FakeDeployer()), base_url="http://127.0.0.1") as client:
-        yield client
+    with opened_parts(settings) as parts:
+        app = create_app(parts, FakeDeployer())
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            yield client
 
 
 def assert_refused(answer: Answer, wrong: Wrong, service: TestClient) -> None:

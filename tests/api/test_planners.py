@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from circinus.api.bootstrap.planners import StartedPlanner, spawn_with
-from circinus.api.bootstrap.serving import make_parts
+from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
@@ -34,9 +34,8 @@ def parts(tmp_path: Path) -> Iterator[ServiceParts]:
         crash_limit=2,
         token=SecretStr("not for workers"),
     )
-    made = make_parts(settings)
-    yield made
-    made.store.close()
+    with opened_parts(settings) as made:
+        yield made
 
 
 @pytest.fixture

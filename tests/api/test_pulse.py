@@ -36,6 +36,21 @@ def test_planning_that_goes_on_after_it_was_cancelled_is_complained_of() -> None
     assert sent == ["", "planning went on 10 s after it was to be cancelled"]
 
 
+def test_waiting_for_the_database_is_not_complained_of_and_is_no_time_of_the_query() -> None:
+    clock = ManualClock()
+    pulse, sent = _felt(clock)
+    with pulse.planning(5.0):
+        clock.sleep(14.0)
+        with pulse.waiting():
+            clock.sleep(1e6)
+            pulse.beat()
+        clock.sleep(1.0)
+        pulse.beat()
+        clock.sleep(0.1)
+        pulse.beat()
+    assert sent == ["", "", "planning went on 10 s beyond limits.response_s"]
+
+
 def test_cancelling_late_gives_no_more_time_than_the_query_had() -> None:
     clock = ManualClock()
     pulse, sent = _felt(clock)

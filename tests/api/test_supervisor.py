@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from circinus.api.control.supervisor import COMES_UP_S, PlanningSupervisor, _Seat
 from circinus.api.phases import QueryPhase
+from circinus.api.store.engine import connect
+from circinus.api.store.failures import DatabaseAway, DatabaseOwned
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
 from circinus.pipelines.clock import ManualClock
+from tests import postgres
 from tests.api.fakes import parts_of, sql_store
 
 
@@ -61,10 +64,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def supervisor(store: Store, clock: ManualClock, nursery: Nursery) -> PlanningSupervisor:
-    parts = parts_of(store, Path(), clock, {"planning_workers": 1})
+def supervisor(
+    store: Store, clock: ManualClock, nursery: Nursery, planning_workers: int = 1
+) -> PlanningSupervisor:
+    parts = parts_of(store, Path(), clock, {"planning_workers": planning_workers})
     made = PlanningSupervisor(parts=parts, spawn=nursery)
-    made._seats = [_Seat()]
+    made._seats = [_Seat() for _ in range(planning_workers)]
     return made
 
 
@@ -171,6 +176,81 @@ def test_a_worker_that_beats_keeps_its_query_though_the_store_did_not_hear(store
     store.queue.claim(nursery.started[0][0], at=clock.timestamp())
     _ticked(watched, clock, 40.0)  # as when the database was away
     assert store.query("q-1").phase is QueryPhase.PLANNING
+
+
+def test_the_claims_of_an_earlier_service_are_freed_once_nobody_beats_for_them(
+    store: Store,
+) -> None:
+    clock, nursery = ManualClock(100.0), Nursery()
+    store.queue.claim("of a service that was killed", at=99.9)
+    watched = supervisor(store, clock, nursery)
+    _ticked(watched, clock, 1.9)
+    assert store.query("q-1").phase is QueryPhase.PLANNING
+    _ticked(watched, clock, 0.3)
+    assert (store.query("q-1").phase, store.query("q-1").crashes) == (QueryPhase.QUEUED, 0)
+
+
+def test_a_worker_of_an_earlier_service_that_lives_on_keeps_its_query_while_it_beats(
+    store: Store,
+) -> None:
+    clock, nursery = ManualClock(100.0), Nursery()
+    store.queue.claim("elsewhere", at=99.9)
+    watched = supervisor(store, clock, nursery)
+    _ticked(watched, clock, 1.0)
+    store.queue.beat("q-1", "elsewhere", at=clock.timestamp())
+    _ticked(watched, clock, 29.9)
+    assert store.query("q-1").phase is QueryPhase.PLANNING
+    _ticked(watched, clock, 0.3)  # silent for the lease
+    assert store.query("q-1").phase is QueryPhase.QUEUED
+
+
+def test_workers_outlive_a_database_that_is_away_and_who_died_is_told_of_later(
+    tmp_path: Path,
+) -> None:
+    with postgres.own() as server:
+        store = Store(connect(server.fresh("supervised")))
+        store.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
+        clock, nursery = ManualClock(), Nursery()
+        watched = supervisor(store, clock, nursery, planning_workers=2)
+        watched.tick()
+        (first, dies), (_, lives) = nursery.started
+        store.queue.claim(first, at=0.0)
+        server.stop()
+        dies.exitcode = -9
+        for _ in range(100):
+            clock.sleep(1.0)
+            with pytest.raises(DatabaseAway):
+                watched.tick()
+        assert lives.exitcode is None
+        server.start()
+        watched.tick()
+        assert (store.query("q-1").phase, store.query("q-1").crashes) == (QueryPhase.QUEUED, 1)
+        assert dies.released
+        store.close()
+
+
+def test_workers_end_once_another_service_has_the_database_and_come_back_with_it(
+    store: Store,
+) -> None:
+    other: list[str] = []
+
+    def require() -> None:
+        if other:
+            raise DatabaseOwned(f"the database must have one service, and has {other[0]}")
+
+    clock, nursery = ManualClock(), Nursery()
+    watched = supervisor(store, clock, nursery)
+    watched.parts = replace(watched.parts, require_owned=require)
+    _ticked(watched, clock, 2.0)
+    other.append("another")
+    clock.sleep(1.0)
+    for _ in range(20):
+        with pytest.raises(DatabaseOwned):
+            watched.tick()
+    assert [process.exitcode for _, process in nursery.started] == [-9]
+    other.clear()
+    _ticked(watched, clock, 2.0)
+    assert [process.exitcode for _, process in nursery.started] == [-9, None]
 
 
 def test_a_silent_worker_loses_its_query(store: Store) -> None:

@@ -48,10 +48,10 @@ class ServiceProcess:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    database_url: str = ""  # empty: a file of the folder
 
-    @property
-    def database_url(self) -> str:
-        return f"sqlite:///{self.folder / 'service.sqlite3'}"
+    def __post_init__(self) -> None:
+        self.database_url = self.database_url or f"sqlite:///{self.folder / 'service.sqlite3'}"
 
     @property
     def call_log(self) -> Path:
@@ -76,7 +76,7 @@ class ServiceProcess:
                 stderr=log,
                 cwd=self.folder,
             )
-        self.wait_for(self._healthy, "the service to answer")
+        self.wait_for(self.is_ready, "the service to be ready")
 
     def own_processes(self) -> list[psutil.Process]:
         """Give the service and its keeper."""
@@ -114,8 +114,11 @@ class ServiceProcess:
             self.process.wait()
             raise
 
-    def ask(self, method: str, path: str, *, json: object = None) -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=30, headers=self.headers) as client:
+    def ask(
+        self, method: str, path: str, *, json: object = None, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        told = {**self.headers, **(headers or {})}
+        with httpx.Client(trust_env=False, timeout=30, headers=told) as client:
             return client.request(method, f"http://127.0.0.1:{self.port}{path}", json=json)
 
     def upload(self, content: bytes, media_type: str) -> httpx.Response:
@@ -155,16 +158,16 @@ class ServiceProcess:
                 raise AssertionError(f"waited in vain for {what}:\n{log}")
             time.sleep(0.05)
 
-    def _healthy(self) -> bool:
+    def is_ready(self) -> bool:
         try:
-            return self.ask("GET", "/healthz").status_code == 200
+            return self.ask("GET", "/readyz").status_code == 200
         except httpx.HTTPError:
             return False
 
 
 @contextmanager
 def serving(
-    folder: Path, infrastructure: str, pipeline: str, **settings: str
+    folder: Path, infrastructure: str, pipeline: str, *, database_url: str = "", **settings: str
 ) -> Iterator[ServiceProcess]:
     """Run a service with an infrastructure (YAML) and a pipeline of its own.
 
@@ -172,11 +175,13 @@ def serving(
         folder: For everything of it.
         infrastructure: Text of the file.
         pipeline: Where it is, `module:name`.
+        database_url: Empty: a file of the folder.
         settings: Further ones, without `CIRCINUS_`, in small letters.
     """
     (folder / "lab.yaml").write_text(infrastructure)
     service = ServiceProcess(
         folder,
+        database_url=database_url,
         extra={
             "CIRCINUS_INFRASTRUCTURE": str(folder / "lab.yaml"),
             "CIRCINUS_EXTRA_PIPELINES": pipeline,

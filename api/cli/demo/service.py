@@ -89,7 +89,7 @@ def _wait_until_up(
     deadline = clock.now() + _STARTS_WITHIN_S
     while True:
         try:
-            client.health()
+            client.ready()
         except CircinusError as error:
             if process.poll() is not None or clock.now() > deadline:
                 lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

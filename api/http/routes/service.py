@@ -194,8 +194,17 @@ async def metrics(service: ServiceOf) -> Response:
     return Response(text, media_type=MEDIA_TYPE)
 
 
-@router.get("/healthz", tags=["catalogue"])
-def health(service: ServiceOf) -> HealthView:
-    """Give whether the service is up. Needs no token."""
-    service.parts.store.schedules.read()  # raises when the database is gone
+@router.get("/healthz", tags=["service"])
+async def health() -> HealthView:
+    """Say that the process which answers requests to deployments is there. Needs no token."""
+    return HealthView(version=installed_version("circinus"))
+
+
+@router.get("/readyz", tags=["service"])
+def ready(service: ServiceOf) -> HealthView:
+    """Say that the service can take queries, as its database takes what is written.
+
+    Else 503, or 507 where its disk is full, with the reason. Needs no token.
+    """
+    service.readiness.require()
     return HealthView(version=installed_version("circinus"))

@@ -1,0 +1,59 @@
+"""Waiting for a database that is away: what was worked out is kept until it can be stored.
+
+Whoever plans has nothing else to do meanwhile, and what it measured was paid for. That the
+database is away is told by `api.store.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+from circinus.api.store.failures import DatabaseFailed
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.profiler.journal import Journal, MeasuredInput
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabasePatience:
+    """Tries again, after pauses that double, what the database does not let be done."""
+
+    clock: Clock
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext  # told that it waits
+
+    def __call__(self, action: Callable[[], T]) -> T:
+        """Give what an action gives that can be repeated: nobody knows what was stored of it."""
+        try:
+            return action()
+        except DatabaseFailed:
+            pass
+        with self.waiting():
+            pause_s = _FIRST_PAUSE_S
+            while True:
+                self.clock.sleep(pause_s)
+                try:
+                    return action()
+                except DatabaseFailed:
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatientJournal:
+    """A journal that waits for its database."""
+
+    journal: Journal
+    patience: DatabasePatience
+
+    def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
+        """See `Journal.recall`."""
+        return self.patience(lambda: self.journal.recall(configuration))
+
+    def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        """See `Journal.record`."""
+        self.patience(lambda: self.journal.record(configuration, measured))
