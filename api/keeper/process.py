@@ -42,7 +42,7 @@ from circinus.pipelines.errors import CircinusError, InvalidInput
 _POLL_S = 0.5
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
 _BACKLOG = 2048
-_SOCKETS = "workers"  # folder of theirs
+_SOCKETS = "w"  # folder of the workers': no longer with a number in it than the others' names
 _LOG = logging.getLogger("circinus.api.keeper.process")
 
 

@@ -105,7 +105,7 @@ class ExampleFiles:
         finally:
             made.waiting -= 1
             if made.goes_on and not made.waiting:
-                asyncio.get_running_loop().call_later(_IDLE_S, self._leave, wanted, made)
+                asyncio.get_running_loop().call_later(_IDLE_S, self._leave, wanted)
         if enough(made) or made.whole:
             return made
         if made.error is None:
@@ -117,9 +117,9 @@ class ExampleFiles:
     def _begun(self, wanted: ExampleSet) -> _Made:
         going = [(key, made) for key, made in self._sets.items() if made.goes_on]
         if len(going) >= _PLACES:
-            left = next(((key, made) for key, made in going if not made.waiting), None)
+            left = next((key for key, made in going if not made.waiting), None)
             if left is not None:
-                self._leave(*left)
+                self._leave(left)
             elif len(going) >= _LINE:
                 reason = f"{len(going)} sets of examples are being made"
                 raise Unavailable(reason, retry_after_s=_FULL_S)
@@ -159,9 +159,10 @@ class ExampleFiles:
                 self._forget(wanted, made)
                 held -= made.ends[-1]
 
-    def _leave(self, wanted: ExampleSet, made: _Made) -> None:
+    def _leave(self, wanted: ExampleSet) -> None:
         """Make a set no further if nobody waits for it; what there is of it stays."""
-        if made.task is not None and not made.waiting:
+        made = self._sets.get(wanted)
+        if made is not None and made.task is not None and not made.waiting:
             made.task.cancel()
             made.task = None
             if made.count == 0:
