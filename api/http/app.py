@@ -17,6 +17,7 @@ from circinus.api.http.routes.service import provide
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
+from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
 
@@ -29,6 +30,7 @@ def create_app(settings: Settings, deployer: Deployer) -> FastAPI:
         start_event_log(settings.log_level)
         async with running(settings, deployer) as started:
             provide(app, started)
+            freeze_heap()
             yield
 
     return application(settings, lifespan=lifespan)
