@@ -18,6 +18,7 @@ from circinus.api.http.routes.service import provide
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
 
@@ -29,6 +30,7 @@ def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(parts, deployer) as started:
             provide(app, started)
+            freeze_heap()
             yield
 
     return application(parts.settings, lifespan=lifespan)

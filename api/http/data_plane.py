@@ -8,7 +8,6 @@ can say why.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from circinus.api.http.errors import ClientGone, problem_of, unforeseen
 from circinus.api.http.gate import (
     JSON,
+    REQUESTS,
     arrival_in,
     parsed,
     read_body,
@@ -35,7 +35,6 @@ from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFaile
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
 
-_PATH = re.compile(r"/v1/queries/([^/]+)/requests")
 _LONG = 2**14  # bytes of a body that others do not wait for in one go
 _SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
 # A refusal takes so long: who asks again at once, whatever it is told, takes less time of others.
@@ -59,7 +58,7 @@ class DataPlane:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
         ours = scope["type"] == "http" and scope["method"] == "POST"
-        found = _PATH.fullmatch(scope["path"]) if ours else None
+        found = REQUESTS.fullmatch(scope["path"]) if ours else None
         if found is None or self._deployments.plan_serving(found[1]) is None:
             await self._app(scope, receive, send)
             return

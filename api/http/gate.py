@@ -47,7 +47,8 @@ _PATIENCE_S = 30.0  # for a body
 _LARGE = 2**21  # bytes of a body that is put together elsewhere
 _LEAST_BYTES_PER_S = 2**14  # that earn it a second more: a data set of 64 MiB has an hour
 _MOST_TOLD = 5000  # values of a body that tells the service what to do
-_REQUESTS = re.compile(r"/v1/queries/[^/]+/requests")
+REQUESTS = re.compile(r"/v1/queries/([^/]+)/requests")
+"""The path of requests to deployments, with the query."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 JSON = "application/json"
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
@@ -159,7 +160,7 @@ class Gate:
             if method in _WITH_BODY and (body or (uploads and method == "POST")):
                 require_type(headers, UPLOADS if uploads else {JSON: ""})
                 if not uploads:
-                    inputs = _REQUESTS.fullmatch(scope["path"]) is not None
+                    inputs = REQUESTS.fullmatch(scope["path"]) is not None
                     scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_TOLD)
         except CircinusError as error:
             await problem_of(error, scope["path"])(scope, receive, send)
