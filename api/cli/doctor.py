@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
@@ -24,6 +25,10 @@ from circinus.api.cli.rendering import formats, tables
 from circinus.api.cli.screen import Screen
 from circinus.api.schemas.planning import method_view
 from circinus.api.settings import Settings
+from circinus.api.store.engine import connect as open_database
+from circinus.api.store.engine import require_known
+from circinus.api.store.failures import DatabaseFailed
+from circinus.api.store.store import Store
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.registry import ListedPipeline, listed, registered
 
@@ -97,15 +102,27 @@ def _settings() -> Iterator[Check]:
     except ValueError as error:
         yield Check("settings", "fail", " ".join(str(error).split()))
         return
-    prefix = "sqlite:///"
-    if settings.database_url.startswith(prefix):
-        file = Path(settings.database_url.removeprefix(prefix))
-        yield replace(_folder("database", file.parent), detail=str(file))
-    else:
-        yield Check("database", "note", "not SQLite: connected to when the service starts")
+    yield _database(settings.database_url)
     yield _port(settings.host, settings.port)
     parts = formats.method(method_view(settings.chosen_method))
     yield Check("method", "ok", "; ".join(parts))
+
+
+def _database(url: str) -> Check:
+    prefix = "sqlite:///"
+    file = Path(url.removeprefix(prefix)) if url.startswith(prefix) else None
+    if file is not None and not file.exists():
+        found = _folder("database", file.parent)
+        return found if found.state == "fail" else replace(found, detail=f"{file}, not made yet")
+    try:
+        engine = open_database(url)
+        with closing(Store(engine)):
+            require_known(engine)
+    except DatabaseFailed as error:
+        return Check("database", "fail", error.whole)
+    except CircinusError as error:
+        return Check("database", "fail", str(error))
+    return Check("database", "ok", engine.url.render_as_string() if file is None else str(file))
 
 
 def _port(host: str, port: int) -> Check:

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from threading import Event, Thread
 
 from circinus.api.bootstrap.execution import opened_executor
@@ -37,16 +36,8 @@ from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
 from circinus.api.store.documents import to_document
-from circinus.api.store.engine import Durability, connect
 from circinus.api.store.failures import DatabaseFailed
-from circinus.api.store.history import SqlHistory
-from circinus.api.store.journal import (
-    Checkpoint,
-    SqlCheckpoints,
-    SqlJournal,
-    StaleCheckpoint,
-    edition_of,
-)
+from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
 from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
@@ -74,7 +65,6 @@ _MOST_KEPT = 1000
 """Earlier queries looked through for those that a checkpoint names."""
 
 _LOG = logging.getLogger("circinus.api.control.planning_worker")
-_connected = lru_cache(maxsize=2)(connect)
 
 
 def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
@@ -186,8 +176,7 @@ def _planned(
     if pipeline.prepare is not None:
         pipeline.prepare()
     dataset = patience(lambda: parts.data(data, record.query.pipeline))
-    history = SqlHistory(_connected(settings.database_url))
-    memory = Remembered(store=history, fingerprint=pipeline_fingerprint(pipeline))
+    memory = Remembered(store=parts.store.history, fingerprint=pipeline_fingerprint(pipeline))
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     # What measurements are remembered by: on other data a query is another one.
     name = f"{record.id} on {now.parts['data']}"
@@ -201,8 +190,7 @@ def _planned(
     if search is not None:  # the query's own device is part of what was observed
         query = replace(query, device=None)
         tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
-    measured = _connected(settings.database_url, Durability.PROCESS)
-    journal = SqlJournal(measured, record.id, edition_of(pipeline), record.claimed_by)
+    journal = parts.store.journal(record.id, edition_of(pipeline), record.claimed_by)
     every = patience(lambda: memory.earlier(_MOST_KEPT))
     kept = Kept(
         journal=PatientJournal(journal=journal, patience=patience),
@@ -224,7 +212,7 @@ def _checkpoint(
     parts: ServiceParts, record: StoredQuery, now: Checkpoint
 ) -> tuple[Checkpoint, str]:
     """Give what planning goes on from, and why it starts anew; empty: it need not."""
-    checkpoints = SqlCheckpoints(_connected(parts.settings.database_url), record.claimed_by)
+    checkpoints = parts.store.checkpoints(record.claimed_by)
     try:
         return checkpoints.opened(record.id, now), ""
     except StaleCheckpoint as refusal:

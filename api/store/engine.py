@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import (
     URL,
@@ -172,16 +174,35 @@ def migrate(engine: Engine) -> None:
 
     DatabaseUnfit if a newer version of the service has used it.
     """
+    config = _migrations()
+    with _connected(engine) as connection, connection.begin(), _of_known_version():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def require_known(engine: Engine) -> None:
+    """Raise DatabaseFailed for what `migrate` would refuse; nothing is changed."""
+    scripts = ScriptDirectory.from_config(_migrations())
+    with _connected(engine, writes=False) as connection, _of_known_version():
+        version = MigrationContext.configure(connection).get_current_revision()
+        if version is not None:
+            scripts.get_revision(version)
+
+
+def _migrations() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    with _connected(engine) as connection, connection.begin():
-        config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, "head")
-        except CommandError as error:
-            sentence = "the database must be of this version of the service, or an older one"
-            raise DatabaseUnfit(sentence, str(error)) from error
+    return config
+
+
+@contextmanager
+def _of_known_version() -> Iterator[None]:
+    try:
+        yield
+    except CommandError as error:
+        sentence = "the database must be of this version of the service, or an older one"
+        raise DatabaseUnfit(sentence, str(error)) from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
@@ -10,8 +11,17 @@ from sqlalchemy.orm import Session
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
 from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.documents import to_document
-from circinus.api.store.engine import one_at_a_time, reading, rows, writing
-from circinus.api.store.journal import SqlJournal
+from circinus.api.store.engine import (
+    Durability,
+    connect,
+    file_of,
+    one_at_a_time,
+    reading,
+    rows,
+    writing,
+)
+from circinus.api.store.history import SqlHistory
+from circinus.api.store.journal import SqlCheckpoints, SqlJournal
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
@@ -43,6 +53,7 @@ class Store:
         self.queue = PlanningQueue(engine)  # the same queries, as planning workers see them
         self.schedules = ScheduleStore(engine)
         self.datasets = SqlDatasets(engine)
+        self.history = SqlHistory(engine)
         self._engine = engine
         self._submit = Together(self._submitted)
 
@@ -230,9 +241,21 @@ class Store:
                 raise NotFound("plan", plan_id)
             return row.record
 
-    def journal(self, query_id: str, edition: str) -> SqlJournal:
+    def journal(self, query_id: str, edition: str, worker: str | None = None) -> SqlJournal:
         """Give the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
-        return SqlJournal(self._engine, query_id, edition)
+        return SqlJournal(self._measured, query_id, edition, worker)
+
+    def checkpoints(self, worker: str | None) -> SqlCheckpoints:
+        """Give the checkpoints as a worker has them; see `SqlCheckpoints`."""
+        return SqlCheckpoints(self._engine, worker)
+
+    @cached_property
+    def _measured(self) -> Engine:
+        """What measurements are recorded through: on a file without a wait for the disk."""
+        url = self._engine.url
+        if url.get_backend_name() != "sqlite" or file_of(url) is None:
+            return self._engine
+        return connect(url.render_as_string(hide_password=False), Durability.PROCESS)
 
     def try_writing(self) -> None:
         """Store something that nobody ever sees; DatabaseFailed if nothing can be stored."""
@@ -240,7 +263,8 @@ class Store:
 
     def close(self) -> None:
         """Let go of connections; using the store afterwards is an error."""
-        self._engine.dispose()
+        for engine in {self._engine, self.__dict__.get("_measured", self._engine)}:
+            engine.dispose()
 
 
 _REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)

@@ -242,6 +242,7 @@ def test_without_the_token_nothing_under_v1_answers(connect: Connect, header: st
         assert_problem(response, 401)
         assert response.headers["www-authenticate"].startswith("Bearer")
     assert client.get("/healthz").status_code == 200
+    assert client.get("/readyz").status_code == 200
 
 
 def test_with_the_token_hosts_that_are_named_may_ask(connect: Connect) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_every_command_says_the_same_of_a_database(
     result = invoke(*command)
     assert result.exit_code == DATABASE, result.output
     assert_told(result.stderr.splitlines()[-1], words)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in UNFIT if kind != "read-only"])
+def test_doctor_says_the_same_of_a_database(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url_in, words = UNFIT[kind]
+    monkeypatch.setenv("CIRCINUS_DATABASE_URL", url_in(tmp_path))
+    result = invoke("doctor", "--json")
+    (found,) = (c for c in json.loads(result.stdout)["checks"] if c["name"] == "database")
+    assert found["state"] == "fail"
+    assert kind == "no-folder" or words in found["detail"]
 
 
 @pytest.mark.parametrize(
