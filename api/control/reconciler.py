@@ -12,14 +12,16 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from circinus.api.control.samples import Samples
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
-from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.payload import Payload
 from circinus.pipelines.plan import Plan
 
 FIRST_RETRY_S = 1.0
@@ -38,6 +40,7 @@ class Reconciler:
     parts: ServiceParts
     target: Callable[[], Target | None]
     deployer: Deployer
+    _samples: Samples = field(init=False)
     _applied: Target | None = field(default=None, init=False)
     _generation: int = field(default=0, init=False)  # of what it was applied to
     _call: asyncio.Task[None] | None = field(default=None, init=False)  # None: it was answered
@@ -46,6 +49,9 @@ class Reconciler:
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # query -> why not deployed
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._samples = Samples(self.parts.sample)
 
     async def tick(self) -> None:
         """Look once; act if the target changed, or a deployment should be retried.
@@ -70,7 +76,8 @@ class Reconciler:
     async def _set_out(self, target: Target) -> None:
         up = await self._up(target)
         starting = {q: served.plan for q, served in target.served.items() if q not in up}
-        desired = await asyncio.to_thread(self._prepare, target, starting)
+        samples = await self._samples.of({plan.pipeline for plan in starting.values()})
+        desired = await asyncio.to_thread(self._prepare, target, starting, samples)
         if self._call is not None:
             self._call.cancel()  # what it asked for is told by this one, or wanted no more
         self._call = asyncio.create_task(self.deployer.apply(desired))
@@ -91,7 +98,7 @@ class Reconciler:
         return {q for q, served in target.served.items() if serving.get(q) == served.plan.id}
 
     def _prepare(
-        self, target: Target, starting: Mapping[str, Plan]
+        self, target: Target, starting: Mapping[str, Plan], samples: Mapping[str, Payload]
     ) -> dict[str, DesiredDeployment]:
         """Mark the phases of what will be started and what waits; give what is desired."""
         # Whoever was marked under an older target after it had lost its machines waits after all.
@@ -104,20 +111,18 @@ class Reconciler:
         desired = {}
         for query_id, served in target.served.items():
             try:
-                desired[query_id] = self._desired(served, is_new=query_id in starting)
-            except DatabaseFailed:
-                raise
-            except Exception as error:  # noqa: BLE001 - its pipeline is gone, or fails: others do not
-                self._unfit[query_id] = str(error) or type(error).__name__
+                desired[query_id] = self._desired(served, samples)
+            except CircinusError as error:  # its pipeline is no longer offered: others are
+                self._unfit[query_id] = str(error)
         return desired
 
-    def _desired(self, served: Served, *, is_new: bool) -> DesiredDeployment:
+    def _desired(self, served: Served, samples: Mapping[str, Payload]) -> DesiredDeployment:
         plan = served.plan
         reference = self.parts.catalogue.reference(plan.pipeline)
         return DesiredDeployment(
             pipeline_reference=reference,
             plan=plan,
-            sample=self.parts.sample(plan.pipeline) if is_new else None,
+            sample=samples.get(plan.pipeline),
             deadline_s=plan.deadline_s(served.slo),
             machine_types=served.machine_types,
             extras=served.extras,

@@ -87,6 +87,8 @@ class FakeCatalogue:
         return found
 
     def reference(self, name: str) -> str:
+        if name not in self.pipelines:
+            raise InvalidInput.of("pipeline", "must be registered", name)
         return self.references.get(name, name)
 
 

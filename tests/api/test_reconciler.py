@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import pytest
+
+from circinus.api.control.samples import Samples
 from circinus.api.phases import QueryPhase
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
@@ -13,7 +17,14 @@ from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.dataset import Dataset
-from tests.api.fakes import PIPELINE, FakeCatalogue, FakeDeployer, add_planned, plan
+from tests.api.fakes import (
+    PIPELINE,
+    WITHOUT_DATA,
+    FakeCatalogue,
+    FakeDeployer,
+    add_planned,
+    plan,
+)
 from tests.api.loops import loops
 
 
@@ -47,7 +58,7 @@ def test_a_pipeline_that_is_no_longer_offered_holds_up_no_other_query(store: Sto
     assert store.query("q-2").phase is QueryPhase.SERVING
     record = store.query("q-1")
     assert record.phase is QueryPhase.DEPLOYING
-    assert "is tried again: pipeline must be registered (add, bare), got 'gone'" in record.message
+    assert "is tried again: pipeline must be registered, got 'gone'" in record.message
 
 
 def test_a_query_without_room_waits_with_a_reason_until_another_retires(store: Store) -> None:
@@ -174,15 +185,39 @@ def test_a_slow_start_delays_no_other_deployment_nor_what_comes_later(store: Sto
     asyncio.run(scenario())
 
 
-def test_a_pipeline_that_raises_when_asked_for_a_sample_holds_up_no_other(store: Store) -> None:
+def test_a_pipeline_without_a_sample_is_deployed_without_and_holds_up_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
     def broken(count: int, seed: int) -> Dataset:
+        asked.append(count)
         raise ZeroDivisionError("no examples today")
 
-    watched = loops(store, FakeDeployer(), ManualClock())
-    catalogue = FakeCatalogue({"add": PIPELINE, "odd": replace(PIPELINE, examples=broken)})
-    watched.reconciler.parts = replace(watched.reconciler.parts, catalogue=catalogue)
-    add_planned(store, "q-1", replace(plan(share=0.2), pipeline="odd"))
-    add_planned(store, "q-2", plan(share=0.2))
-    asyncio.run(watched.tick())
-    assert store.query("q-2").phase is QueryPhase.SERVING
-    assert "is tried again: no examples today" in store.query("q-1").message
+    def hanging(count: int, seed: int) -> Dataset:
+        time.sleep(60.0)
+        raise AssertionError("nobody waits for it")
+
+    deployer = FakeDeployer()
+    watched = loops(store, deployer, ManualClock())
+    named = {
+        "add": PIPELINE,
+        "broken": replace(PIPELINE, examples=broken),
+        "hanging": replace(PIPELINE, examples=hanging),
+        "bare": WITHOUT_DATA,
+    }
+    reconciler = watched.reconciler
+    reconciler.parts = replace(reconciler.parts, catalogue=FakeCatalogue({**named}))
+    monkeypatch.setattr(reconciler, "_samples", Samples(reconciler.parts.sample, patience_s=0.2))
+    for i, name in enumerate(named):
+        add_planned(store, f"q-{i}", replace(plan(share=0.2), pipeline=name))
+
+    async def scenario() -> None:
+        for _ in range(2):
+            await watched.tick()
+
+    asyncio.run(scenario())
+    served = {deployer.desired[f"q-{i}"].sample for i in range(4)}
+    assert served == {0, None}
+    assert asked == [1]
+    assert {store.query(f"q-{i}").phase for i in range(4)} == {QueryPhase.SERVING}
