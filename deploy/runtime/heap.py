@@ -1,8 +1,8 @@
 """Keeps the garbage collector from holding up requests.
 
 A full collection looks at everything that was ever imported: 50 to 110 ms in which no request is
-handed out and no answer is taken, again and again where many requests come. A body of a thousand faults
-is enough for one.
+handed out and no answer is taken, again and again where many requests come. A body of a thousand
+faults is enough for one.
 """
 
 from __future__ import annotations
