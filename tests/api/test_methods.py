@@ -171,7 +171,7 @@ def test_a_query_that_is_planned_anew_is_planned_as_before_and_pays_for_nothing_
     assert plan_next(world.planning, "w")
     before = world.measurements(query_id)
     client = world.serve(method="published")
-    answer = client.post(f"/v1/queries/{query_id}:replan", json={"latency": "1e-12"})
+    answer = client.post(f"/v1/queries/{query_id}:replan", json={"latency": "1e-6"})
     assert answer.json()["planning"] == UNNAMED
     assert world.planned_by() == PlanningMethod(**DRAWN)
     record = world.planning.store.query(query_id)

@@ -40,7 +40,7 @@ def test_what_a_pipeline_prints_is_no_part_of_the_document(folder: Path, executo
 
 
 def test_an_infeasible_query_ends_in_3_and_names_what_binds(folder: Path) -> None:
-    adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-12})
+    adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-6})
     result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier")
     assert result.exit_code == 3, result.output
     assert "Binding: latency" in result.stdout
@@ -48,7 +48,7 @@ def test_an_infeasible_query_ends_in_3_and_names_what_binds(folder: Path) -> Non
 
 
 def test_an_exhausted_budget_ends_in_4(folder: Path) -> None:
-    adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-12}, limits={"configurations": 1})
+    adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-6}, limits={"configurations": 1})
     result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier", "--json")
     assert result.exit_code == 4, result.output
     assert json.loads(result.stdout)["outcome"] == "exhausted"
