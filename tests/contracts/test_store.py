@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
-from circinus.api.store.records import Conflict, NewQuery, NotFound, PlanningEnding, QueueFull
+from circinus.api.store.records import (
+    Conflict,
+    InForce,
+    NewQuery,
+    NotFound,
+    PlanningEnding,
+    QueueFull,
+    Replan,
+    Search,
+)
 from circinus.api.store.store import Store
 from tests.contracts.databases import opened, postgres, sqlite_file
 from tests.contracts.stores import new, planned
@@ -263,6 +272,42 @@ def test_a_move_is_in_the_history_once(store: Store) -> None:
         QueryPhase.WAITING,
         QueryPhase.WAITING,
     ]
+
+
+def test_the_state_of_an_unknown_query_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match="query must exist, got 'q-9'"):
+        store.state("q-9")
+
+
+def test_whatever_is_stored_of_a_query_gives_it_another_state(store: Store) -> None:
+    store.submit(new("q-1"))
+    seen = [store.state("q-1")]
+
+    def changed() -> bool:
+        seen.append(store.state("q-1"))
+        return seen[-1] not in seen[:-1]
+
+    assert store.queue.claim("w", at=1.0) is not None
+    assert changed()
+    store.queue.beat("q-1", "w", at=2.0)  # alive, and no news
+    assert not changed()
+    store.queue.beat("q-1", "w", at=3.0, progress={"measured": 1})
+    assert changed()
+    ending = PlanningEnding(phase=QueryPhase.WAITING, message="", result={}, plans=(("p-0", {}),))
+    assert store.queue.finish("q-1", "w", ending, at=4.0)
+    assert changed()
+    assert store.search_on("q-1", Search(why="late", infrastructure={}, at=5.0))
+    assert changed()
+    store.request_cancel("q-1", at=6.0)
+    assert changed()
+    again = Replan(query_id="q-1", spec=new("q-1").spec, why="other", at=7.0)
+    assert store.replan(again)
+    assert changed()
+    store.schedules.replace(InForce(made_at=8.0))
+    assert changed()
+    assert store.schedules.revision() == seen[-1][1] == 1
+    (listed,) = store.states(limit=9)
+    assert (listed.id, listed.version) == ("q-1", seen[-1][0])
 
 
 def test_queries_come_newest_first_in_pages(store: Store) -> None:
