@@ -147,7 +147,8 @@ class Scene:
 
     def kill_service(self) -> None:
         self.kills["service"] += 1
-        self.service.kill()
+        _, alive = psutil.wait_procs(self.service.kill(), timeout=30)
+        assert alive == []  # its planning workers, and what they had started
         self.revive()
 
     def revive(self) -> None:
@@ -251,6 +252,8 @@ def test_kills_and_outages_lose_no_query_and_repeat_no_measurement(scene: Scene)
     assert {record.phase for record in stored} <= GOOD, [r.message for r in stored]
     assert [times_planned(record) for record in stored] == [1] * QUERIES
     assert [again for _, again in measured] == [0] * QUERIES
+    told = [record.planned.inputs for record in stored if record.planned is not None]
+    assert told == [total for total, _ in measured]
     # Only what a planning worker had in hand when it was killed is run again.
     assert repeated <= PLANNING_WORKERS * scene.kills["service"] + scene.kills["worker"]
     assert set(requests.answers) == {"200"}
