@@ -253,7 +253,7 @@ def _exported(client: Client, identifier: str) -> dict[str, object]:
         return client.plan(identifier).model_dump(mode="json")
     return {
         "id": query.id,
-        "query": query.request.model_dump(mode="json", exclude_none=True),
+        "query": query.request.document,
         "phase": query.phase.value,
         "plan_id": query.plan_id,
         "plans": client.plans(identifier).model_dump(mode="json")["items"],

@@ -278,6 +278,14 @@ class QueryRequest(Input):
     planning: PlanningRequest | None = None
     """How it is planned; left out: as the service's method says."""
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """As it is stored and sent: defaults filled in, and what is left out left out."""
+        told = self.model_dump(mode="json", exclude_none=True)
+        if self.limits.response_s is None:  # that is no bound, not the default
+            told["limits"]["response_s"] = None
+        return told
+
     @model_validator(mode="after")
     def _one_rate(self) -> QueryRequest:
         free = self.request_rate_per_s is None or self.slo.throughput_per_s is None

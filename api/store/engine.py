@@ -76,10 +76,7 @@ def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
     any other raises InvalidInput. DatabaseUnfit if the driver is missing, or the folder cannot be
     made. The durability is of SQLite only.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidInput.of("database_url", "must be a database URL", url) from error
+    parsed = _parsed(url)
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         kind = parsed.get_backend_name()
         raise InvalidInput.of("database_url", "must be of sqlite or postgresql", kind)
@@ -105,14 +102,24 @@ def file_of(url: URL) -> Path | None:
 
 
 def files_of(url: str) -> Sequence[Path]:
-    """Give the files that an SQLite database may have; none for another kind, or in memory."""
-    parsed = make_url(url)
+    """Give the files that an SQLite database may have; none for another kind, or in memory.
+
+    InvalidInput for what is no URL.
+    """
+    parsed = _parsed(url)
     place = file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
     return (
         []
         if place is None
         else [place.with_name(place.name + end) for end in ("", "-wal", "-shm")]
     )
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput.of("database_url", "must be a database URL", url) from error
 
 
 def own_connection(engine: Engine, name: str) -> Connection:

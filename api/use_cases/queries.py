@@ -46,7 +46,7 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
     _check(request, key)
     _check_data(parts, request)
     fitted(query, parts.pipeline(query.pipeline).graph, parts.infrastructure)
-    spec = request.model_dump(mode="json", exclude_none=True)
+    spec = request.document
     # As it came: sent again to a service that plans otherwise, it is the same query.
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     new = NewQuery(

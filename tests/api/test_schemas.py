@@ -232,3 +232,11 @@ def test_a_problem_has_the_fields_of_rfc_9457() -> None:
         "instance",
         "errors",
     }
+
+
+def test_a_document_of_a_query_is_read_as_the_query_also_where_null_means_something() -> None:
+    asked = query(limits={"response_s": None}, device=None)
+    request = QueryRequest.model_validate(asked)
+    assert request.document["limits"]["response_s"] is None
+    assert "device" not in request.document
+    assert QueryRequest.model_validate(request.document) == request
