@@ -151,7 +151,10 @@ def plan(
         return
     if memory is not None:
         name = content_hash(f"{planning.data_fingerprint(dataset)} {query.slo}")
-        memory.remember(f"plan {name}", query, result)
+        try:
+            memory.remember(f"plan {name}", query, result)
+        except Unavailable as error:  # the plans were paid for all the same
+            screen.note(f"not remembered: {error}")
     _show(screen, asked, result)
     leave(_EXIT_CODES[result.outcome])
 
