@@ -248,7 +248,7 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
         assert refused[0]["status"] == 503
         assert (b"retry-after", b"1") in refused[0]["headers"]
         arrived.clear()
-        watching = asyncio.create_task(asked(proxy, "/healthz"))
+        watching = asyncio.create_task(asked(proxy, "/readyz"))
         await arrived.wait()
         for task in (first, watching):
             task.cancel()
