@@ -30,6 +30,7 @@ def test_a_slow_start_delays_no_other_and_is_given_up_when_nobody_wants_it(
 ) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, {}, pipelines=lambda _: tiny("echo")) as orchestrator:
+            others = set(psutil.Process().children())
             first = asyncio.create_task(orchestrator.apply({"slow": SLOW}))
             await asyncio.sleep(0.5)
             second = asyncio.create_task(
@@ -38,9 +39,8 @@ def test_a_slow_start_delays_no_other_and_is_given_up_when_nobody_wants_it(
             await _until_serving(orchestrator, "quick")
             assert (await orchestrator.request("quick", 1, within(5.0))).output == 1
             assert orchestrator.status("slow").phase is DeploymentPhase.STARTING
-            starting = set(psutil.Process().children()) - {
-                psutil.Process(pid) for pid in pids_of(orchestrator, "quick")
-            }
+            quick = {psutil.Process(pid) for pid in pids_of(orchestrator, "quick")}
+            starting = set(psutil.Process().children()) - others - quick
             assert len(starting) == 1
             await asyncio.wait_for(orchestrator.apply({"quick": desired("echo")}), 10.0)
             await asyncio.wait_for(asyncio.gather(first, second), 10.0)
@@ -94,7 +94,7 @@ class _Erratic:
             raise LaunchFailed(str(spec.key), "it does not start", "")
         self.running[f"{spec.key.query_id}/{spec.key.plan_id}"] += 1
         return _Counted(
-            address="127.0.0.1:1",
+            address="unix:/nowhere",
             enforcement=Enforcement.DUTY_CYCLE,
             counts=self.running,
             name=f"{spec.key.query_id}/{spec.key.plan_id}",

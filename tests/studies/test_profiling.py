@@ -72,7 +72,7 @@ def test_fewer_seeds_than_one_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="trace must be a readable trace"):
+    with pytest.raises(InvalidInput, match="trace must be a readable file"):
         study.run([tmp_path], 1, tmp_path / "out")
 
 
