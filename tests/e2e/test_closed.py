@@ -119,7 +119,8 @@ def test_a_browser_logs_in_once_and_a_page_from_elsewhere_does_nothing(
 
 def test_what_an_earlier_version_left_readable_is_so_no_longer(tmp_path: Path) -> None:
     logs, database = tmp_path / "logs", tmp_path / "service.sqlite3"
-    (logs / "others").mkdir(parents=True, mode=0o755)
+    (logs / "others").mkdir(parents=True)
+    logs.chmod(0o755)
     for old in (logs / "q-device.log", logs / "others.txt", database):
         old.touch()
         old.chmod(0o644)
