@@ -125,9 +125,9 @@ class PreviewBody(Input):
 
     machines: dict[str, Machines] = Field(default_factory=dict)
     """Tier, or `TIER/TYPE`, -> number of machines instead of those there are."""
-    leaving: list[str] = Field(default_factory=list, max_length=10_000)
+    leaving: list[str] = Field(default_factory=list, max_length=4000)
     """Live queries that would be gone."""
-    arriving: list[ArrivalInput] = Field(default_factory=list, max_length=1000)
+    arriving: list[ArrivalInput] = Field(default_factory=list, max_length=400)
     """Queries that would come."""
     quotas: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     """Tenant -> largest part of each shared tier, instead of its quota."""

@@ -136,7 +136,7 @@ class LinkBody(Input):
 class EmulationBody(Input):
     """What is imitated from now on, apart from what is planned for."""
 
-    links: Annotated[list[LinkBody], Field(min_length=1, max_length=1000)]
+    links: Annotated[list[LinkBody], Field(min_length=1, max_length=800)]
     """Emulated links; those left out stay as they are."""
 
 

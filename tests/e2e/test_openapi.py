@@ -100,6 +100,13 @@ AGREED: Sequence[tuple[str, str, int, str, str]] = (
         "body must have at most ",
         "all parts together may be too large, each of them being as large as it may be",
     ),
+    (
+        "positive_data_acceptance",
+        "POST /v1/schedule:preview",
+        400,
+        "body must have at most 5000 values",
+        "likewise: no schema bounds how many values all parts have together",
+    ),
 )
 DEMAND = {"tier": "cloud", "share": 0.5}
 RESTRICTIONS = {
