@@ -127,8 +127,9 @@ def test_a_plan_and_a_worker_of_the_users_own_pipelines_folder_run(
     assert told.returncode == 0, told.stdout + told.stderr
     served = ["--pipeline", "pipelines.sums:pipeline", "--allow-import", "--operators", "double"]
     served += ["--configuration", json.dumps({"double": {"effort": 1}, "shift": {"by": 1}})]
+    where = ["--tier", "cloud", "--bind", f"unix:{project / 'w'}"]
     worker = subprocess.Popen(
-        [python, "-m", "circinus.deploy.workers.server", *served, "--tier", "cloud"],
+        [python, "-m", "circinus.deploy.workers.server", *served, *where],
         cwd=project,
         env=environment,
         stdout=subprocess.PIPE,
