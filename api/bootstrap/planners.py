@@ -60,7 +60,8 @@ def spawn_with(settings: Settings) -> Callable[[str], StartedPlanner]:
 
     It ends with the thread that starts it.
     """
-    told = settings.model_copy(update={"token": None}).model_dump_json()
+    # It listens nowhere, and without a token a service may only listen on loopback.
+    told = settings.model_copy(update={"token": None, "host": "127.0.0.1"}).model_dump_json()
 
     def spawn(worker: str) -> StartedPlanner:
         asked = {"settings": told, "worker": worker}

@@ -33,6 +33,7 @@ def parts(tmp_path: Path) -> Iterator[ServiceParts]:
         planning_grace_s=1.0,
         crash_limit=2,
         token=SecretStr("not for workers"),
+        host="0.0.0.0",
     )
     with opened_parts(settings) as made:
         yield made
