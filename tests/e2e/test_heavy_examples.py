@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.e2e.service_process import ON_ONE_TIER, ServiceProcess, serving
 
@@ -17,6 +18,7 @@ PROMPT_S = 3.0
 MOST_GROWTH = 200 * 2**20
 
 
+@pytest.mark.slow
 def test_requests_with_heavy_examples_end_in_time_and_hold_up_nobody(tmp_path: Path) -> None:
     with serving(tmp_path, ON_ONE_TIER, "tests.e2e.heavy_examples:pipeline") as service:
         query_id = service.submit(pipeline="heavy")

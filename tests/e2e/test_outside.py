@@ -64,6 +64,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return postgres.shared().fresh("outside")
 
 
+@pytest.mark.slow
 def test_a_database_has_one_service_and_a_second_names_it(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def server() -> Iterator[postgres.PostgresServer]:
         yield made
 
 
+@pytest.mark.slow
 def test_while_the_database_is_away_deployments_answer_and_all_else_is_told_when_to_come_again(
     server: postgres.PostgresServer, tmp_path: Path
 ) -> None:
