@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
@@ -39,6 +40,15 @@ from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, Qu
 from circinus.api.store.together import Together
 
 _CANCELLED = "cancelled"
+
+
+class QueryChoice(TypedDict, total=False):
+    """Which queries; None, or left out, chooses all."""
+
+    before: int | None  # with smaller serials than that
+    phases: frozenset[QueryPhase] | None  # in one of them
+    tenant: str | None  # whose they are
+    key_prefix: str | None  # how their idempotency keys begin
 
 
 class Store:
@@ -86,37 +96,17 @@ class Store:
         with reading(self._engine) as session:
             return _found(session, query_id).record
 
-    def queries(
-        self,
-        *,
-        limit: int,
-        before: int | None = None,
-        phases: frozenset[QueryPhase] | None = None,
-        tenant: str | None = None,
-        key_prefix: str | None = None,
-    ) -> tuple[StoredQuery, ...]:
-        """Give the newest queries, newest first; of the conditions, None chooses all.
+    def queries(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[StoredQuery, ...]:
+        """Give the newest queries of a choice, newest first."""
+        wanted = select(QueryRow).where(*_conditions(**choice))
+        newest = wanted.order_by(QueryRow.serial.desc()).limit(limit)
+        return tuple(row.record for row in rows(self._engine, newest))
 
-        With smaller serials than `before`, in one of the `phases`, of a `tenant`, with an
-        idempotency key that begins so.
-        """
-        wanted = select(QueryRow).order_by(QueryRow.serial.desc()).limit(limit)
-        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
-        return tuple(row.record for row in rows(self._engine, wanted))
-
-    def states(
-        self,
-        *,
-        limit: int,
-        before: int | None = None,
-        phases: frozenset[QueryPhase] | None = None,
-        tenant: str | None = None,
-        key_prefix: str | None = None,
-    ) -> tuple[QueryState, ...]:
+    def states(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[QueryState, ...]:
         """Give the states of what `queries` gives. Cheap."""
         wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version)
+        wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
-        wanted = wanted.where(*_chosen(before, phases, tenant, key_prefix))
         with reading(self._engine) as session:
             found = session.execute(wanted).all()
         return tuple(QueryState(serial=s, id=name, version=number) for s, name, number in found)
@@ -273,11 +263,11 @@ _STATE = select(QueryRow.version, _REVISION.scalar_subquery()).where(
 )
 
 
-def _chosen(
-    before: int | None,
-    phases: frozenset[QueryPhase] | None,
-    tenant: str | None,
-    key_prefix: str | None,
+def _conditions(
+    before: int | None = None,
+    phases: frozenset[QueryPhase] | None = None,
+    tenant: str | None = None,
+    key_prefix: str | None = None,
 ) -> Iterator[ColumnElement[bool]]:
     if before is not None:
         yield QueryRow.serial < before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Protocol
 
 from circinus.api.schemas.query import DataSource
@@ -24,9 +24,6 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.rolling.scheduler import Upkeep
-
-_KEPT = 64
-"""Inputs: making one may take seconds."""
 
 
 class Catalogue(Protocol):
@@ -115,12 +112,8 @@ class ServiceParts:
         checks.require(1 <= count <= limit, field, f"must be 1 to {limit}", count)
 
     def sample(self, pipeline: str) -> Payload:
-        """Give an input to try a deployment on; InvalidInput for a pipeline not offered."""
-        return self._sample(pipeline)
-
-    @cached_property
-    def _sample(self) -> Callable[[str], Payload]:
-        return lru_cache(_KEPT)(lambda name: made(self.pipeline(name), 1, 0).examples[0].input)
+        """Make an input to try a deployment on; InvalidInput if there is none, or no pipeline."""
+        return made(self.pipeline(pipeline), 1, 0).examples[0].input
 
     def example_set(self, source: DataSource, pipeline: str, *, inputs_only: bool) -> ExampleSet:
         """Give what names the examples that `data` gives; errors as there."""
