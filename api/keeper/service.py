@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from circinus.api.bootstrap.private import tighten
-from circinus.api.bootstrap.serving import opened_parts, require_fit
+from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
 from circinus.api.keeper.link import kept
@@ -87,9 +87,7 @@ def _stop_in_order(server: uvicorn.Server) -> None:
 def main() -> None:
     """Run the service as the environment says; why it cannot start is a line and an exit code."""
     try:
-        settings = Settings()
-        require_fit(settings)
-        serve(settings)
+        serve(Settings())
     except (ValidationError, InvalidInput) as error:
         faults = (
             error.faults if isinstance(error, InvalidInput) else faults_of(error, model=Settings)
