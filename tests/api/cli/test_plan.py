@@ -39,7 +39,16 @@ def test_what_a_pipeline_prints_is_no_part_of_the_document(folder: Path, executo
     assert executor == "pool" or "noise" in result.stderr
 
 
+def _slow_down(folder: Path) -> None:
+    """Let the operator take a millisecond: an addition alone may well be done in a microsecond."""
+    module = folder / "my_pipelines.py"
+    by = 'inputs + knobs["by"]'
+    slow = f'__import__("time").sleep(1e-3) or {by}'
+    module.write_text(module.read_text().replace(by, slow))
+
+
 def test_an_infeasible_query_ends_in_3_and_names_what_binds(folder: Path) -> None:
+    _slow_down(folder)
     adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-6})
     result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier")
     assert result.exit_code == 3, result.output
@@ -48,6 +57,7 @@ def test_an_infeasible_query_ends_in_3_and_names_what_binds(folder: Path) -> Non
 
 
 def test_an_exhausted_budget_ends_in_4(folder: Path) -> None:
+    _slow_down(folder)
     adder_query(folder, slo={"accuracy": 1.0, "latency_s": 1e-6}, limits={"configurations": 1})
     result = invoke("plan", "adder.yaml", "--infrastructure", "one-tier", "--json")
     assert result.exit_code == 4, result.output
