@@ -265,7 +265,7 @@ class Heart:
     def beat(self) -> None:
         """Store what is new since the last beat; hear whether to stop."""
         news, at = self._news(), self.clock.timestamp()
-        told = None if news is None else to_document(news)
+        told = None if news is None else to_document(replace(news, trials=()))
         try:
             stop = self.store.queue.beat(self.query_id, self.worker, at=at, progress=told)
         except DatabaseFailed:

@@ -9,16 +9,18 @@ from pydantic import BaseModel, Field
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import Time, View
 from circinus.api.schemas.planning import PlanningView, planned_by_default
-from circinus.api.schemas.plans import PlanView, plan_view
+from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import DisplacedView
 from circinus.api.schemas.service import DeploymentView
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Slo
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
 from circinus.planner.search.result import PlanningProgress, PlanningSummary, Shortfall
+from circinus.planner.search.trials import Trial, TrialState
 
 _WITHOUT_NUL = r"^[^\x00]*$"
 """PostgreSQL has no NUL in texts."""
@@ -62,6 +64,27 @@ class ProgressView(View):
     """What to know of the figures, such as that the machine was busy while they were measured."""
     left_out: list[int] = Field(default_factory=list)
     """Inputs, by their index, that no figure stands on: they failed in every configuration."""
+
+
+class TrialView(View):
+    """What a configuration was found to do when it was measured last.
+
+    A later one on more inputs takes the place of an earlier one of the same configuration.
+    """
+
+    configuration: dict[str, dict[str, KnobValue]]
+    """Operator -> knob -> value."""
+    inputs: int = Field(description="On how many inputs it was measured.")
+    state: TrialState
+    """Whether it has a plan, or why not."""
+    plan_id: str | None = Field(default=None, description="Its cheapest plan; none: it has none.")
+    accuracy: EstimateView | None = Field(default=None, description="Mean score; none: it failed.")
+    latency_s: EstimateView | None = None
+    """Seconds of its cheapest plan; without any, of its fastest deployment; none: it failed."""
+    cost_usd_per_hour: float | None = Field(default=None, description="Price of the same.")
+    placement: dict[str, str] = Field(default_factory=dict, description="The same's.")
+    spent_s: float = Field(description="Operator seconds that the search had paid by then.")
+    elapsed_s: float = Field(description="Wall-clock seconds since planning started.")
 
 
 class ShortfallView(View):
@@ -157,6 +180,19 @@ def progress_view(
     if isinstance(told, PlanningSummary):
         return ProgressView.of(told, phase="finished", best=best)
     return ProgressView.of(told, saved_s=told.bill.cache.seconds, best=best)
+
+
+def trial_view(trial: Trial) -> TrialView:
+    """Give what a configuration was found to do."""
+    plan, told = trial.plan, dict[str, object]()
+    if plan is not None:
+        has_plan = trial.state is TrialState.FEASIBLE
+        told = {"plan_id": plan.id if has_plan else None, "placement": plan.deployment.placement}
+        told |= {name: getattr(plan, name) for name in _OF_PLANS}
+    return TrialView.of(trial, configuration=trial.configuration.as_dict(), **told)
+
+
+_OF_PLANS = ("accuracy", "latency_s", "cost_usd_per_hour")
 
 
 def shortfall_view(

@@ -65,8 +65,8 @@ class Findings:
         others = self._without(measured)
         return replace(measured, best_cost=others[0].cost_usd_per_hour if others else None)
 
-    def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> None:
-        """Announce the plans of a configuration that was observed, if it has any.
+    def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> tuple[Plan, ...]:
+        """Announce the plans of a configuration that was observed, and give them, cheapest first.
 
         `is_new` says that this was its first measurement.
         """
@@ -78,6 +78,7 @@ class Findings:
         both = (*self._without(measured), *found)
         self.plans = merged(self._setting.context, both, self._most_plans)
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
+        return found
 
     @property
     def _cheapest(self) -> float:

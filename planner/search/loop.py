@@ -18,8 +18,10 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import OnFailure, Query
 from circinus.pipelines.slo import HoldsFor
@@ -46,6 +48,7 @@ from circinus.planner.search.result import (
     PlanningResult,
 )
 from circinus.planner.search.shortfall import shortfall
+from circinus.planner.search.trials import Trial, TrialState, fastest_plan, state_of
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import (
     Ending,
@@ -158,6 +161,7 @@ class _Search:
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
         self._ended = ""  # what was running when the executor was told to stop
+        self._trials: list[Trial] = []  # not told of yet
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
@@ -255,13 +259,34 @@ class _Search:
         if isinstance(one, FailedMeasurement):
             self._findings.fail(one)
             self._strategy.observe(one.number, None)
+            self._try(one.profile.configuration, one.inputs, TrialState.FAILED, None)
             return
         if one.ending is not Ending.CUT_OFF:
             self._tally.end_early(one.configuration, one.work.operator_s)
         seen = self._findings.observed(one)
         self._strategy.observe(one.number, seen)
         judgement = self._strategy.judged(one.number, seen)
-        self._findings.judge(one, judgement, is_new=is_new)
+        plans, setting = self._findings.judge(one, judgement, is_new=is_new), self._bench.setting
+        if self._observer is not None:
+            state = state_of(setting, one, judgement, has_plan=bool(plans))
+            plan = plans[0] if plans else fastest_plan(setting, one)
+            self._try(one.configuration, one.inputs, state, plan)
+
+    def _try(
+        self, configuration: Configuration, inputs: int, state: TrialState, plan: Plan | None
+    ) -> None:
+        if self._observer is None:  # nobody is told
+            return
+        self._trials.append(
+            Trial(
+                configuration=configuration,
+                inputs=inputs,
+                state=state,
+                plan=plan,
+                spent_s=self._evaluator.spent_s,
+                elapsed_s=self._elapsed_s,
+            )
+        )
 
     def _judge_again(self) -> None:
         """Look for plans once more: what was measured later tells of what was earlier, too."""
@@ -363,8 +388,10 @@ class _Search:
                 failures=self._evaluator.failures,
                 left_out=tuple(sorted(self._evaluator.left_out)),
                 bill=self._tally.bill(spent, self._forecast),
+                trials=tuple(self._trials),
             )
         )
+        self._trials.clear()
 
     def _result(self, stop: _Stop) -> PlanningResult:
         findings, outcome, why = self._findings, stop.without_plans, None

@@ -11,6 +11,7 @@ from circinus.pipelines.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
+from circinus.planner.search.trials import Trial
 
 
 class PlanningOutcome(StrEnum):
@@ -71,6 +72,8 @@ class PlanningProgress:
     failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
     left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
     bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
+    # What was measured since the last report, each told once, in order.
+    trials: tuple[Trial, ...] = ()
 
 
 class Observer(Protocol):

@@ -22,13 +22,14 @@ from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import ANY_LATENCY_S, SURE, HoldsFor, Slo, SloState
 from circinus.planner.deployment.placement import FULL_STEPS
-from circinus.planner.deployment.prediction import fastest, predict
+from circinus.planner.deployment.prediction import predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
 from circinus.planner.models.ahead import accuracy_shown, would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.plans import estimated, feasible_plans, plan_of, stricter, upper_ratio
+from circinus.planner.plans.plans import estimated, feasible_plans, stricter, upper_ratio
 from circinus.planner.search.result import Shortfall
+from circinus.planner.search.trials import fastest_plan
 from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
 
 _Item = TypeVar("_Item")
@@ -132,11 +133,7 @@ def _option(
     if in_time and in_full:
         at_any_cost = setting.with_slo(replace(within, cost_usd_per_hour=None))
         plans = feasible_plans(at_any_cost, measured, most=1)
-    if plans:
-        plan = plans[0]
-    else:
-        best = fastest(setting.context, setting.placements, measured.work)
-        plan = plan_of(setting, best, best.full_steps, measured)
+    plan = plans[0] if plans else fastest_plan(setting, measured)
     if ahead:
         plan = estimated(setting, plan, measured, tail)
         states = plan.states(asked)

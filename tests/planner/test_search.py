@@ -26,6 +26,7 @@ from circinus.planner.search.result import (
     PlanningProgress,
     PlanningResult,
 )
+from circinus.planner.search.trials import TrialState
 from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
 from circinus.planner.strategy.in_order import random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -245,6 +246,41 @@ def test_progress_grows_and_ends() -> None:
     assert observer.seen[-1].phase is PlanningPhase.FINISHED
     assert observer.seen[-1].best == result.plans[0]
     assert observer.seen[-1].inputs == result.inputs
+
+
+def test_every_configuration_is_told_once_measured_with_its_plan_or_why_it_has_none() -> None:
+    observer, evaluator = _Recorder(), _evaluator()
+    evaluator.fails = lambda number: number == 5  # knobs (1, 1), the optimum
+    settings = SearchSettings(patience=20, strategy=random_search)
+    result = _search(_query(latency_s=0.05), evaluator, settings=settings, observer=observer)
+    told = [trial for progress in observer.seen for trial in progress.trials]
+    assert len({trial.configuration for trial in told}) == result.measured
+    last = {trial.configuration: trial for trial in told}
+    failed = [trial for trial in told if trial.state is TrialState.FAILED]
+    assert [trial.plan for trial in failed] == [None] * result.failed == [None]
+    planned = {each.configuration for each in last.values() if each.state is TrialState.FEASIBLE}
+    assert {plan.configuration for plan in result.plans} <= planned
+    for trial in last.values():
+        if trial.plan is None:
+            continue
+        assert trial.plan.configuration == trial.configuration
+        accuracy, latency_s = trial.plan.accuracy, trial.plan.latency_s
+        if trial.state is TrialState.LATE:
+            assert latency_s.value > 0.05
+        if trial.state is TrialState.INACCURATE:
+            assert accuracy.value < 0.55
+    assert {TrialState.LATE, TrialState.INACCURATE} <= {trial.state for trial in last.values()}
+    spent = [trial.spent_s for trial in told]
+    assert spent == sorted(spent)
+
+
+def test_what_is_too_dear_is_told_as_that() -> None:
+    observer = _Recorder()
+    slo = Slo(accuracy=0.55, latency_s=0.1, cost_usd_per_hour=0.01)
+    _search(_query(slo=slo), _evaluator(), observer=observer)
+    states = {trial.state for progress in observer.seen for trial in progress.trials}
+    assert TrialState.DEAR in states
+    assert TrialState.FEASIBLE not in states
 
 
 def test_failing_configurations_are_counted_and_never_planned() -> None:
