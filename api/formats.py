@@ -8,6 +8,7 @@ from itertools import groupby
 
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.pipelines import units
 from circinus.pipelines.slo import Estimate
@@ -42,6 +43,21 @@ def amount(value: float) -> str:
     if 0 < value < _LEAST_USD:
         return f"less than ${_LEAST_USD:g}"
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def left_s(progress: ProgressView) -> float | None:
+    """Give how many seconds are left of what ends first; None: nothing is limited."""
+    limits = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
+    return min(limits, default=None)
+
+
+def why(query: QueryView) -> str:
+    """Give why a query is where it is: why it waits, fell short or failed; empty: it goes on."""
+    if query.shortfall is not None:
+        return query.shortfall.sentence
+    if query.search is not None and query.search.ended_at is None:
+        return f"searched on since {moment(query.search.since)}: {query.search.why}"
+    return query.message or ""
 
 
 def fraction(value: float | None) -> str:
