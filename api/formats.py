@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -11,6 +11,7 @@ from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.pipelines import units
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
@@ -98,9 +99,14 @@ def where(plan: PlanView) -> str:
 
 def configuration(plan: PlanView) -> str:
     """Give `operator.knob=value` for every knob."""
+    return settings(plan.configuration)
+
+
+def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
+    """Give `operator.knob=value` for every knob."""
     return " ".join(
         f"{operator}.{knob}={value}"
-        for operator, knobs in plan.configuration.items()
+        for operator, knobs in configuration.items()
         for knob, value in knobs.items()
     )
 
