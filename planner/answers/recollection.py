@@ -33,6 +33,7 @@ from circinus.planner.plans.measuring import (
 from circinus.planner.strategy.protocol import (
     Ending,
     Measured,
+    SearchSetting,
     Strategy,
     StrategyFactory,
 )
