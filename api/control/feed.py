@@ -98,7 +98,7 @@ class Feed:
     def _enter(self, reader: _Reader) -> None:
         self._readers[reader.query_id].add(reader)
         if self._tail is None:
-            self._tail = asyncio.create_task(self._keep_looking())
+            self._tail = asyncio.create_task(self._keep_on())
 
     def _leave(self, reader: _Reader) -> None:
         mine = self._readers[reader.query_id]
@@ -120,7 +120,7 @@ class Feed:
                 reader.after = found[-1].id
                 yield b"".join(map(self.render, found))
 
-    async def _keep_looking(self) -> None:
+    async def _keep_on(self) -> None:
         while True:
             try:
                 await self._look_on()
