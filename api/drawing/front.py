@@ -12,9 +12,9 @@ from circinus.api.drawing.panel import Panel
 from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
-from circinus.studies.report.charts import linear
+from circinus.studies.report.charts import Axis, linear
 
-_SIZE = (600, 380)
+_SIZE = (600, 396)
 _FAR = 2.5  # times the farthest plan or bound: what is beyond is drawn at the edge
 
 
@@ -88,7 +88,7 @@ def front_svg(
     told = (
         f"{len(points)} plans; {len(others)} configurations measured, {infeasible} without a plan"
     )
-    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts)
+    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts, kind="plot")
 
 
 def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
@@ -142,8 +142,15 @@ def _panel(
     if per_ms:
         ticks = [(value, f"{value * 1000:.6g}") for value, _ in axis.ticks]
         axis = replace(axis, label="latency, ms", ticks=ticks)
-    up = linear([accuracy, *heights], "accuracy", zero=False)
+    up = accuracy_axis([accuracy, *heights])
     return Panel(across=axis, up=up, left=52, top=30, width=530, height=276)
+
+
+def accuracy_axis(accuracies: Sequence[float]) -> Axis:
+    """Give an axis of accuracies with room above them, where there may be any."""
+    return linear(
+        [*accuracies, min(max(accuracies, default=1.0) + 0.02, 1.0)], "accuracy", zero=False
+    )
 
 
 def _figure(bound: float, against: Against) -> str:
@@ -204,8 +211,9 @@ def _faint(x: float, y: float, *parts: str) -> str:
 
 def _key(panel: Panel) -> Iterator[str]:
     """Give what the marks mean."""
-    x, y = panel.left + 8, _SIZE[1] - 18.0
+    x, y = panel.left + 8, _SIZE[1] - 34.0
     yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)
-    yield _ring(x + 140, y, 7) + words("chosen", x + 153, y + 4, font_size=11)
-    yield _faint(x + 212, y) + words("a plan, but beaten", x + 222, y + 4, font_size=11)
-    yield _cross(x + 346, y, kind="none") + words("no plan", x + 356, y + 4, font_size=11)
+    yield _ring(x + 265, y, 7) + words("chosen", x + 278, y + 4, font_size=11)
+    y += 20
+    yield _faint(x, y) + words("a plan, but beaten", x + 13, y + 4, font_size=11)
+    yield _cross(x + 265, y, kind="none") + words("no plan", x + 278, y + 4, font_size=11)

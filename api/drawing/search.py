@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from circinus.api.drawing.front import Bounds, of_trial
+from circinus.api.drawing.front import Bounds, accuracy_axis, of_trial
 from circinus.api.drawing.panel import Panel
 from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
 from circinus.api.schemas.progress import TrialView
 from circinus.planner.search.trials import TrialState
 from circinus.studies.report.charts import linear
 
-_SIZE = (600, 380)
+_SIZE = (600, 360)
 
 
 def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
@@ -31,7 +31,7 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
         if each.state is TrialState.FEASIBLE and each.cost_usd_per_hour is not None
     ]
     bound = [] if slo is None else [slo.accuracy]
-    accuracy = linear([*bound, *(y for _, y in accuracies)], "accuracy", zero=False)
+    accuracy = accuracy_axis([*bound, *(y for _, y in accuracies)])
     cost = linear([y for _, y in costs], "cost of the plan, $/h")
     above = Panel(
         across=spent, up=accuracy, left=52, top=30, width=530, height=130, labelled=False
@@ -48,7 +48,7 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
     told = f"{len(trials)} configurations measured, {len(costs)} of them plans"
     if costs:
         told += f"; the cheapest costs ${min(y for _, y in costs):.4f}/h"
-    return drawing("Search", told, _SIZE, parts)
+    return drawing("Search", told, _SIZE, parts, kind="plot")
 
 
 def _mark(panel: Panel, trial: TrialView, value: float) -> str:

@@ -58,11 +58,15 @@ def _why_not(trial: TrialView, plans: Sequence[PlanView], slo: SloRequest) -> st
     cost = formats.dollars(trial.cost_usd_per_hour)
     if trial.state is TrialState.FEASIBLE:
         return _beaten(trial, plans)
-    bound = "as asked" if slo.latency_s is None else f"at most {formats.seconds(slo.latency_s)}"
+    if slo.latency_s is None:  # then it is for the machines that are too few for the throughput
+        late = "machines do not hold the copies that the throughput needs"
+    else:
+        bound = formats.seconds(slo.latency_s)
+        late = f"{latency} where it is fastest, at most {bound} asked"
     most = formats.dollars(slo.cost_usd_per_hour)
     return {
         TrialState.INACCURATE: f"accuracy {accuracy}, at least {slo.accuracy:g} asked",
-        TrialState.LATE: f"{latency} where it is fastest, {bound} asked",
+        TrialState.LATE: late,
         TrialState.DEAR: f"{cost}, at most {most} asked",
         TrialState.UNDECIDED: f"accuracy {accuracy} so far does not tell about {slo.accuracy:g}",
         TrialState.FAILED: "an operator failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -30,7 +31,7 @@ from circinus.api.store.records import NotFound
 from circinus.pipelines.errors import CircinusError
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
-_SHOWN = 40  # candidates, unless all are asked for
+_SHOWN = 10  # candidates, unless all are asked for
 _HAPPENED = frozenset(EventKind) - {EventKind.PROGRESS, EventKind.MEASURED}
 _LATEST = 30
 _Plan = Annotated[str, Query(max_length=100)]
@@ -107,6 +108,7 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
         "plans": plans,
         "search": search_svg(trials, slo),
         "fronts": [front_svg(plans, trials, slo, view.plan_id, x, link) for x in Against],
+        "states": Counter(each.trial.state for each in found).most_common(),
         "candidates": found if every else found[:_SHOWN],
         "all_candidates": len(found),
         "every": every,
