@@ -118,7 +118,7 @@ def test_sliders_answer_without_changing_anything(client: TestClient) -> None:
 
 
 def test_an_objective_that_nothing_meets_is_told_with_what_binds(client: TestClient) -> None:
-    answer = client.get(f"{PAGE}/whatif?latency=0.0001", headers=PART).text
+    answer = client.get(f"{PAGE}/whatif?latency=0.000001", headers=PART).text
     assert "no plan" in answer
     assert "No measured plan is confirmed to reach" in answer
 
