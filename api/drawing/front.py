@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from circinus.api import formats
+from circinus.api.drawing.marks import cross, dot, marks, told_of
 from circinus.api.drawing.panel import Panel
-from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
+from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
 from circinus.studies.report.charts import Axis, linear
@@ -78,7 +79,7 @@ def front_svg(
     parts = [*panel.frame(), *panel.level(slo.accuracy, said)]
     if bound is not None:
         parts += panel.wall(bound, f"{against.value} ≤ {_figure(bound, against)}")
-    parts += (_other(panel, each, spot) for each, spot in others)
+    parts += marks([(each, panel.x(s.x), panel.y(s.accuracy)) for each, s in others])
     parts.append(_stairs(panel, [spot for _, spot in points]))
     look = _Look(chosen=chosen, link=link)
     numbered = enumerate(points, start=1)
@@ -111,18 +112,7 @@ def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
     x = latency_s if against is Against.LATENCY else trial.cost_usd_per_hour
     if x is None or accuracy is None:
         return None
-    return _Spot(x=x, accuracy=accuracy, told=of_trial(trial))
-
-
-def of_trial(trial: TrialView) -> str:
-    """Give what is known of a measured configuration, in lines."""
-    figures = [
-        f"{trial.state.value}, {trial.inputs} inputs",
-        f"accuracy {formats.accuracy(trial.accuracy)}",
-        f"latency {formats.latency(trial.latency_s)}",
-        formats.dollars(trial.cost_usd_per_hour),
-    ]
-    return "\n".join((", ".join(figures), formats.settings(trial.configuration)))
+    return _Spot(x=x, accuracy=accuracy, told=told_of(trial))
 
 
 def _panel(
@@ -155,13 +145,6 @@ def accuracy_axis(accuracies: Sequence[float]) -> Axis:
 
 def _figure(bound: float, against: Against) -> str:
     return formats.seconds(bound) if against is Against.LATENCY else formats.dollars(bound)
-
-
-def _other(panel: Panel, trial: TrialView, spot: _Spot) -> str:
-    x, y, told = panel.x(spot.x), panel.y(spot.accuracy), title(spot.told)
-    if trial.plan_id is not None:
-        return _faint(x, y, told)
-    return _cross(x, y, told, kind=trial.state.value)
 
 
 def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
@@ -198,22 +181,11 @@ def _ring(x: float, y: float, radius: float) -> str:
     return element("circle", cx=x, cy=y, r=radius, class_="ring", **told)
 
 
-def _cross(x: float, y: float, *parts: str, kind: str) -> str:
-    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6"
-    told = {"stroke": GREY, "stroke_width": 1.5, "fill": "none"}
-    return element("path", *parts, d=arms, class_=f"measured {kind}", **told)
-
-
-def _faint(x: float, y: float, *parts: str) -> str:
-    told = {"class_": "measured feasible", "fill": ACCENT, "fill_opacity": 0.45}
-    return element("circle", *parts, cx=x, cy=y, r=3, **told)
-
-
 def _key(panel: Panel) -> Iterator[str]:
     """Give what the marks mean."""
     x, y = panel.left + 8, _SIZE[1] - 34.0
     yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)
     yield _ring(x + 265, y, 7) + words("chosen", x + 278, y + 4, font_size=11)
     y += 20
-    yield _faint(x, y) + words("a plan, but beaten", x + 13, y + 4, font_size=11)
-    yield _cross(x + 265, y, kind="none") + words("no plan", x + 278, y + 4, font_size=11)
+    yield dot(x, y) + words("a plan, but beaten", x + 13, y + 4, font_size=11)
+    yield cross(x + 265, y) + words("no plan", x + 278, y + 4, font_size=11)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from circinus.api.drawing.front import Bounds, accuracy_axis, of_trial
+from circinus.api.drawing.front import Bounds, accuracy_axis
+from circinus.api.drawing.marks import marks
 from circinus.api.drawing.panel import Panel
-from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
+from circinus.api.drawing.svg import ACCENT, drawing, element, words
 from circinus.api.schemas.progress import TrialView
 from circinus.planner.search.trials import TrialState
 from circinus.studies.report.charts import linear
@@ -40,25 +41,15 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
     parts = [*above.frame(), *below.frame()]
     if slo is not None:
         parts += above.level(slo.accuracy, f"accuracy ≥ {slo.accuracy:g}")
-    parts += (_mark(above, each, y) for each, y in accuracies)
+    parts += marks([(each, above.x(each.spent_s), above.y(y)) for each, y in accuracies])
     parts += _least(below, costs)
-    parts += (_mark(below, each, y) for each, y in costs)
+    parts += marks([(each, below.x(each.spent_s), below.y(y)) for each, y in costs])
     if not trials:
         parts.append(words("Nothing is measured yet.", 317, 98, text_anchor="middle"))
     told = f"{len(trials)} configurations measured, {len(costs)} of them plans"
     if costs:
         told += f"; the cheapest costs ${min(y for _, y in costs):.4f}/h"
     return drawing("Search", told, _SIZE, parts, kind="plot")
-
-
-def _mark(panel: Panel, trial: TrialView, value: float) -> str:
-    x, y, told = panel.x(trial.spent_s), panel.y(value), title(of_trial(trial))
-    if trial.state is TrialState.FEASIBLE:
-        kind = {"class_": "measured feasible", "fill": ACCENT}
-        return element("circle", told, cx=x, cy=y, r=3.5, **kind)
-    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6"
-    kind = {"class_": f"measured {trial.state.value}", "stroke": GREY, "fill": "none"}
-    return element("path", told, d=arms, stroke_width=1.5, **kind)
 
 
 def _least(panel: Panel, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:
