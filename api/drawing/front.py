@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from circinus.api import formats
-from circinus.api.drawing.marks import cross, dot, marks, told_of
+from circinus.api.drawing.marks import cross, dot, marks
 from circinus.api.drawing.panel import Panel
 from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
@@ -55,7 +55,7 @@ _NAMES = {Against.COST: "cost, $/h", Against.LATENCY: "latency, s"}
 class _Spot:
     x: float
     accuracy: float
-    told: str
+    told: str = ""  # of a plan
 
 
 def front_svg(
@@ -112,7 +112,7 @@ def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
     x = latency_s if against is Against.LATENCY else trial.cost_usd_per_hour
     if x is None or accuracy is None:
         return None
-    return _Spot(x=x, accuracy=accuracy, told=told_of(trial))
+    return _Spot(x=x, accuracy=accuracy)
 
 
 def _panel(
