@@ -10,11 +10,12 @@ from typing import Annotated, NamedTuple
 from rich.console import RenderableType
 from typer import Argument, Option
 
+from circinus.api import formats
 from circinus.api.bootstrap import planning
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow, Screen
 from circinus.api.query_file import (
     load_data,

@@ -11,9 +11,10 @@ import yaml
 from rich.console import RenderableType
 from typer import Argument, Option, echo
 
+from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import Cold, QueryFile, QueryId, pairs
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen, json_text
 from circinus.api.client import Client, Refused
 from circinus.api.phases import SETTLED, QueryPhase

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from circinus.api.cli.rendering import formats
+from circinus.api import formats
 from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
@@ -262,14 +262,14 @@ def _search_words(search: SearchView) -> str:
 
 def progress_words(progress: ProgressView) -> str:
     """Give how far planning is in one line."""
-    left_s = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
     best = "none feasible yet"
     if (plan := progress.best) is not None:
         best = (
             f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
             f"{formats.dollars(plan.cost_usd_per_hour)}"
         )
-    left = f", {min(left_s):.1f} s left" if left_s else ""
+    left_s = formats.left_s(progress)
+    left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
     return f"{progress.phase}, {spent}{left}, best {best}"
 
