@@ -321,6 +321,7 @@ def test_a_bar_is_shown_where_stderr_is_a_terminal(monkeypatch: pytest.MonkeyPat
     assert screen.getvalue() == ""
     circinus.plan(_plus(1), DATA, **EASY)
     assert "plus" in screen.getvalue()
+    assert "━" in screen.getvalue()
     assert "finished, " in screen.getvalue()
 
 
