@@ -12,7 +12,7 @@ from rich.text import Text
 from circinus.api import formats
 from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
 from circinus.api.schemas.schedule import DisplacedView, MachineShare, ScheduleView, TierUse
@@ -145,6 +145,15 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
     if found.ruled_out:
         rows = ((each.by, str(each.configurations), each.nearest) for each in found.ruled_out)
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
+
+
+def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
+    """Give what a change of circumstances would do."""
+    yield found.words
+    if found.after:
+        yield plans_table(found.after, title="Plans as they would be", most=5)
+    if found.shortfall is not None:
+        yield shortfall_text(found.shortfall)
 
 
 def queries_table(
