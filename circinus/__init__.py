@@ -19,6 +19,7 @@ from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
     from circinus.api.bootstrap.library import plan
+    from circinus.api.client import AsyncClient, Client
     from circinus.pipelines.langchain import (
         Reading,
         as_one,
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "CircinusError",
+    "Client",
     "Configuration",
     "Dataset",
     "Estimate",
@@ -62,15 +65,20 @@ __all__ = [
     "runnable_of",
 ]
 
+_OF_CLIENT = {"AsyncClient", "Client"}
 _OF_LANGCHAIN = {"Reading", "as_one", "configured", "pipeline_from_runnable", "runnable_of"}
 
 
 def __getattr__(name: str) -> object:
-    """Import what plans or reads LangChain when it is asked for: every process loads this."""
+    """Import what few need when it is asked for: every process loads this."""
     if name == "plan":
         from circinus.api.bootstrap import library
 
         return library.plan
+    if name in _OF_CLIENT:
+        from circinus.api import client
+
+        return getattr(client, name)
     if name in _OF_LANGCHAIN:
         from circinus.pipelines import langchain
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Unpack
 
 from circinus.api.client import Client, Refused
+from circinus.api.client.verbs import QueryFields, QueryInput
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
@@ -39,7 +41,16 @@ class FakeService(Client):
     starved: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
 
-    def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
+    def submit(
+        self,
+        query: QueryInput | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **fields: Unpack[QueryFields],
+    ) -> QueryView:
+        assert isinstance(query, QueryRequest)
+        assert not fields
+        request = query
         self._answer(f"submit {idempotency_key}")
         if self.refuses is not None:
             raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
@@ -80,7 +91,7 @@ class FakeService(Client):
         plan_id = self.queries[query_id].plan_id
         return PlanList(items=[plan("p-other"), plan(plan_id or "p-none")])
 
-    def schedule(self) -> ScheduleView:
+    def schedule(self, *, observed: bool = True) -> ScheduleView:
         self._answer("schedule")
         waiting = [WaitingView(query_id=q, reason="full") for q in sorted(self.starved)]
         return ScheduleView(assignments=[], waiting=waiting, tiers=[])
