@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -130,6 +131,7 @@ class Settings(BaseSettings):
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
     connection_limit: Count = 500  # of clients; so many again are told to come later
     control_limit: Count = 100  # requests in hand that are not for deployments
+    stream_limit: Count = 2000  # streams of events that are open; they are none of the others
     body_limit_bytes: Bytes = 2**20
     message_limit_bytes: int = Field(default=64 * 2**20, ge=2**16, le=2**30)  # to and from workers
     dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
@@ -252,3 +254,17 @@ def pin_numeric_threads() -> None:
     """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+
+
+def allow_descriptors() -> None:
+    """Let this process have as many descriptors as it may, within reason: each client takes two.
+
+    Those that systems give a process are often 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_DESCRIPTORS = 16_384

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from threading import Event, Thread
 
 from circinus.api.bootstrap.execution import opened_executor
@@ -34,17 +35,20 @@ from circinus.api.control.patience import DatabasePatience, PatientJournal
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind, progress_data
+from circinus.api.schemas.progress import trial_view
 from circinus.api.settings import Settings
 from circinus.api.store.documents import to_document
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
-from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents
+from circinus.api.store.records import NewEvent, PlanningEnding, StoredQuery, plan_documents
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.fresh_process import taken
 from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.query import PlanningLimits
 from circinus.planner.search.result import (
@@ -54,11 +58,14 @@ from circinus.planner.search.result import (
     PlanningResult,
     PlanningSummary,
 )
+from circinus.planner.search.trials import Trial
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""
 TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
+TOLD_S = 1.0
+"""Between two events that tell how far planning is."""
 SILENCE_S = 2.0
 """Without news of a search, after which its last word is told again."""
 _MOST_KEPT = 1000
@@ -96,6 +103,8 @@ def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> b
         heart.progress(_begun(record.query.limits))
     with heart.beating(), pulse.planning(record.query.limits.response_s):
         ending = _ending(parts, record, heart, patience)
+    if heart.has_news:  # the database was away for the last beat
+        patience(heart.beat)
     queue, at = parts.store.queue, parts.clock.timestamp()
     kept = patience(lambda: queue.finish(record.id, worker, ending, at=at))
     event(
@@ -227,7 +236,8 @@ class Heart:
 
     While the search says nothing, because operators hang, say, its last word is told again with
     the time that went by. It is the `Observer` of the search: the planning thread never waits for
-    the database here.
+    the database here. Events tell of each configuration that was measured since the last beat, and
+    every second how far planning is.
     """
 
     store: Store
@@ -237,6 +247,11 @@ class Heart:
     stopping: Callable[[], None] = lambda: None  # told when it hears of cancelling
     # at most one, not stored yet
     _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
+    # of the search, not looked at yet
+    _measured: deque[Trial] = field(default_factory=deque, init=False)
+    # likewise, not stored yet: the newest of each configuration
+    _trials: dict[Configuration, Trial] = field(default_factory=dict, init=False)
+    _event_s: float = field(default=-inf, init=False)  # when an event told how far planning is
     _told: PlanningProgress | None = field(default=None, init=False)
     _told_s: float = field(default=0.0, init=False)  # when it came
     _again_s: float = field(default=0.0, init=False)  # when it was told last
@@ -256,22 +271,38 @@ class Heart:
 
     def progress(self, progress: PlanningProgress) -> None:
         """See `planner.search.result.Observer`."""
+        self._measured.extend(progress.trials)
         self._latest.append(progress)
 
     def cancelled(self) -> bool:
         """See `planner.search.result.Observer`."""
         return self._stop_planning.is_set()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was not stored yet."""
+        return bool(self._latest or self._measured or self._trials)
+
     def beat(self) -> None:
         """Store what is new since the last beat; hear whether to stop."""
-        news, at = self._news(), self.clock.timestamp()
+        news, at, now = self._news(), self.clock.timestamp(), self.clock.now()
+        while self._measured:
+            trial = self._measured.popleft()
+            self._trials[trial.configuration] = trial
+        events = [_measured_told(self.query_id, at, trial) for trial in self._trials.values()]
+        tells = news is not None and (now - self._event_s >= TOLD_S or self._over.is_set())
+        if news is not None and tells:
+            events.append(_progress_told(self.query_id, at, news))
         told = None if news is None else to_document(replace(news, trials=()))
+        beat = self.store.queue.beat
         try:
-            stop = self.store.queue.beat(self.query_id, self.worker, at=at, progress=told)
+            stop = beat(self.query_id, self.worker, at=at, progress=told, events=events)
         except DatabaseFailed:
             if news is not None and not self._latest:
                 self._latest.append(news)
             raise
+        self._trials.clear()
+        self._event_s = now if tells else self._event_s
         if stop:
             self._stop_planning.set()
             self.stopping()
@@ -299,6 +330,28 @@ class Heart:
                 continue
             except Exception as error:  # noqa: BLE001 - the next beat makes up for it
                 trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
+
+
+def _progress_told(query_id: str, at: float, progress: PlanningProgress) -> NewEvent:
+    best = progress.best
+    so_far = "no plan yet" if best is None else f"best {best.cost_usd_per_hour:.4g} USD/h"
+    return NewEvent(
+        kind=EventKind.PROGRESS,
+        at=at,
+        query_id=query_id,
+        words=f"{query_id} is {progress.phase}: {progress.measured} configurations, {so_far}",
+        data=progress_data(progress),
+    )
+
+
+def _measured_told(query_id: str, at: float, trial: Trial) -> NewEvent:
+    return NewEvent(
+        kind=EventKind.MEASURED,
+        at=at,
+        query_id=query_id,
+        words=f"{query_id} measured a configuration on {trial.inputs} inputs: {trial.state}",
+        data=trial_view(trial).model_dump(mode="json"),
+    )
 
 
 def _main(descriptor: str) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from circinus.api.control.samples import Samples
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
+from circinus.api.schemas.events import EventKind
+from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
@@ -33,6 +35,22 @@ _DEPLOYED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is told of a deployment."""
+
+    state: str
+    plan_id: str | None = None
+    why: str | None = None
+
+    def of(self, query_id: str, at: float) -> NewEvent:
+        plan = "the deployment" if self.plan_id is None else f"plan {self.plan_id}"
+        words = f"{plan} of {query_id} {self.state}" + (f": {self.why}" if self.why else "")
+        data = {"state": self.state, "plan_id": self.plan_id, "why": self.why}
+        kind = EventKind.DEPLOYMENT
+        return NewEvent(kind=kind, at=at, query_id=query_id, words=words, data=data)
+
+
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Makes what runs follow `target`; None: it is not known yet. Used within one event loop."""
@@ -46,6 +64,9 @@ class Reconciler:
     _call: asyncio.Task[None] | None = field(default=None, init=False)  # None: it was answered
     _marked: set[str] = field(default_factory=set, init=False)
     _told: dict[str, str] = field(default_factory=dict, init=False)  # query -> latest mark
+    _deployed: dict[str, str] = field(default_factory=dict, init=False)  # query -> its plan
+    # the same of those that are being stopped
+    _ending: dict[str, str] = field(default_factory=dict, init=False)
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # query -> why not deployed
     _failures: int = field(default=0, init=False)
     _retry_at: float | None = field(default=None, init=False)
@@ -74,7 +95,11 @@ class Reconciler:
             raise
 
     async def _set_out(self, target: Target) -> None:
-        up = await self._up(target)
+        serving = await self.deployer.serving()
+        up = _up(target, serving)
+        there = {**self._deployed, **serving}
+        self._ending |= {q: plan for q, plan in there.items() if q not in target.served}
+        self._deployed = {q: served.plan.id for q, served in target.served.items()}
         starting = {q: served.plan for q, served in target.served.items() if q not in up}
         samples = await self._samples.of({plan.pipeline for plan in starting.values()})
         desired = await asyncio.to_thread(self._prepare, target, starting, samples)
@@ -88,14 +113,17 @@ class Reconciler:
         if call is not None and over:
             self._call = None
             call.result()
-        up = await self._up(target)
+            await self._tell_ended(target)
+        up = _up(target, await self.deployer.serving())
         statuses = {q: await self.deployer.status(q) for q in target.served if q not in up or over}
         await asyncio.to_thread(self._mark_deployed, target.served, statuses, up, over=over)
 
-    async def _up(self, target: Target) -> set[str]:
-        """Give the queries that are served by their plans."""
-        serving = await self.deployer.serving()
-        return {q for q, served in target.served.items() if serving.get(q) == served.plan.id}
+    async def _tell_ended(self, target: Target) -> None:
+        ended, self._ending = self._ending, {}
+        now = self.parts.clock.timestamp()
+        events = [_Told("ended", p).of(q, now) for q, p in ended.items() if q not in target.served]
+        if events:
+            await asyncio.to_thread(self.parts.store.events.tell, *events)
 
     def _prepare(
         self, target: Target, starting: Mapping[str, Plan], samples: Mapping[str, Payload]
@@ -107,7 +135,8 @@ class Reconciler:
         self._marked = set(target.served)
         self._unfit, self._told = {}, {}
         for query_id, plan in starting.items():
-            self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}")
+            told = _Told("starts", plan.id)
+            self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}", told=told)
         desired = {}
         for query_id, served in target.served.items():
             try:
@@ -143,7 +172,7 @@ class Reconciler:
                 continue  # it lost its machines meanwhile
             status = statuses.get(query_id)
             if query_id in up:
-                self._mark_once(query_id, QueryPhase.SERVING, "")
+                self._mark_once(query_id, QueryPhase.SERVING, "", _Told("serves", plan.id))
                 # It serves, if not on the machines that it should be on.
                 failed |= status is not None and status.reason is not None
                 continue
@@ -154,7 +183,8 @@ class Reconciler:
             if status is not None:
                 reason = status.reason or status.phase.value
             message = f"deploying plan {plan.id} failed and is tried again: {reason}"
-            if self._mark_once(query_id, QueryPhase.DEPLOYING, message):
+            told = _Told("failed", plan.id, reason)
+            if self._mark_once(query_id, QueryPhase.DEPLOYING, message, told):
                 trouble(
                     _LOG, "deployment.failed", query_id=query_id, plan_id=plan.id, reason=reason
                 )
@@ -170,20 +200,31 @@ class Reconciler:
         self._failures += 1
         self._retry_at = self.parts.clock.now() + pause
 
-    def _mark_once(self, query_id: str, to: QueryPhase, message: str) -> bool:
+    def _mark_once(self, query_id: str, to: QueryPhase, message: str, told: _Told) -> bool:
         """Mark a query unless that was its latest mark since it was set out; give whether."""
         mark = f"{to}: {message}"
         if self._told.get(query_id) == mark:
             return False
-        self._mark(query_id, to, message)
+        self._mark(query_id, to, message, told=told)
         self._told[query_id] = mark
         return True
 
     def _mark(
-        self, query_id: str, to: QueryPhase, message: str, expected: frozenset[QueryPhase] = LIVE
+        self,
+        query_id: str,
+        to: QueryPhase,
+        message: str,
+        expected: frozenset[QueryPhase] = LIVE,
+        told: _Told | None = None,
     ) -> None:
-        now = self.parts.clock.timestamp()
-        self.parts.store.move(query_id, to, at=now, message=message, expected=expected)
+        now, move = self.parts.clock.timestamp(), self.parts.store.move
+        events = () if told is None else (told.of(query_id, now),)
+        move(query_id, to, at=now, message=message, expected=expected, events=events)
+
+
+def _up(target: Target, serving: Mapping[str, str]) -> set[str]:
+    """Give the queries that are served by their plans."""
+    return {q for q, served in target.served.items() if serving.get(q) == served.plan.id}
 
 
 def _has_failed(status: DeploymentStatus | None) -> bool:

@@ -17,8 +17,10 @@ from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind
 from circinus.api.settings import pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
+from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.examples import ExampleSource
@@ -33,6 +35,7 @@ from circinus.scheduler.problem import Schedule
 
 _DRIFT = DriftSettings()
 _COUNTED_S = 20.0  # that whoever asks what a query's measurements say waits for its examples
+_DROPPED_S = 60.0  # between two looks at whether old events are too many
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,11 +72,21 @@ class Service:
     @cached_property
     def emulation(self) -> Emulation:
         """The links that are imitated."""
-        return Emulation(now=self.parts.infrastructure, deployer=self.deployer)
+        parts = self.parts
+        return Emulation(
+            now=parts.infrastructure,
+            deployer=self.deployer,
+            events=parts.store.events,
+            clock=parts.clock,
+        )
 
     def schedule(self) -> Schedule:
         """Give the schedule in force; an empty one before the first."""
         return self.parts.store.schedules.read()[1].schedule
+
+    async def drop_old_events(self) -> None:
+        """Forget events that there are too many of."""
+        await asyncio.to_thread(self.parts.store.events.drop_old)
 
     async def look_for_drift(self) -> None:
         """Replan what no longer gives what it was planned for; for use within one event loop."""
@@ -103,6 +116,19 @@ class Service:
         if drift is None:
             return
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
+        news = NewEvent(
+            kind=EventKind.DRIFTED,
+            at=self.parts.clock.timestamp(),
+            query_id=query_id,
+            words=f"{query_id} drifted: {drift.words}",
+            data={
+                "plan_id": plan_id,
+                "why": drift.words,
+                "latency": drift.latency,
+                "accuracy": drift.accuracy,
+            },
+        )
+        await asyncio.to_thread(self.parts.store.events.tell, news)
         done = await asyncio.to_thread(
             replan_for_drift, self.parts, record, plan, drift, seen, data
         )
@@ -136,6 +162,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
             (rescheduler.tick, settings.reconcile_s, "rescheduler.tick_failed"),
             (reconciler.tick, settings.reconcile_s, "reconciler.tick_failed"),
             (service.look_for_drift, settings.drift_s, "drift.look_failed"),
+            (service.drop_old_events, _DROPPED_S, "events.drop_failed"),
         )
     ]
     try:

@@ -13,8 +13,8 @@ from circinus.api.http.description import describe
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
-from circinus.api.http.routes import datasets, queries, service
-from circinus.api.http.routes.service import provide
+from circinus.api.http.routes import datasets, events, queries, service
+from circinus.api.http.routes.service import end_streams, provide
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
@@ -32,6 +32,7 @@ def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
             provide(app, started)
             freeze_heap()
             yield
+            end_streams(app)
 
     return application(parts.settings, lifespan=lifespan)
 
@@ -54,7 +55,7 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         redirect_slashes=False,  # a path is a route's or nobody's
     )
-    for routes in (queries, datasets, service):
+    for routes in (queries, datasets, events, service):
         app.include_router(routes.router)
     serve_reference(app)
     describe(app, with_token=settings.token is not None)

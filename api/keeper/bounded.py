@@ -8,6 +8,7 @@ and the connection is closed behind it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +24,12 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 
 _MOST_PIPELINED = 100
 _RETRY_AFTER_S = 1.0
+_ABORT = "circinus.abort"
+
+
+def abort(scope: Scope) -> None:
+    """End the connection of a request at once, whatever was not taken in yet."""
+    scope[_ABORT]()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,7 @@ class EdgeLimits:
     connections: int  # so many again are told to come later, others are closed without a word
     head_bytes: int = 2**16
     head_s: float = 10.0  # for a head, and until the first one begins
+    apart: Callable[[], int] = lambda: 0  # tells how many more are counted elsewhere
 
 
 def bounded(limits: EdgeLimits) -> type[HttpToolsProtocol]:
@@ -52,7 +60,7 @@ class _Bounded(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        most = self.bounds.connections
+        most = self.bounds.connections + self.bounds.apart()
         if len(self.connections) > most:
             self.app = _full
         if len(self.connections) > 2 * most:
@@ -79,6 +87,7 @@ class _Bounded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._awaits_head = True
         super().on_message_begin()
+        self.scope[_ABORT] = self.transport.abort  # type: ignore[literal-required]  # our own
 
     def on_headers_complete(self) -> None:
         self._awaits_head, self._went_on = False, True

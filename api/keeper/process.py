@@ -33,7 +33,7 @@ from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
 from circinus.api.keeper.proxy import Proxy
 from circinus.api.schemas.base import HealthView
-from circinus.api.settings import Settings
+from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
 from circinus.pipelines.clock import SystemClock
@@ -119,10 +119,13 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
+    largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
+    others = Proxy(service_socket(folder), largest, settings.control_limit, settings.stream_limit)
+    limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
     server = uvicorn.Server(
         uvicorn.Config(
-            _application(settings, orchestrator, folder, lag),
-            http=bounded(EdgeLimits(connections=settings.connection_limit)),
+            _application(settings, orchestrator, others, lag),
+            http=bounded(limits),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -141,6 +144,7 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
         finally:
             event(_LOG, "keeper.ends", deployments=sorted(orchestrator.serving()))
             server.should_exit = True
+            await others.end_streams()
             await serving
             await orchestrator.close()
             keeper.ended.set()
@@ -155,10 +159,8 @@ async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float)
 
 
 def _application(
-    settings: Settings, orchestrator: Orchestrator, folder: Path, lag: LoopLag
+    settings: Settings, orchestrator: Orchestrator, others: Proxy, lag: LoopLag
 ) -> ASGIApp:
-    largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
-    others = Proxy(service_socket(folder), largest, settings.control_limit)
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
     return Guard(_alive_before(plane), lag=lag, **settings.guarded_by)
@@ -200,6 +202,7 @@ def main() -> int:
         os.close(answer)
 
     settings: Settings = from_bytes(sys.stdin.buffer.read())
+    allow_descriptors()
     folder = Path(sys.argv[1])
     start_event_log(settings.log_level)
     try:

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpcore
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import problem_of
+from circinus.api.http.event_stream import wants_stream
 from circinus.api.http.gate import chunks, read_body
+from circinus.api.keeper.bounded import abort
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 _OF_ONE_CONNECTION = frozenset({b"connection", b"expect", b"keep-alive", b"te", b"upgrade"})
 _UPLOADS = "/v1/datasets"
 _WATCHING = frozenset({"/readyz", "/metrics"})
 _MOST_WATCHING, _MOST_UPLOADS = 20, 4  # in hand; an upload is held in memory whole
+_STREAMS = "streams"
+_OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
+_PATIENCE_S = 60.0  # with a client that takes nothing in of a stream
+_AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 
 
 class Proxy:
     """An application that lets another process answer.
 
     It has at most `most` requests in hand, and turns others away before it reads what they want;
-    whoever asks whether the service is well is not among them.
+    whoever asks whether the service is well is not among them, nor are `streams` of events.
     """
 
-    def __init__(self, service: Path, body_limit_bytes: int, most: int) -> None:
-        self._limit = body_limit_bytes
+    def __init__(self, service: Path, body_limit_bytes: int, most: int, streams: int) -> None:
+        self._service, self._limit = str(service), body_limit_bytes
         self._most = {"": most, _UPLOADS: _MOST_UPLOADS, "watching": _MOST_WATCHING}
         self._in_hand: Counter[str] = Counter()
         self._pool = httpcore.AsyncConnectionPool(
-            uds=str(service),
+            uds=self._service,
             max_connections=sum(self._most.values()),
             max_keepalive_connections=10,
         )
+        self._most[_STREAMS] = streams
+        self._streams: set[httpcore.AsyncHTTPConnection] = set()
+
+    def streams(self) -> int:
+        """Give how many streams of events are open."""
+        return self._in_hand[_STREAMS]
+
+    async def end_streams(self) -> None:
+        """End all streams of events."""
+        for connection in tuple(self._streams):
+            await connection.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
@@ -59,9 +78,36 @@ class Proxy:
             await self._forward(scope, chunks(receive), send)
             return
         body = await read_body(Headers(scope=scope), receive, self._limit)
-        await while_connected(receive, self._forward(scope, body, send))
+        way = self._forward if kind != _STREAMS else self._stream
+        await while_connected(receive, way(scope, body, send))
 
-    async def _forward(self, scope: Scope, body: bytes | AsyncIterator[bytes], send: Send) -> None:
+    async def _stream(self, scope: Scope, body: bytes, send: Send) -> None:
+        """Hand on what has no end of its own, by a connection that nobody else waits for."""
+
+        async def patiently(message: Message) -> None:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await send(message)
+            except TimeoutError:
+                abort(scope)
+
+        # Not by the pool: each request through it looks at all of its connections.
+        origin = httpcore.Origin(b"http", b"service", 80)
+        connection = httpcore.AsyncHTTPConnection(origin, uds=self._service)
+        self._streams.add(connection)
+        try:
+            await self._forward(scope, body, patiently, connection)
+        finally:
+            self._streams.discard(connection)
+            await connection.aclose()
+
+    async def _forward(
+        self,
+        scope: Scope,
+        body: bytes | AsyncIterator[bytes],
+        send: Send,
+        stream: httpcore.AsyncHTTPConnection | None = None,
+    ) -> None:
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
         request = httpcore.Request(
@@ -71,16 +117,20 @@ class Proxy:
             content=body,
         )
         try:
-            response = await self._pool.handle_async_request(request)
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+            response = await (stream or self._pool).handle_async_request(request)
+        except _AWAY as error:
             reason = "the service is being started, or was ended; deployments answer meanwhile"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S) from error
         try:
             headers = [(k, v) for k, v in response.headers if k.lower() not in _OF_ONE_CONNECTION]
             start = {"type": "http.response.start", "status": response.status, "headers": headers}
             await send(start)
-            async for chunk in response.aiter_stream():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            try:
+                async for chunk in response.aiter_stream():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except _AWAY:
+                if stream is None:
+                    raise  # what was sent is not the whole; of events, each is whole by itself
             await send({"type": "http.response.body", "body": b""})
         finally:
             await response.aclose()
@@ -89,4 +139,7 @@ class Proxy:
 def _kind(scope: Scope) -> str:
     if scope["path"] in _WATCHING:
         return "watching"
+    events = scope["method"] == "GET" and _OF_STREAMS.fullmatch(scope["path"])
+    if events and wants_stream(Headers(scope=scope)):
+        return _STREAMS
     return _UPLOADS if (scope["method"], scope["path"]) == ("POST", _UPLOADS) else ""

@@ -13,6 +13,7 @@ import signal
 import sys
 
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
@@ -20,10 +21,11 @@ from circinus.api.bootstrap.private import tighten
 from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
+from circinus.api.http.routes.service import end_streams
 from circinus.api.keeper.link import kept
 from circinus.api.keeper.process import service_socket
 from circinus.api.schemas.faults import faults_of
-from circinus.api.settings import Settings, pin_numeric_threads
+from circinus.api.settings import Settings, allow_descriptors, pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.workers.settings import PRIVATE
@@ -41,6 +43,7 @@ def serve(settings: Settings) -> None:
     os.umask(PRIVATE)
     tighten(settings)
     pin_numeric_threads()
+    allow_descriptors()
     with contextlib.suppress(KeyboardInterrupt), opened_parts(settings) as parts:
         start_event_log(settings.log_level)
         asyncio.run(_serve(parts))
@@ -63,7 +66,7 @@ async def _serve(parts: ServiceParts) -> None:
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
-        _stop_in_order(server)
+        _stop_in_order(server, app)
         try:
             async with app.router.lifespan_context(app):
                 await server.serve()
@@ -74,11 +77,15 @@ async def _serve(parts: ServiceParts) -> None:
             raise
 
 
-def _stop_in_order(server: uvicorn.Server) -> None:
-    """Let interrupts end the server, which raises them again when it has ended, and no more."""
+def _stop_in_order(server: uvicorn.Server, app: FastAPI) -> None:
+    """Let interrupts end the server, which raises them again when it has ended, and no more.
+
+    It waits for answers on their way; streams of events would never end by themselves.
+    """
 
     def stop() -> None:
         server.should_exit = True
+        end_streams(app)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)

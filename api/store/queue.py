@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -18,8 +18,9 @@ from sqlalchemy.orm import Session
 
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.store.engine import reading, writing
-from circinus.api.store.records import JsonObject, PlanningEnding, StoredQuery
-from circinus.api.store.tables import QueryRow
+from circinus.api.store.events import keep_trials
+from circinus.api.store.records import JsonObject, NewEvent, PlanningEnding, StoredQuery
+from circinus.api.store.tables import QueryRow, tell
 from circinus.pipelines.errors import CircinusError
 
 
@@ -51,17 +52,24 @@ class PlanningQueue:
             if (row := session.scalar(queued) or session.scalar(asked)) is None:
                 return None
             row.claimed_by, row.heartbeat_at = worker, at
-            if row.phase == QueryPhase.QUEUED:
-                row.enter(QueryPhase.PLANNING, at, "")
+            row.begin(session, at)
             session.flush()  # counts the change
             return row.record
 
     def beat(
-        self, query_id: str, worker: str, *, at: float, progress: JsonObject | None = None
+        self,
+        query_id: str,
+        worker: str,
+        *,
+        at: float,
+        progress: JsonObject | None = None,
+        events: Sequence[NewEvent] = (),
     ) -> bool:
         """Renew a worker's hold of a query, with news if there are; give whether to stop.
 
-        True when cancelling was asked for, and when the worker holds the query no longer.
+        True when cancelling was asked for, and when the worker holds the query no longer: then
+        nothing is stored. Data of events of the kind `query.measured` are trials, see
+        `api.store.events`.
         """
         news: dict[str, object] = {"heartbeat_at": at}
         if progress is not None:
@@ -73,7 +81,11 @@ class PlanningQueue:
             .returning(QueryRow.cancel_requested)
         )
         with writing(self._engine) as session:
-            return session.scalar(renewal) is not False
+            cancelled = session.scalar(renewal)
+            if cancelled is not None and events:
+                keep_trials(session, query_id, events)
+                tell(session, *events)
+            return cancelled is not False
 
     def finish(self, query_id: str, worker: str, ending: PlanningEnding, *, at: float) -> bool:
         """Store how planning ended, plans included; False: the worker holds the query no longer.
@@ -92,9 +104,9 @@ class PlanningQueue:
             row.claimed_by = row.heartbeat_at = None
             row.result = None if ending.result is None else dict(ending.result)
             if row.cancel_requested:
-                row.enter(QueryPhase.CANCELLED, at, "")
+                row.enter(session, QueryPhase.CANCELLED, at, "")
             else:
-                row.enter(ending.phase, at, ending.message)
+                row.enter(session, ending.phase, at, ending.message)
             row.add_plans(session, ending.plans)
             return True
 
@@ -137,7 +149,8 @@ class PlanningQueue:
             rows = session.scalars(select(QueryRow).where(wanted).with_for_update()).all()
             for row in rows:
                 row.crashes += crashes is not None
-                row.give_back(at, row.crashes + 1 if crashes is None else crashes, cause)
+                limit = row.crashes + 1 if crashes is None else crashes
+                row.give_back(session, at, limit, cause)
             return tuple(row.id for row in rows)
 
 

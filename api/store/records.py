@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document, to_document
@@ -52,6 +53,17 @@ class QueueFull(Unavailable):
     def __init__(self, limit: int) -> None:
         reason = f"{limit} queries wait for planning already"
         super().__init__(reason, retry_after_s=_RETRY_AFTER_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """Something that happened, to be told to whoever watches."""
+
+    kind: EventKind
+    at: float  # seconds since the epoch
+    words: str  # in a sentence
+    data: JsonObject  # figures and names, by kind
+    query_id: str | None = None  # of which query; None: of the service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Engine, delete, or_, select
 
+from circinus.api.schemas.events import EventKind
 from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import reading, rows, writing
-from circinus.api.store.records import DisplacedRecord, InForce
-from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow
+from circinus.api.store.records import DisplacedRecord, InForce, NewEvent
+from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow, tell
 
 IN_FORCE = 1
 """Id of the row."""
@@ -54,9 +56,18 @@ class ScheduleStore:
             if row is None:
                 row = ScheduleRow(id=IN_FORCE, revision=0)
                 session.add(row)
+            before = self._before(row)
             row.schedule, row.at, row.revision = to_document(new), new.made_at, row.revision + 1
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)
+            if changed := _changes(before, new, displaced):
+                tell(session, _told(row.revision, changed, new.made_at))
             return row.revision
+
+    def _before(self, row: ScheduleRow) -> InForce:
+        known = self._known
+        if row.revision in (0, known[0]):
+            return known[1] if row.revision else InForce()
+        return from_document(InForce, row.schedule)
 
     def displaced(self, *, limit: int, query_id: str | None = None) -> tuple[DisplacedRecord, ...]:
         """Give the `limit` latest who were displaced, the latest first.
@@ -87,8 +98,58 @@ class ScheduleStore:
     def set_machines(self, machines: Mapping[str, int | None], *, at: float) -> None:
         """Set the number of machines of some tiers; None: as if it had never been set."""
         with writing(self._engine) as session:
-            for tier, count in machines.items():
+            there = {row.tier: row.machines for row in session.scalars(select(MachinesRow))}
+            changed = {t: n for t, n in machines.items() if n != there.get(t)}
+            if changed:
+                tell(session, _machines_told(changed, at))
+            for tier, count in changed.items():
                 if count is None:
                     session.execute(delete(MachinesRow).where(MachinesRow.tier == tier))
                 else:
                     session.merge(MachinesRow(tier=tier, machines=count, at=at))
+
+
+def _changes(
+    before: InForce, now: InForce, displaced: Sequence[DisplacedRecord]
+) -> dict[str, dict[str, object]]:
+    """Give what another schedule changes, by query.
+
+    Why somebody waits who waited before is no change: the schedule tells it at any time, and its
+    figures move with all that others do.
+    """
+    changed: dict[str, dict[str, object]] = {}
+    old, new = before.schedule, now.schedule
+    for query_id, serves in new.by_query.items():
+        extras = len(now.extras.get(query_id, ()))
+        same = old.by_query.get(query_id) == serves
+        if not same or extras != len(before.extras.get(query_id, ())):
+            tiers = sorted({piece.tier for piece in serves.machines})
+            told = {"state": "served", "plan_id": serves.plan_id, "tiers": tiers}
+            changed[query_id] = {**told, "extras": extras}
+    for query_id, why in new.waiting.items():
+        if query_id not in old.waiting:
+            by = sorted({r.by for r in displaced if r.query_id == query_id and r.by is not None})
+            changed[query_id] = {"state": "waits", "why": why, "displaced_by": by}
+    gone = (old.by_query.keys() | old.waiting.keys()) - new.by_query.keys() - new.waiting.keys()
+    return changed | {query_id: {"state": "gone"} for query_id in sorted(gone)}
+
+
+def _told(revision: int, changed: Mapping[str, Mapping[str, object]], at: float) -> NewEvent:
+    counts = Counter(str(told["state"]) for told in changed.values())
+    words = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    one = f" ({next(iter(changed))})" if len(changed) == 1 else ""
+    return NewEvent(
+        kind=EventKind.SCHEDULE,
+        at=at,
+        words=f"schedule {revision} changes queries: {words}{one}",
+        data={"revision": revision, "queries": changed},
+    )
+
+
+def _machines_told(changed: Mapping[str, int | None], at: float) -> NewEvent:
+    words = ", ".join(
+        f"{tier} has {'as many machines as stated' if count is None else f'{count} machines'}"
+        for tier, count in changed.items()
+    )
+    data = {"machines": dict(changed)}
+    return NewEvent(kind=EventKind.MACHINES, at=at, words=words, data=data)

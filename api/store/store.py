@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
 from circinus.api.store.datasets import SqlDatasets
-from circinus.api.store.documents import to_document
 from circinus.api.store.engine import (
     Durability,
     connect,
@@ -21,11 +20,13 @@ from circinus.api.store.engine import (
     rows,
     writing,
 )
+from circinus.api.store.events import EventLog
 from circinus.api.store.history import SqlHistory
 from circinus.api.store.journal import SqlCheckpoints, SqlJournal
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
+    NewEvent,
     NewQuery,
     NotFound,
     QueryState,
@@ -36,7 +37,14 @@ from circinus.api.store.records import (
     StoredQuery,
 )
 from circinus.api.store.schedules import IN_FORCE, ScheduleStore
-from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, QueryRow, ScheduleRow
+from circinus.api.store.tables import (
+    CheckpointRow,
+    MeasurementRow,
+    PlanRow,
+    QueryRow,
+    ScheduleRow,
+    tell,
+)
 from circinus.api.store.together import Together
 
 _CANCELLED = "cancelled"
@@ -64,6 +72,7 @@ class Store:
         self.schedules = ScheduleStore(engine)
         self.datasets = SqlDatasets(engine)
         self.history = SqlHistory(engine)
+        self.events = EventLog(engine)
         self._engine = engine
         self._submit = Together(self._submitted)
 
@@ -145,7 +154,7 @@ class Store:
             row = _found(session, query_id, lock=True)
             search = row.search if row.phase in LIVE else None
             if search is not None and search["ended"] in (None, _CANCELLED):
-                row.drop_search(at, _CANCELLED)
+                row.drop_search(session, at, _CANCELLED)
                 session.flush()  # counts the change
                 return row.record
             if QueryPhase(row.phase) not in CANCELLABLE | {QueryPhase.CANCELLED}:
@@ -153,7 +162,7 @@ class Store:
                 raise Conflict("phase", rule, row.phase)
             row.cancel_requested = True
             if row.phase == QueryPhase.QUEUED:
-                row.enter(QueryPhase.CANCELLED, at, "cancelled before planning began")
+                row.enter(session, QueryPhase.CANCELLED, at, "cancelled before planning began")
             session.flush()
             return row.record
 
@@ -165,20 +174,22 @@ class Store:
         at: float,
         message: str = "",
         expected: frozenset[QueryPhase] = LIVE,
+        events: Sequence[NewEvent] = (),
     ) -> bool:
         """Change the phase, or only its message; False: it was in none of the expected phases.
 
-        The history grows only if the phase or the message is a new one. A query that is not live
-        any more is searched on no longer.
+        The history grows only if the phase or the message is a new one, and only then are the
+        events told that go with it. A query that is not live any more is searched on no longer.
         """
         there = QueryRow.id == query_id, QueryRow.phase.in_(expected)
         with writing(self._engine) as session:
             if (row := session.scalar(select(QueryRow).where(*there).with_for_update())) is None:
                 return False
             if to not in LIVE:
-                row.drop_search(at, f"the query is {to.value}")
+                row.drop_search(session, at, f"the query is {to.value}")
             if (row.phase, row.message) != (to, message):
-                row.enter(to, at, message)
+                row.enter(session, to, at, message)
+                tell(session, *events)
             return True
 
     def replan(self, replan: Replan) -> bool:
@@ -209,7 +220,7 @@ class Store:
             row = _found(session, query_id, lock=True)
             if row.phase not in LIVE or row.record.searching is not None:
                 return False
-            row.search, row.progress, row.crashes = to_document(search), None, 0
+            row.ask_for(session, search)
             return True
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
@@ -287,8 +298,7 @@ def _submitted(
         return known, False
     if queue_limit is not None:
         _require_room(session, queue_limit)
-    row = QueryRow.queued(query)
-    session.add(row)
+    row = QueryRow.queued(session, query)
     session.flush()
     return row.record, True
 

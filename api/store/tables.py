@@ -1,12 +1,13 @@
 """The tables, as SQLAlchemy's typed mapping. Alembic's migrations build the same ones.
 
-What happens to the row of a query happens within the transaction of whoever changes it.
+What happens to the row of a query happens within the transaction of whoever changes it, and so do
+the events that tell of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 from sqlalchemy import (
     JSON,
@@ -18,18 +19,24 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Text,
+    UniqueConstraint,
     delete,
+    event,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from circinus.api.phases import LIVE, QueryPhase
-from circinus.api.store.documents import from_document
+from circinus.api.schemas.events import EventKind, EventView
+from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.engine import one_at_a_time
 from circinus.api.store.records import (
     REPLANNED,
+    NewEvent,
     NewQuery,
     PlanDocuments,
     PlanningEnding,
     Replan,
+    Search,
     StoredPlan,
     StoredQuery,
 )
@@ -53,6 +60,50 @@ class Base(DeclarativeBase):
     """Metadata of all tables."""
 
     metadata = MetaData(naming_convention=_NAMES)
+
+
+class EventRow(Base):
+    """Something that happened; the serials are in the order of commits.
+
+    It refers to no row of a query: that would wait for whoever changes one.
+    """
+
+    __tablename__ = "events"
+    __table_args__ = (Index(None, "query_id", "serial"),)
+
+    serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
+    at: Mapped[float] = mapped_column(Double)
+    kind: Mapped[str] = mapped_column(Text)
+    query_id: Mapped[str | None] = mapped_column(Text)
+    words: Mapped[str] = mapped_column(Text)
+    data: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+    @property
+    def view(self) -> EventView:
+        """The event as it is told."""
+        return EventView.of(self, id=self.serial)
+
+
+def tell(session: Session, *events: NewEvent) -> None:
+    """Store events with all else that a session changes.
+
+    They are stored last of all, one transaction at a time until it has ended: whoever reads one
+    finds every event with a smaller serial. Whoever waits there holds what he changed, and whom he
+    waits for needs nothing any more: nobody waits in a circle.
+    """
+    told = cast("list[NewEvent]", session.info.setdefault(_TOLD, []))
+    if not told:
+        event.listen(session, "before_commit", _store_told, once=True)
+    told.extend(events)
+
+
+def _store_told(session: Session) -> None:
+    session.flush()
+    one_at_a_time(session, "events")
+    session.add_all(EventRow(**asdict(each)) for each in session.info.pop(_TOLD))
+
+
+_TOLD = "circinus_told"
 
 
 class QueryRow(Base):
@@ -86,12 +137,13 @@ class QueryRow(Base):
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - as the base has it
 
     @classmethod
-    def queued(cls, query: NewQuery) -> Self:
-        """Give the row of a query that is queued."""
+    def queued(cls, session: Session, query: NewQuery) -> Self:
+        """Add the row of a query that is queued."""
         told = asdict(query)  # copies: the caller may change its own
         at = told.pop("at")
         row = cls(**told, cancel_requested=False, crashes=0, history=[])
-        row.enter(QueryPhase.QUEUED, at, "")
+        row.enter(session, QueryPhase.QUEUED, at, "")
+        session.add(row)
         return row
 
     @property
@@ -100,11 +152,32 @@ class QueryRow(Base):
         told = {field.name: getattr(self, field.name) for field in fields(StoredQuery)}
         return from_document(StoredQuery, told)
 
-    def enter(self, phase: QueryPhase, at: float, message: str) -> None:
-        """Put the query into a phase, which its history tells."""
+    def enter(self, session: Session, phase: QueryPhase, at: float, message: str) -> None:
+        """Put the query into a phase, which its history and an event tell."""
         self.phase, self.message = phase.value, message
         # A new list: the mapping sees no change inside the old one.
         self.history = [*self.history, {"phase": phase.value, "at": at, "message": message}]
+        self._tell(session, at, message)
+
+    def _tell(self, session: Session, at: float, message: str, **more: object) -> None:
+        """Tell of the phase, or of a search while it stays as it is."""
+        words = f"{self.id} is {self.phase}" + (f": {message}" if message else "")
+        data = {"phase": self.phase, "message": message, **more}
+        kind = EventKind.PHASE
+        tell(session, NewEvent(kind=kind, at=at, query_id=self.id, words=words, data=data))
+
+    def begin(self, session: Session, at: float) -> None:
+        """Begin to plan, or to search: what an earlier start found is forgotten."""
+        session.execute(delete(TrialRow).where(TrialRow.query_id == self.id))
+        if self.phase == QueryPhase.QUEUED:
+            self.enter(session, QueryPhase.PLANNING, at, "")
+        else:
+            self._tell(session, at, "other plans are searched for", search="begun")
+
+    def ask_for(self, session: Session, search: Search) -> None:
+        """Ask for a search for other plans."""
+        self.search, self.progress, self.crashes = to_document(search), None, 0
+        self._tell(session, search.at, f"to be searched on: {search.why}", search="asked")
 
     def add_plans(self, session: Session, plans: PlanDocuments) -> None:
         """Store plans beside those there are; where there are some, the revision grows."""
@@ -122,34 +195,44 @@ class QueryRow(Base):
         self.result = None if by.result is None else dict(by.result)
         self.add_plans(session, by.plans)
         to = QueryPhase.QUEUED if by.result is None else QueryPhase.WAITING
-        self.enter(to, at, f"{REPLANNED}{why}")
+        self.enter(session, to, at, f"{REPLANNED}{why}")
+        anew = "is planned anew" if by.result is None else "has other plans"
+        replanned = NewEvent(
+            kind=EventKind.REPLANNED,
+            at=at,
+            query_id=self.id,
+            words=f"{self.id} {anew}: {why}",
+            data={"why": why, "anew": by.result is None, "plans": [plan for plan, _ in by.plans]},
+        )
+        tell(session, replanned)
 
-    def drop_search(self, at: float, why: str) -> None:
+    def drop_search(self, session: Session, at: float, why: str) -> None:
         """End a search if there is one; its worker hears of that by its next beat."""
         if self.search is not None and self.search["ended"] is None:
             self.claimed_by = self.heartbeat_at = None
             self.search = {**self.search, "ended": why, "ended_at": at}
+            self._tell(session, at, f"no longer searched on: {why}", search="ended")
 
     def end_search(self, session: Session, ending: PlanningEnding, at: float) -> None:
         """End a search: plans take the place of the old ones, without any these stay."""
         if self.search is None or not ending.plans:
-            self.drop_search(at, ending.message)
+            self.drop_search(session, at, ending.message)
         else:
             self.replan(session, ending, at, str(self.search["why"]))
 
-    def give_back(self, at: float, limit: int, cause: str) -> None:
+    def give_back(self, session: Session, at: float, limit: int, cause: str) -> None:
         """Take the query from its worker: to the queue, or to an end if so many died over it."""
         self.claimed_by = self.heartbeat_at = None
         crashed = f"{cause}, {self.crashes} times" if self.crashes >= limit else ""
         if self.phase in LIVE:
             if crashed:
-                self.drop_search(at, crashed)
+                self.drop_search(session, at, crashed)
         elif self.cancel_requested:
-            self.enter(QueryPhase.CANCELLED, at, "")
+            self.enter(session, QueryPhase.CANCELLED, at, "")
         elif crashed:
-            self.enter(QueryPhase.FAILED, at, crashed)
+            self.enter(session, QueryPhase.FAILED, at, crashed)
         else:
-            self.enter(QueryPhase.QUEUED, at, cause)
+            self.enter(session, QueryPhase.QUEUED, at, cause)
 
 
 class DatasetRow(Base):
@@ -249,6 +332,18 @@ class HistoryRow(Base):
     pipeline: Mapped[str] = mapped_column(Text)
     fingerprint: Mapped[str] = mapped_column(Text)
     record: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class TrialRow(Base):
+    """What a configuration was found to do when it was measured last, of the latest planning."""
+
+    __tablename__ = "trials"
+    __table_args__ = (UniqueConstraint("query_id", "configuration"),)
+
+    serial: Mapped[int] = mapped_column(_SERIAL, primary_key=True, autoincrement=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"))
+    configuration: Mapped[str] = mapped_column(Text)
+    trial: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
 
 
 class CheckpointRow(Base):

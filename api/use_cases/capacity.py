@@ -8,9 +8,14 @@ computer imitates are apart from it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from circinus.api.schemas.base import BYTES_PER_MBIT
+from circinus.api.schemas.events import EventKind
+from circinus.api.store.events import EventLog
+from circinus.api.store.records import NewEvent
 from circinus.api.store.schedules import ScheduleStore
 from circinus.api.use_cases.deployer import Deployer
 from circinus.pipelines import checks
@@ -90,6 +95,8 @@ class Emulation:
 
     now: Infrastructure  # with the links that are imitated: at first that which is planned for
     deployer: Deployer  # waits for links
+    events: EventLog  # are told of it
+    clock: Clock
 
     async def set_links(self, links: Sequence[Link]) -> Infrastructure:
         """Imitate other links from now on; those left out stay as they are.
@@ -107,6 +114,26 @@ class Emulation:
             replace(told.get(frozenset(link.between), link), emulated=link.emulated)
             for link in self.now.links
         )
+        told_of = [new for new, old in zip(changed, self.now.links, strict=True) if new != old]
         self.now = replace(self.now, links=changed)
         await self.deployer.imitate(self.now)
+        if told_of:
+            await asyncio.to_thread(self.events.tell, _links_told(told_of, self.clock.timestamp()))
         return self.now
+
+
+def _links_told(links: Sequence[Link], at: float) -> NewEvent:
+    figures: list[dict[str, object]] = [
+        {
+            "between": list(link.between),
+            "bandwidth_mbit_per_s": link.bandwidth_bytes_per_s / BYTES_PER_MBIT,
+            "delay_s": link.delay_s,
+        }
+        for link in links
+    ]
+    words = ", ".join(
+        f"{'-'.join(link.between)} is imitated with "
+        f"{link.bandwidth_bytes_per_s / BYTES_PER_MBIT:g} Mbit/s and {link.delay_s:g} s"
+        for link in links
+    )
+    return NewEvent(kind=EventKind.EMULATION, at=at, words=words, data={"links": figures})

@@ -11,7 +11,9 @@ from fastapi.testclient import TestClient
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Emulation
+from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Link
 from circinus.pipelines.presets import PRESETS
@@ -21,33 +23,46 @@ LOCAL = PRESETS["local"]
 THIN = Link(between=("edge", "device"), bandwidth_bytes_per_s=1e6, delay_s=0.1)
 
 
-def emulation() -> Emulation:
-    return Emulation(now=LOCAL, deployer=FakeDeployer())
+@pytest.fixture
+def emulation(store: Store, clock: ManualClock, deployer: FakeDeployer) -> Emulation:
+    return Emulation(now=LOCAL, deployer=deployer, events=store.events, clock=clock)
 
 
 @pytest.mark.parametrize("between", [("device", "cloud"), ("device", "moon")])
-def test_a_link_that_is_not_there_is_refused(between: tuple[str, str]) -> None:
-    found = emulation()
+def test_a_link_that_is_not_there_is_refused(
+    emulation: Emulation, between: tuple[str, str]
+) -> None:
     with pytest.raises(InvalidInput, match=r"must name emulated links \(device-edge, edge-cloud"):
-        asyncio.run(found.set_links([THIN, replace(THIN, between=between)]))
-    assert found.now is LOCAL
+        asyncio.run(emulation.set_links([THIN, replace(THIN, between=between)]))
+    assert emulation.now is LOCAL
+    assert emulation.events.latest() == 0
 
 
-def test_a_link_of_the_networks_own_is_refused() -> None:
-    own = Emulation(now=PRESETS["three-tier"], deployer=FakeDeployer())
+def test_a_link_of_the_networks_own_is_refused(emulation: Emulation) -> None:
+    own = replace(emulation, now=PRESETS["three-tier"])
     with pytest.raises(InvalidInput, match="there are none"):
         asyncio.run(own.set_links([replace(THIN, between=("device", "mec"))]))
 
 
-def test_links_left_out_stay_and_the_deployer_hears_of_all() -> None:
-    deployer = FakeDeployer()
-    found = Emulation(now=LOCAL, deployer=deployer)
-    asyncio.run(found.set_links([THIN]))
-    now = asyncio.run(found.set_links([replace(THIN, between=("edge", "cloud"))]))
+def test_links_left_out_stay_and_the_deployer_hears_of_all(
+    emulation: Emulation, deployer: FakeDeployer
+) -> None:
+    asyncio.run(emulation.set_links([THIN]))
+    now = asyncio.run(emulation.set_links([replace(THIN, between=("edge", "cloud"))]))
     assert [link.bandwidth_bytes_per_s for link in now.links] == [1e6, 1e6]
     assert all(link.emulated for link in now.links)
     assert now.tiers == LOCAL.tiers
-    assert deployer.imitated is now is found.now
+    assert deployer.imitated is now is emulation.now
+
+
+def test_what_changes_is_told_once(emulation: Emulation) -> None:
+    for _ in range(2):
+        asyncio.run(emulation.set_links([THIN]))
+    [event] = emulation.events.since(0, 9)
+    assert event.kind == "emulation.changed"
+    assert event.words == "edge-device is imitated with 8 Mbit/s and 0.1 s"
+    between = {"between": ["edge", "device"], "bandwidth_mbit_per_s": 8.0, "delay_s": 0.1}
+    assert event.data == {"links": [between]}
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
 
     async def scene() -> None:
         server = await asyncio.start_unix_server(never, tmp_path / "service.sock")
-        proxy = Proxy(tmp_path / "service.sock", 1000, 1)
+        proxy = Proxy(tmp_path / "service.sock", 1000, 1, 1)
         first = asyncio.create_task(asked(proxy, "/v1/queries"))
         await arrived.wait()
         refused = await asked(proxy, "/v1/queries")

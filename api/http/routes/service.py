@@ -10,7 +10,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 
 from circinus.api.bootstrap.planning import installed_version
+from circinus.api.control.feed import Feed
 from circinus.api.control.service import Service
+from circinus.api.http.event_stream import frame
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.shown import LATEST, TAGGED, IfNoneMatch, ShownQueries, tagged
@@ -87,6 +89,14 @@ def provide(app: FastAPI, service: Service) -> None:
     app.state.service = service
     app.state.schedule = ShownSchedule(service)
     app.state.queries = ShownQueries(service.parts)
+    app.state.feed = Feed(service.parts.store.events, frame)
+
+
+def end_streams(app: FastAPI) -> None:
+    """End the streams of events of an application, also of those that come now."""
+    feed = getattr(app.state, "feed", None)
+    if isinstance(feed, Feed):
+        feed.close()
 
 
 def _service_of(request: Request) -> Service:
@@ -102,6 +112,13 @@ def _shown_by(request: Request) -> ShownQueries:
     return shown
 
 
+def _feed_of(request: Request) -> Feed:
+    _service_of(request)
+    feed: Feed = request.app.state.feed
+    return feed
+
+
+FeedOf = Annotated[Feed, Depends(_feed_of)]
 ServiceOf = Annotated[Service, Depends(_service_of)]
 ShownBy = Annotated[ShownQueries, Depends(_shown_by)]
 

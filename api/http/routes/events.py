@@ -1,0 +1,83 @@
+"""What happens: a page of events, or a stream of them that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from circinus.api.control.feed import Feed
+from circinus.api.http.description import problems
+from circinus.api.http.event_stream import STREAM, EventStream, wants_stream
+from circinus.api.http.gate import JSON
+from circinus.api.http.routes.paths import QUERY
+from circinus.api.http.routes.service import FeedOf, ServiceOf
+from circinus.api.schemas.events import LARGEST_ID, EventPage, EventsRequest
+from circinus.api.store.events import EventLog
+
+router = APIRouter(prefix="/v1", tags=["events"])
+_STREAMED: Mapping[int | str, dict[str, Any]] = {
+    200: {"content": {STREAM: {"schema": {"type": "string"}}}}
+}
+LastEventId = Annotated[int | None, Header(ge=0, le=LARGEST_ID)]
+
+
+@router.get("/events", response_model=EventPage, responses={**_STREAMED})
+async def every(
+    request: Request,
+    feed: FeedOf,
+    asked: Annotated[EventsRequest, Query()],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Give what happened after an event, or, without one, the latest; of the whole service.
+
+    With `Accept: text/event-stream` a stream that goes on, from now on unless told otherwise: each
+    frame has the event's id, its kind and the event as JSON. `Last-Event-ID` goes before `after`.
+    Where events after it are no longer kept, or it is none of this service's, the first frame is
+    `reset`, and all that are kept follow.
+    """
+    after = asked.after if last_event_id is None else last_event_id
+    if not wants_stream(request.headers):
+        return await asyncio.to_thread(_page, feed.events, after, asked.limit)
+    if after is None:
+        after = await asyncio.to_thread(feed.events.latest)
+    return await _stream(feed, after)
+
+
+@router.get(f"{QUERY}/events", response_model=EventPage, responses={**_STREAMED, **problems(404)})
+async def of_query(
+    query_id: str,
+    request: Request,
+    service: ServiceOf,
+    feed: FeedOf,
+    asked: Annotated[EventsRequest, Query()],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Give what happened to a query, from its beginning unless told otherwise.
+
+    With `Accept: text/event-stream` a stream that goes on, as that of the whole service.
+    """
+    await asyncio.to_thread(service.parts.store.state, query_id)
+    after = (asked.after or 0) if last_event_id is None else last_event_id
+    if wants_stream(request.headers):
+        return await _stream(feed, after, query_id)
+    return await asyncio.to_thread(_page, feed.events, after, asked.limit, query_id)
+
+
+async def _stream(feed: Feed, after: int, query_id: str | None = None) -> Response:
+    dropped = await asyncio.to_thread(feed.events.is_dropped, after, query_id)
+    return EventStream(feed, 0 if dropped else after, query_id, dropped=dropped)
+
+
+def _page(
+    events: EventLog, after: int | None, limit: int, query_id: str | None = None
+) -> Response:
+    latest = events.latest()  # first: what comes meanwhile is not on the page
+    if after is None:
+        items = events.newest(limit, until=latest)
+    else:
+        items = events.since(after, limit, query_id=query_id, until=latest)
+    page = EventPage(items=list(items), latest=latest)
+    return Response(page.model_dump_json(), media_type=JSON)

@@ -1,0 +1,82 @@
+"""What happens in a service, told once for each thing that happened, in order."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, Field, JsonValue
+
+from circinus.api.schemas.base import Finite, Time, View
+from circinus.pipelines.plan import Plan
+from circinus.planner.search.result import PlanningProgress
+
+LARGEST_ID = 2**63 - 1
+
+
+class EventKind(StrEnum):
+    """What an event tells of."""
+
+    PHASE = "query.phase"
+    PROGRESS = "query.progress"
+    MEASURED = "query.measured"
+    REPLANNED = "query.replanned"
+    DRIFTED = "query.drifted"
+    SCHEDULE = "schedule.changed"
+    DEPLOYMENT = "deployment.changed"
+    MACHINES = "machines.changed"
+    EMULATION = "emulation.changed"
+
+
+class EventView(View):
+    """Something that happened."""
+
+    id: int
+    """Grows with every event: whoever saw one never misses a later one with a smaller id."""
+    at: Time = Field(description="When, UTC.")
+    kind: str
+    """`query.phase`, `.progress`, `.measured`, `.replanned` or `.drifted`, `schedule.changed`,
+    `deployment.changed`, `machines.changed` or `emulation.changed`."""
+    query_id: str | None = Field(default=None, description="Of which query; none: of the service.")
+    words: str = Field(description="The same in a sentence.")
+    data: dict[str, JsonValue] = Field(description="Its figures and names, by kind.")
+
+
+class EventsRequest(BaseModel):
+    """Which events to give."""
+
+    after: Annotated[int | None, Field(ge=0, le=LARGEST_ID)] = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class EventPage(View):
+    """Some events, the oldest first."""
+
+    items: list[EventView] = Field(description="At most `limit` of them.")
+    latest: int
+    """Id of the newest event of the service; with fewer than `limit` items, these are all that
+    were asked for up to it."""
+
+
+class ProgressData(View):
+    """Data of a `query.progress`; see the `progress` of a query."""
+
+    phase: str
+    measured: int
+    inputs: int
+    spent_s: float
+    profiling_left_s: Finite
+    elapsed_s: float
+    time_left_s: Finite
+    plans: int
+    best_plan_id: str | None = None
+    best_cost_usd_per_hour: float | None = None
+
+
+def progress_data(progress: PlanningProgress) -> dict[str, JsonValue]:
+    """Give the data of a `query.progress`."""
+    best: Plan | None = progress.best
+    told = {} if best is None else {
+        "best_plan_id": best.id, "best_cost_usd_per_hour": best.cost_usd_per_hour
+    }  # fmt: skip
+    return ProgressData.of(progress, **told).model_dump(mode="json")

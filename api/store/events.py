@@ -1,0 +1,133 @@
+"""What happened, in the order in which it was stored, and what searches found.
+
+Writers tell of what they store as they store it, by `api.store.tables.tell`. The newest events are
+kept; what a search found of each configuration is kept as long as its query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from sqlalchemy import CursorResult, Engine, delete, func, select
+from sqlalchemy.orm import Session
+
+from circinus.api.schemas.events import EventKind, EventView
+from circinus.api.schemas.progress import TrialView
+from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.records import NewEvent
+from circinus.api.store.tables import EventRow, QueryRow, TrialRow, tell
+
+KEPT = 100_000
+"""Events: some 60 MB, and days of a service that plans a query after the other."""
+
+
+class EventLog:
+    """Reads events, oldest first. Safe to share between threads and processes.
+
+    Whoever read an event has read, or can read, every one with a smaller id that there will ever
+    be, until it is dropped.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def tell(self, *events: NewEvent) -> None:
+        """Store events of what nobody else stores."""
+        with writing(self._engine) as session:
+            tell(session, *events)
+
+    def latest(self) -> int:
+        """Give the id of the newest event; 0 without any. Cheap."""
+        with reading(self._engine) as session:
+            return session.scalars(select(_NEWEST)).one()
+
+    def since(
+        self, after: int, limit: int, *, query_id: str | None = None, until: int | None = None
+    ) -> tuple[EventView, ...]:
+        """Give the first `limit` events after an id and up to another; None: of all queries."""
+        wanted = select(EventRow).where(EventRow.serial > after)
+        if query_id is not None:
+            wanted = wanted.where(EventRow.query_id == query_id)
+        if until is not None:
+            wanted = wanted.where(EventRow.serial <= until)
+        found = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
+        return tuple(row.view for row in found)
+
+    def of(
+        self,
+        query_id: str,
+        *,
+        kinds: Collection[EventKind] = frozenset(EventKind),
+        after: int = 0,
+        limit: int = 1000,
+    ) -> tuple[EventView, ...]:
+        """Give the first `limit` events of a query after an id, of some kinds."""
+        wanted = select(EventRow).where(
+            EventRow.query_id == query_id, EventRow.serial > after, EventRow.kind.in_(kinds)
+        )
+        found = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
+        return tuple(row.view for row in found)
+
+    def newest(self, limit: int, *, until: int) -> tuple[EventView, ...]:
+        """Give the last `limit` events up to an id, of the whole service."""
+        wanted = select(EventRow).where(EventRow.serial <= until)
+        found = rows(self._engine, wanted.order_by(EventRow.serial.desc()).limit(limit))
+        return tuple(row.view for row in reversed(found))
+
+    def is_dropped(self, after: int, query_id: str | None = None) -> bool:
+        """Give whether any event after an id is not kept any more, of a query or at all.
+
+        True also for an id that no event had yet: it is of another database.
+        """
+        with reading(self._engine) as session:
+            oldest, newest = _ends(session)
+            if after > newest or query_id is None or after >= oldest - 1:
+                return after > newest or after < oldest - 1
+            # A query that was submitted since then has them all.
+            first = select(EventRow.at).where(EventRow.query_id == query_id)
+            told_at = session.scalar(first.order_by(EventRow.serial).limit(1))
+            history = session.scalar(select(QueryRow.history).where(QueryRow.id == query_id))
+            return history is None or told_at != history[0]["at"]
+
+    def trials(self, query_id: str) -> tuple[TrialView, ...]:
+        """Give what the latest search of a query found, the newest word on each configuration.
+
+        In the order in which those came; empty before it measured anything.
+        """
+        wanted = select(TrialRow.trial).where(TrialRow.query_id == query_id)
+        found = rows(self._engine, wanted.order_by(TrialRow.serial))
+        return tuple(TrialView.model_validate(trial) for trial in found)
+
+    def drop_old(self, kept: int = KEPT) -> int:
+        """Forget all but so many of the newest events; give how many went. Cheap if few would."""
+        with reading(self._engine) as session:
+            oldest, newest = _ends(session)
+        if newest - oldest < kept + kept // 100:
+            return 0
+        with writing(self._engine) as session:
+            old = delete(EventRow).where(EventRow.serial <= newest - kept)
+            return cast("CursorResult[object]", session.execute(old)).rowcount
+
+
+def _ends(session: Session) -> tuple[int, int]:
+    """Give the ids of the oldest and the newest event; 0 without any."""
+    wanted = select(func.coalesce(func.min(EventRow.serial), 0), _NEWEST)
+    oldest, newest = session.execute(wanted).one()
+    return oldest, newest
+
+
+_NEWEST = func.coalesce(func.max(EventRow.serial), 0)
+
+
+def keep_trials(session: Session, query_id: str, events: Sequence[NewEvent]) -> None:
+    """Keep what events tell of configurations, in place of what was known of these."""
+    trials = [event.data for event in events if event.kind is EventKind.MEASURED]
+    told = {json.dumps(trial["configuration"], sort_keys=True): trial for trial in trials}
+    mine = TrialRow.query_id == query_id
+    session.execute(delete(TrialRow).where(mine, TrialRow.configuration.in_(told)))
+    session.add_all(
+        TrialRow(query_id=query_id, configuration=key, trial=dict(trial))
+        for key, trial in told.items()
+    )
