@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, closing
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -21,7 +21,7 @@ from circinus.api.client.exchange import (
     not_a_url,
 )
 from circinus.api.client.feed import EventFeed
-from circinus.api.client.verbs import Until, Verbs, look
+from circinus.api.client.verbs import Until, Verbs, look, tells_more
 from circinus.api.schemas.events import EventView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.settings import service_address
@@ -30,6 +30,10 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 
 Answer = TypeVar("Answer")
 _FAILURES = (httpx.HTTPError, httpx.InvalidURL, CircinusError)
+
+
+def _unheard(_: QueryView) -> None:
+    pass
 
 
 class QueryFilter(TypedDict, total=False):
@@ -84,7 +88,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
 
         After the event with the serial number `after`; None: of a query all that ever happened, of
         everything what happens from now on. A lost connection is made again, where it was: no
-        event is left out or given twice, but where one of the kind `reset` says so. Unavailable if
+        event is left out or given twice, but for what one of the kind `reset` says. Unavailable if
         the service is silent for longer than `Patience.silent_s`.
         """
         if after is None:
@@ -92,18 +96,27 @@ class Client(Verbs, AbstractContextManager["Client"]):
         yield from self._heard(self._feed(query_id, after))
 
     def wait(
-        self, query_id: str, until: Until = None, *, timeout_s: float | None = None
+        self,
+        query_id: str,
+        until: Until = None,
+        *,
+        timeout_s: float | None = None,
+        told: Callable[[QueryView], None] = _unheard,
     ) -> QueryView:
-        """Give a query once it is as it is waited for; Unavailable if it is not in time."""
+        """Give a query once it is as it is waited for; Unavailable if it is not in time.
+
+        `told` gets the query as it is at first, and whenever something happened to it.
+        """
         ends = None if timeout_s is None else self._clock.now() + timeout_s
         latest = self.event_page(query_id, limit=1).latest
         with closing(self._heard(self._feed(query_id, latest, ends))) as events:
-            query, done = self.carry_out(look(query_id, until))
-            while not done:
-                if next(events, None) is None:
-                    raise _too_late(query, timeout_s)
+            while True:
                 query, done = self.carry_out(look(query_id, until))
-        return query
+                told(query)
+                if done:
+                    return query
+                if next(filter(tells_more, events), None) is None:
+                    raise _too_late(query, timeout_s)
 
     def _feed(self, query_id: str | None, after: int, ends: float | None = None) -> EventFeed:
         return EventFeed(exchanges=self._exchanges, query_id=query_id, after=after, ends=ends)
@@ -194,18 +207,27 @@ class AsyncClient(Verbs, AbstractAsyncContextManager["AsyncClient"]):
             yield event
 
     async def wait(
-        self, query_id: str, until: Until = None, *, timeout_s: float | None = None
+        self,
+        query_id: str,
+        until: Until = None,
+        *,
+        timeout_s: float | None = None,
+        told: Callable[[QueryView], None] = _unheard,
     ) -> QueryView:
         """See `Client`."""
         ends = None if timeout_s is None else self._clock.now() + timeout_s
         latest = (await self.event_page(query_id, limit=1)).latest
         async with aclosing(self._heard(self._feed(query_id, latest, ends))) as events:
-            query, done = await self.carry_out(look(query_id, until))
-            while not done:
-                if await anext(events, None) is None:
-                    raise _too_late(query, timeout_s)
+            while True:
                 query, done = await self.carry_out(look(query_id, until))
-        return query
+                told(query)
+                if done:
+                    return query
+                async for event in events:
+                    if tells_more(event):
+                        break
+                else:
+                    raise _too_late(query, timeout_s)
 
     def _feed(self, query_id: str | None, after: int, ends: float | None = None) -> EventFeed:
         return EventFeed(exchanges=self._exchanges, query_id=query_id, after=after, ends=ends)

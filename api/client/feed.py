@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from circinus.api.client.calls import event_path
 from circinus.api.client.exchange import Exchanges, problem_in
 from circinus.api.schemas.events import EventView
 from circinus.pipelines.errors import Unavailable
 
+RESET = "reset"
+"""Kind of what a reader is told before events that do not follow those that it saw."""
 KEPT_ALIVE_S = 45.0
 """A service says something every 15 s: one that is silent for so long is gone."""
 _CONNECT_S = 10.0
 _LEAST_S = 0.01
 _STREAM = "text/event-stream"
 _EXACT_S = 1.0  # by which a reader's time may be over before it notices
+
+
+class _Reset(BaseModel):
+    after: int
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -130,6 +137,8 @@ class EventFeed:
         if "data" not in told:
             return None  # a comment
         try:
+            if told.get("event") == RESET:
+                return self._reset(told["data"])
             event = EventView.model_validate_json(told["data"])
         except ValidationError as error:
             reason = f"{self.exchanges.base_url} tells events unlike this version of Circinus"
@@ -138,3 +147,14 @@ class EventFeed:
             return None
         self.after = event.id
         return event
+
+    def _reset(self, data: str) -> EventView:
+        self.after = _Reset.model_validate_json(data).after
+        return EventView(
+            id=self.after,
+            at=datetime.fromtimestamp(self.exchanges.clock.timestamp(), UTC),
+            kind=RESET,
+            query_id=self.query_id,
+            words="Events that were asked for are not kept any more; all that are kept follow.",
+            data={"after": self.after},
+        )

@@ -31,6 +31,7 @@ from circinus.api.client.exchange import Refused, Talk, Working
 from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.query_file import query_of, read_document
 from circinus.api.schemas.datasets import DatasetView
+from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.query import DataSource, QueryRequest, SloRequest
 from circinus.api.schemas.schedule import ScheduleView
@@ -165,6 +166,11 @@ def look(query_id: str, until: Until) -> Talk[tuple[QueryView, bool]]:
         schedule: ScheduleView = yield calls.schedule(observed=False)
         return query, any(waiting.query_id == query_id for waiting in schedule.waiting)
     return query, until(query) if callable(until) else query.phase in until
+
+
+def tells_more(event: EventView) -> bool:
+    """Give whether a query may be another one after an event: one measurement changes nothing."""
+    return event.kind != EventKind.MEASURED
 
 
 class Verbs:

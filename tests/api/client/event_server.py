@@ -34,6 +34,7 @@ class EventServer:
     refusals: Iterator[int] = field(default_factory=lambda: iter(()))  # statuses of the first
     query: dict[str, object] = field(default_factory=dict)
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path, Last-Event-ID
+    dropped: int = 0  # events up to this one are not kept
     open: bool = True  # whether a connection stays open once all is told
     port: int = 0
     over: threading.Event = field(default_factory=threading.Event)
@@ -43,12 +44,13 @@ class EventServer:
         return f"http://127.0.0.1:{self.port}"
 
     def stream(self, after: int) -> bytes:
+        reset = 'id: 0\nevent: reset\ndata: {"after": 0}\n\n' if after < self.dropped else ""
         frames = [
             f"id: {serial}\nevent: query.progress\ndata: {event(serial)}\n\n"
             for serial in self.serials
             if serial > after
         ]
-        return ": here\n\n".join(["", *frames]).encode()
+        return ": here\n\n".join([reset, *frames]).encode()
 
 
 def _handler(server: EventServer) -> type[BaseHTTPRequestHandler]:

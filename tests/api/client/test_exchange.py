@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httpx
@@ -150,7 +150,7 @@ def test_an_answer_that_did_not_change_is_not_sent_again() -> None:
 
 
 def test_an_answer_is_known_by_all_that_was_asked() -> None:
-    page = {"items": [], "next_cursor": None}
+    page: dict[str, object] = {"items": [], "next_cursor": None}
     script = Script([httpx.Response(200, json=page, headers={"ETag": '"1"'})])
     with client(script, ManualClock()) as service:
         list(service.all_queries(phase="queued"))
@@ -171,17 +171,13 @@ def test_an_asynchronous_client_tries_again_just_so() -> None:
     assert len(script.sent) == 4
 
 
-@pytest.fixture(autouse=True)
-def no_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def test_address_and_token_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CIRCINUS_URL", "CIRCINUS_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    yield
 
-
-def test_address_and_token_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sent(**given: str) -> httpx.Request:
+    def sent(url: str | None = None, token: str | None = None) -> httpx.Request:
         script = Script([view()])
-        with Client(**given, transport=httpx.MockTransport(script)) as service:
+        with Client(url, token=token, transport=httpx.MockTransport(script)) as service:
             service.query("q-1")
         return script.sent[0]
 
@@ -191,4 +187,4 @@ def test_address_and_token_are_those_of_the_environment(monkeypatch: pytest.Monk
     assert str(sent().url) == "http://there:1/v1/queries/q-1"
     assert sent().headers["Authorization"] == "Bearer t"
     assert sent(token="u").headers["Authorization"] == "Bearer u"
-    assert sent(base_url="http://here").url.host == "here"
+    assert sent("http://here").url.host == "here"

@@ -105,6 +105,17 @@ def test_the_whole_service_is_followed_from_now_on_also_before_the_first_event()
     assert {last for _, last in server.asked} == {"3"}
 
 
+def test_what_is_not_kept_any_more_is_told_before_what_is() -> None:
+    server = EventServer(serials=[8, 9], dropped=7, cuts=iter([260]))
+    with telling(server), Client(server.url, patience=QUICK) as client:
+        found = list(islice(client.events("q-1", after=3), 3))
+    assert [(event.id, event.kind) for event in found] == [
+        (0, "reset"),
+        (8, "query.progress"),
+        (9, "query.progress"),
+    ]
+
+
 def test_somebody_who_saw_an_event_goes_on_after_it() -> None:
     with telling(EventServer(serials=[1, 2, 3])) as server, Client(server.url) as client:
         assert next(client.events("q-1", after=2)).id == 3

@@ -78,9 +78,9 @@ class Recorder:
 
 def of_client(name: str, *arguments: object) -> httpx.Request:
     recorder = Recorder()
-    with Client("http://s", transport=httpx.MockTransport(recorder)) as client:
-        with pytest.raises(CircinusError):
-            getattr(client, name)(*arguments)
+    client = Client("http://s", transport=httpx.MockTransport(recorder))
+    with client, pytest.raises(CircinusError):
+        getattr(client, name)(*arguments)
     return recorder.sent[-1]
 
 

@@ -48,16 +48,16 @@ class FakeService(Client):
         idempotency_key: str | None = None,
         **fields: Unpack[QueryFields],
     ) -> QueryView:
-        assert isinstance(query, QueryRequest)
-        assert not fields
         request = query
+        assert isinstance(request, QueryRequest)
+        assert not fields
         self._answer(f"submit {idempotency_key}")
         if self.refuses is not None:
             raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
-        for query in self.queries.values():
-            if query.idempotency_key == idempotency_key:
-                return query
-        query = QueryView(
+        for known in self.queries.values():
+            if known.idempotency_key == idempotency_key:
+                return known
+        made = QueryView(
             id=f"q-{len(self.queries) + 1}",
             request=request,
             phase=QueryPhase.QUEUED,
@@ -65,8 +65,8 @@ class FakeService(Client):
             updated_at=_THEN,
             idempotency_key=idempotency_key,
         )
-        self.queries[query.id] = query
-        return query
+        self.queries[made.id] = made
+        return made
 
     def query(self, query_id: str) -> QueryView:
         self._answer(f"query {query_id}")
