@@ -4,6 +4,6 @@
 """
 
 from circinus.api.client.clients import AsyncClient, Client
-from circinus.api.client.exchange import Patience, Refused
+from circinus.api.client.exchange import Refused, Retries
 
-__all__ = ["AsyncClient", "Client", "Patience", "Refused"]
+__all__ = ["AsyncClient", "Client", "Refused", "Retries"]

@@ -12,8 +12,8 @@ import httpx
 
 from circinus.api.client.exchange import (
     Exchanges,
-    Patience,
     Pausing,
+    Retries,
     Sending,
     Step,
     Talk,
@@ -49,7 +49,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
 
     Address and token are CIRCINUS_URL and CIRCINUS_TOKEN unless they are given. Every method
     raises InvalidInput for an input that breaks rules, Refused for any other problem that the
-    service names, and Unavailable when it cannot answer now, although it was asked patiently.
+    service names, and Unavailable when it cannot answer now, however often it was tried.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Client(Verbs, AbstractContextManager["Client"]):
         base_url: str | None = None,
         *,
         token: str | None = None,
-        patience: Patience | None = None,
+        retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._exchanges, how = _prepared(base_url, token, patience, self._clock)
+        self._exchanges, how = _prepared(base_url, token, retries, self._clock)
         self.base_url = self._exchanges.base_url
         try:
             self._http = httpx.Client(**how, transport=transport)
@@ -89,7 +89,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
         After the event with the serial number `after`; None: of a query all that ever happened, of
         everything what happens from now on. A lost connection is made again, where it was: no
         event is left out or given twice, but for what one of the kind `reset` says. Unavailable if
-        the service is silent for longer than `Patience.silent_s`.
+        the service is silent for longer than `Retries.silent_s`.
         """
         if after is None:
             after = 0 if query_id is not None else self.event_page(limit=1).latest
@@ -173,11 +173,11 @@ class AsyncClient(Verbs, AbstractAsyncContextManager["AsyncClient"]):
         base_url: str | None = None,
         *,
         token: str | None = None,
-        patience: Patience | None = None,
+        retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._clock = SystemClock()
-        self._exchanges, how = _prepared(base_url, token, patience, self._clock)
+        self._exchanges, how = _prepared(base_url, token, retries, self._clock)
         self.base_url = self._exchanges.base_url
         try:
             self._http = httpx.AsyncClient(**how, transport=transport)
@@ -284,12 +284,12 @@ class _Asked(TypedDict):
 
 
 def _prepared(
-    base_url: str | None, token: str | None, patience: Patience | None, clock: Clock
+    base_url: str | None, token: str | None, retries: Retries | None, clock: Clock
 ) -> tuple[Exchanges, _Asked]:
     """Give how calls are made, and what all of them have."""
     address = service_address(base_url, token)
     secret = address.token_text
-    exchanges = Exchanges(base_url=address.url, patience=patience or Patience(), clock=clock)
+    exchanges = Exchanges(base_url=address.url, retries=retries or Retries(), clock=clock)
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
     return exchanges, {"base_url": address.url, "headers": headers, "trust_env": False}
 

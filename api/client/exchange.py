@@ -44,7 +44,7 @@ def _chance() -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Retries:
     """How often, and for how long, a client tries what may be tried again."""
 
     tries: int = 8  # of a call, `>= 1`; 1: it is not repeated
@@ -55,11 +55,11 @@ class Patience:
     chance: Callable[[], float] = _chance  # in [0, 1): clients that failed at once come apart
 
     def __post_init__(self) -> None:
-        checks.at_least("patience.tries", self.tries, 1)
+        checks.at_least("retries.tries", self.tries, 1)
         for name in ("first_s", "longest_s"):
-            checks.positive(f"patience.{name}", getattr(self, name))
+            checks.positive(f"retries.{name}", getattr(self, name))
         for name in ("total_s", "silent_s"):
-            checks.non_negative(f"patience.{name}", getattr(self, name))
+            checks.non_negative(f"retries.{name}", getattr(self, name))
 
     def pause_s(self, failed: int) -> float:
         """Give the pause after so many tries in a row that failed, `>= 1`."""
@@ -67,7 +67,7 @@ class Patience:
         return longest * (0.5 + self.chance() / 2)
 
 
-NO_PATIENCE = Patience(tries=1, total_s=0.0, silent_s=0.0)
+NO_RETRIES = Retries(tries=1, total_s=0.0, silent_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Exchanges:
     """Makes the exchanges of one client with its service. Safe to share between threads."""
 
     base_url: str  # for messages
-    patience: Patience
+    retries: Retries
     clock: Clock
     _known: OrderedDict[tuple[object, ...], tuple[str, object]] = field(
         default_factory=OrderedDict, init=False
@@ -135,7 +135,7 @@ class Exchanges:
         names, Unavailable if it cannot answer now, or answers as no version of ours does.
         """
         trouble: CircinusError
-        failed, until = 0, self.clock.now() + self.patience.total_s
+        failed, until = 0, self.clock.now() + self.retries.total_s
         while True:
             try:
                 sending = Sending(call, {**call.headers, **self._condition(call)})
@@ -151,8 +151,8 @@ class Exchanges:
                 trouble = problem_in(response)
                 asked_s, again = retry_after_s(response), _may_repeat(call, unsent=False)
             failed += 1
-            pause_s = max(self.patience.pause_s(failed), asked_s)
-            over = failed >= self.patience.tries or self.clock.now() + pause_s > until
+            pause_s = max(self.retries.pause_s(failed), asked_s)
+            over = failed >= self.retries.tries or self.clock.now() + pause_s > until
             if over or not again:
                 raise trouble
             yield Pausing(pause_s)

@@ -124,13 +124,13 @@ class EventFeed:
     @property
     def pause_s(self) -> float:
         """Seconds until it connects again."""
-        patience = self.exchanges.patience
-        wanted_s = max(patience.pause_s(self._failed + 1), self._asked_s)
+        retries = self.exchanges.retries
+        wanted_s = max(retries.pause_s(self._failed + 1), self._asked_s)
         return min(wanted_s, max(self._left_s, 0.0))
 
     def _fail(self, error: Unavailable) -> None:
         self._failed += 1
-        if self.exchanges.clock.now() - self._heard >= self.exchanges.patience.silent_s:
+        if self.exchanges.clock.now() - self._heard >= self.exchanges.retries.silent_s:
             raise error
 
     def _event(self, told: dict[str, str]) -> EventView | None:

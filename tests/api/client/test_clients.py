@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from circinus.api.client import Client, Refused
-from circinus.api.client.exchange import NO_PATIENCE
+from circinus.api.client.exchange import NO_RETRIES
 from circinus.api.query_file import query_of
 from circinus.api.schemas.service import RequestBody
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
@@ -20,7 +20,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 def client(handler: Handler, token: str | None = None) -> Client:
     transport = httpx.MockTransport(handler)
-    return Client("http://service", token=token, patience=NO_PATIENCE, transport=transport)
+    return Client("http://service", token=token, retries=NO_RETRIES, transport=transport)
 
 
 def problem(status: int, **more: object) -> Handler:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from circinus.api.client import AsyncClient, Client, Patience
-from circinus.api.client.exchange import NO_PATIENCE
+from circinus.api.client import AsyncClient, Client, Retries
+from circinus.api.client.exchange import NO_RETRIES
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from tests.api.client.test_clients import VIEW
 from tests.api.malformed import query
 
-HALF = Patience(chance=lambda: 0.0)  # pauses are half as long as they may be
+HALF = Retries(chance=lambda: 0.0)  # pauses are half as long as they may be
 
 
 @dataclass
@@ -46,9 +46,9 @@ def view(**more: object) -> httpx.Response:
 GONE, CUT = httpx.ConnectError("refused"), httpx.ReadError("cut off")
 
 
-def client(script: Script, clock: ManualClock, patience: Patience = HALF) -> Client:
+def client(script: Script, clock: ManualClock, retries: Retries = HALF) -> Client:
     transport = httpx.MockTransport(script)
-    return Client("http://service", patience=patience, transport=transport, clock=clock)
+    return Client("http://service", retries=retries, transport=transport, clock=clock)
 
 
 Ask = Callable[[Client], object]
@@ -95,22 +95,22 @@ def test_what_is_the_same_twice_is_sent_again(ask: Ask) -> None:
 
 
 def test_pauses_grow_up_to_a_bound_and_come_apart() -> None:
-    longest = Patience(chance=lambda: 1.0)
+    longest = Retries(chance=lambda: 1.0)
     assert [longest.pause_s(n) for n in (1, 2, 3, 4, 9)] == [0.2, 0.4, 0.8, 1.6, 5.0]
     assert [HALF.pause_s(n) for n in (1, 2)] == [0.1, 0.2]
-    drawn = {Patience().pause_s(1) for _ in range(20)}
+    drawn = {Retries().pause_s(1) for _ in range(20)}
     assert len(drawn) > 1
     assert all(0.1 <= pause <= 0.2 for pause in drawn)
 
 
 @pytest.mark.parametrize(
-    ("patience", "tries", "seconds"),
-    [(NO_PATIENCE, 1, 0), (Patience(tries=3), 3, 6), (Patience(total_s=8), 3, 6)],
+    ("retries", "tries", "seconds"),
+    [(NO_RETRIES, 1, 0), (Retries(tries=3), 3, 6), (Retries(total_s=8), 3, 6)],
     ids=["none", "tries", "seconds"],
 )
-def test_tries_end(patience: Patience, tries: int, seconds: float) -> None:
+def test_tries_end(retries: Retries, tries: int, seconds: float) -> None:
     script, clock = Script([busy()]), ManualClock()
-    with client(script, clock, patience) as service, pytest.raises(Unavailable) as caught:
+    with client(script, clock, retries) as service, pytest.raises(Unavailable) as caught:
         service.query("q-1")
     assert (len(script.sent), clock.now()) == (tries, seconds)
     assert caught.value.retry_after_s == 3
@@ -119,16 +119,16 @@ def test_tries_end(patience: Patience, tries: int, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("wrong", "rule"),
     [
-        ({"tries": 0}, "patience.tries must be >= 1"),
-        ({"first_s": 0.0}, "patience.first_s must be finite and > 0"),
-        ({"longest_s": -1.0}, "patience.longest_s must be finite and > 0"),
-        ({"total_s": -0.1}, "patience.total_s must be finite and >= 0"),
-        ({"silent_s": float("nan")}, "patience.silent_s must be finite and >= 0"),
+        ({"tries": 0}, "retries.tries must be >= 1"),
+        ({"first_s": 0.0}, "retries.first_s must be finite and > 0"),
+        ({"longest_s": -1.0}, "retries.longest_s must be finite and > 0"),
+        ({"total_s": -0.1}, "retries.total_s must be finite and >= 0"),
+        ({"silent_s": float("nan")}, "retries.silent_s must be finite and >= 0"),
     ],
 )
-def test_patience_has_bounds(wrong: dict[str, float], rule: str) -> None:
+def test_retries_has_bounds(wrong: dict[str, float], rule: str) -> None:
     with pytest.raises(InvalidInput, match=rule):
-        Patience(**wrong)  # type: ignore[arg-type]  # one of them
+        Retries(**wrong)  # type: ignore[arg-type]  # one of them
 
 
 def test_whether_a_service_is_well_is_asked_once() -> None:
@@ -160,11 +160,11 @@ def test_an_answer_is_known_by_all_that_was_asked() -> None:
 
 def test_an_asynchronous_client_tries_again_just_so() -> None:
     script = Script([GONE, CUT, busy(503, "0"), view()])
-    quick = Patience(first_s=0.001)
+    quick = Retries(first_s=0.001)
 
     async def ask() -> str:
         transport = httpx.MockTransport(script)
-        async with AsyncClient("http://s", patience=quick, transport=transport) as service:
+        async with AsyncClient("http://s", retries=quick, transport=transport) as service:
             return (await service.submit(query())).id
 
     assert asyncio.run(ask()) == "q-1"

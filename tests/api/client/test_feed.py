@@ -11,13 +11,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from circinus.api.client import AsyncClient, Client, Patience, Refused
+from circinus.api.client import AsyncClient, Client, Refused, Retries
 from circinus.api.phases import QueryPhase
 from circinus.pipelines.errors import Unavailable
 from tests.api.client.event_server import AT, EventServer, telling
 from tests.api.malformed import query
 
-QUICK = Patience(first_s=0.001, longest_s=0.005)
+QUICK = Retries(first_s=0.001, longest_s=0.005)
 COUNT = 200
 VIEW = {"id": "q-1", "request": query(), "phase": "planning", "submitted_at": AT, "updated_at": AT}
 
@@ -25,14 +25,14 @@ Read = Callable[[EventServer, int], list[int]]
 
 
 def blocking(server: EventServer, count: int) -> list[int]:
-    with Client(server.url, patience=QUICK) as client:
+    with Client(server.url, retries=QUICK) as client:
         return [event.id for event in islice(client.events("q-1"), count)]
 
 
 def awaited(server: EventServer, count: int) -> list[int]:
     async def read() -> list[int]:
         found: list[int] = []
-        async with AsyncClient(server.url, patience=QUICK) as client:
+        async with AsyncClient(server.url, retries=QUICK) as client:
             async for event in client.events("q-1"):
                 found.append(event.id)
                 if len(found) == count:
@@ -55,9 +55,9 @@ def test_a_service_that_knows_no_such_query_is_not_asked_again(read: Read) -> No
 @READERS
 def test_a_service_that_is_away_for_long_is_given_up(read: Read) -> None:
     server = EventServer(port=1)  # nobody listens there
-    patience = Patience(first_s=0.001, longest_s=0.005, silent_s=0.05)
+    retries = Retries(first_s=0.001, longest_s=0.005, silent_s=0.05)
     with (
-        Client(server.url, patience=patience) as client,
+        Client(server.url, retries=retries) as client,
         pytest.raises(Unavailable, match="no service answers"),
     ):
         next(client.events("q-1"))
@@ -100,14 +100,14 @@ def test_the_whole_service_is_followed_from_now_on_also_before_the_first_event()
             server.serials.append(4)
 
         threading.Thread(target=later).start()
-        with Client(server.url, patience=QUICK) as client:
+        with Client(server.url, retries=QUICK) as client:
             assert next(client.events()).id == 4
     assert {last for _, last in server.asked} == {"3"}
 
 
 def test_what_is_not_kept_any_more_is_told_before_what_is() -> None:
     server = EventServer(serials=[8, 9], dropped=7, cuts=iter([260]))
-    with telling(server), Client(server.url, patience=QUICK) as client:
+    with telling(server), Client(server.url, retries=QUICK) as client:
         found = list(islice(client.events("q-1", after=3), 3))
     assert [(event.id, event.kind) for event in found] == [
         (0, "reset"),
@@ -129,7 +129,7 @@ def test_a_query_is_waited_for_until_it_is_in_a_phase() -> None:
             server.serials.append(2)
 
         threading.Timer(0.1, settle).start()
-        with Client(server.url, patience=QUICK) as client:
+        with Client(server.url, retries=QUICK) as client:
             assert client.wait("q-1").phase is QueryPhase.INFEASIBLE
             assert client.wait("q-1", until={QueryPhase.INFEASIBLE}).id == "q-1"
     assert server.asked[0] == ("/v1/queries/q-1/events", "1")
@@ -137,7 +137,7 @@ def test_a_query_is_waited_for_until_it_is_in_a_phase() -> None:
 
 def test_a_wait_ends_in_time() -> None:
     async def wait() -> None:
-        async with AsyncClient(server.url, patience=QUICK) as client:
+        async with AsyncClient(server.url, retries=QUICK) as client:
             await client.wait("q-1", lambda query: query.plan_id is not None, timeout_s=0.2)
 
     with telling(EventServer(serials=[1], query=dict(VIEW))) as server:
