@@ -113,7 +113,11 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     query = client.query(query_id)
     found = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
-    shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    shown: list[RenderableType] = [f"{heading}: no plan, as it is {query.phase.value}"]
+    if found.items:
+        shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    elif query.stopped_because is not None:
+        shown.append(f"It was ended by this: {query.stopped_because}")
     if query.progress is not None:
         shown += tables.failure_lines(query.progress)
     if not found.items and query.shortfall is not None:
@@ -199,10 +203,11 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
     """Give the query once nothing more will happen to it by itself, showing its progress."""
+    seen = tables.BestSeen()
     with screen.follow() as lines:
 
         def show(query: QueryView) -> None:
-            lines.update({query.id: (_progress_key(query), tables.progress_line(query))})
+            lines.update({query.id: (_progress_key(query), tables.progress_line(query, seen))})
 
         return client.wait(query_id, told=show)
 
