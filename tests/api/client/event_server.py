@@ -34,6 +34,7 @@ class EventServer:
     refusals: Iterator[int] = field(default_factory=lambda: iter(()))  # statuses of the first
     query: dict[str, object] = field(default_factory=dict)
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path, Last-Event-ID
+    fetched: list[str] = field(default_factory=list)  # paths that were asked for an answer
     dropped: int = 0  # events up to this one are not kept
     open: bool = True  # whether a connection stays open once all is told
     port: int = 0
@@ -89,6 +90,7 @@ def _handler(server: EventServer) -> type[BaseHTTPRequestHandler]:
                         self.wfile.flush()
 
         def _json(self, path: str) -> None:
+            server.fetched.append(path)
             latest = max(server.serials, default=0)
             page = {"items": [], "latest": latest}
             body = json.dumps(page if path.endswith("/events") else server.query).encode()
