@@ -120,9 +120,7 @@ async def serve(file: PlanFile, settings: Settings) -> None:
 
     InvalidInput if the file does not fit its pipeline, or the address is not free.
     """
-    listening = listening_at(settings.host, settings.port)
-    by_name = ":" not in file.pipeline
-    pipeline = load_pipeline(file.pipeline, allow_import=not by_name)
+    pipeline = load_pipeline(file.pipeline, allow_import=":" in file.pipeline)
     infrastructure = infrastructure_from_dict(file.infrastructure)
     desired = DesiredDeployment(
         pipeline_reference=file.pipeline,
@@ -134,6 +132,7 @@ async def serve(file: PlanFile, settings: Settings) -> None:
     if len(keys) != len(file.addresses):
         rule = f"must be those of {len(keys)} instances"
         raise InvalidInput.of("addresses", rule, file.addresses)
+    listening = listening_at(settings.host, settings.port)
     orchestrator = Orchestrator(
         infrastructure,
         _Attached(dict(zip(keys, file.addresses, strict=True)), settings.message_limit_bytes),
