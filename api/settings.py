@@ -33,6 +33,31 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]
 
 
+DEFAULT_URL = "http://127.0.0.1:8350"
+
+
+class ServiceAddress(BaseSettings):
+    """Where clients find the service, and the token that they show there."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
+    )
+
+    url: str = DEFAULT_URL
+    token: SecretStr | None = None
+
+    @property
+    def token_text(self) -> str | None:
+        """The token in the clear; None when there is none."""
+        return None if self.token is None else self.token.get_secret_value()
+
+
+def service_address(url: str | None, token: str | None) -> ServiceAddress:
+    """Give what was given, and for what is None or empty, what the environment says."""
+    given = {"url": url, "token": token}
+    return ServiceAddress(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]  # pydantic's to check
+
+
 class ExecutorKind(StrEnum):
     """What runs operators."""
 

@@ -19,6 +19,7 @@ from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
+    from circinus.api.client import AsyncClient, Client
     from circinus.api.library.planned import Planned, load
     from circinus.api.library.planning import plan, plan_async
     from circinus.pipelines.langchain import (
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "CircinusError",
+    "Client",
     "Configuration",
     "Dataset",
     "Estimate",
@@ -68,6 +71,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "circinus.api.client": ("AsyncClient", "Client"),
     "circinus.api.library.planned": ("Planned", "load"),
     "circinus.api.library.planning": ("plan", "plan_async"),
     "circinus.pipelines.langchain": (
@@ -78,7 +82,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what plans or reads LangChain when it is asked for: every process loads this."""
+    """Import what few need when it is asked for: every process loads this."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

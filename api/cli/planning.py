@@ -224,6 +224,7 @@ class _Watching:
     only_estimate: bool = field(kw_only=True)
     ended: bool = False
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
+    seen: tables.BestSeen = field(default_factory=tables.BestSeen)
 
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""
@@ -233,7 +234,7 @@ class _Watching:
         best = "" if view.best is None else view.best.id
         if progress.bill.forecast is not None:
             self.expected = {"expected": ("", formats.forecast(progress.bill.forecast))}
-        line = (view.phase + best, tables.progress_words(view))
+        line = (view.phase + best, tables.progress_words(view, self.seen))
         self.lines.update({**self.expected, query.pipeline: line})
 
     def cancelled(self) -> bool:
