@@ -7,7 +7,8 @@ from typing import Annotated
 
 from typer import Argument
 
-from circinus.api.cli.rendering import formats, tables
+from circinus.api import formats
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 

@@ -18,10 +18,11 @@ from typing import Literal
 import platformdirs
 from rich.text import Text
 
+from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.machine import is_prepared
 from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.schemas.planning import method_view
 from circinus.api.settings import Settings

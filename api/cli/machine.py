@@ -20,10 +20,11 @@ import yaml
 from rich.console import RenderableType
 from typer import Argument, Option
 
+from circinus.api import formats
 from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
 from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.options import PIPELINE_HELP, all_here, pairs, pipeline_here
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import planning_view

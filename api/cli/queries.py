@@ -11,9 +11,10 @@ import yaml
 from rich.console import RenderableType
 from typer import Argument, Option, echo
 
+from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import Cold, QueryFile, QueryId, pairs
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen, json_text
 from circinus.api.client import Client, Refused
 from circinus.api.phases import SETTLED, QueryPhase
@@ -173,12 +174,7 @@ def whatif(
     told = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
     others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in told.items()}
     found = client.what_if(query_id, WhatIfBody.model_validate(asdict(changes) | others))
-    parts: list[RenderableType] = [found.words]
-    if found.after:
-        parts.append(tables.plans_table(found.after, title="Plans as they would be", most=5))
-    if found.shortfall is not None:
-        parts.append(tables.shortfall_text(found.shortfall))
-    screen.show(*parts, document=found)
+    screen.show(*tables.what_if_parts(found), document=found)
 
 
 def replan(

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from typer import Option
 
+from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MethodName, settings_with
-from circinus.api.cli.rendering import formats
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.event_log import start_event_log

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import DEFAULT_URL, QueryId, pairs
 from circinus.api.cli.queries import show_phase
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked

@@ -11,10 +11,10 @@ import typer
 from threadpoolctl import threadpool_limits
 from typer import Argument, Option
 
+from circinus.api import formats
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
-from circinus.api.cli.rendering import formats
 from circinus.api.cli.screen import Screen
 from circinus.api.cli.study_scheduling import dispatch, ilp, live, unlike
 from circinus.api.query_file import load_data, read_infrastructure

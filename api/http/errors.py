@@ -1,5 +1,7 @@
 """The one table from errors to HTTP: every problem document (RFC 9457) is made here.
 
+Who looks at a page gets the same as a page.
+
 Errors of the edge itself are declared here too; all others come from below, where
 nobody knows of HTTP.
 """
@@ -17,10 +19,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import Scope
 
 from circinus.api.event_log import trouble
+from circinus.api.http.pages import page
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.faults import faults_of
 from circinus.api.store.failures import DatabaseFull
@@ -111,6 +117,24 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
 """Error -> status and title. An error that is not listed has those of its nearest base."""
 
 
+def answer_of(error: CircinusError, scope: Scope) -> Response:
+    """Give what a request gets for an error of the project: its problem, or a page of it."""
+    return _as_asked(problem_of(error, scope["path"]), scope)
+
+
+def _as_asked(problem: JSONResponse, scope: Scope) -> Response:
+    headers, path = Headers(scope=scope), scope["path"]
+    part = "hx-request" in headers  # of a page: replaced by the script
+    if path.startswith("/v1/") or not (part or "text/html" in headers.get("accept", "")):
+        return problem
+    told = ProblemDetails.model_validate_json(bytes(problem.body))
+    template = "_problem.html" if part else "problem.html"
+    shown = page(template, {"problem": told}, status=problem.status_code)
+    kept = ("retry-after", "www-authenticate", "connection", "allow")
+    shown.headers.update({name: problem.headers[name] for name in kept if name in problem.headers})
+    return shown
+
+
 def problem_of(error: CircinusError, path: str) -> JSONResponse:
     """Give the problem document of an error of the project, with the headers that go with it."""
     status, title = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
@@ -152,27 +176,28 @@ def handle_errors(app: FastAPI) -> None:
     """Answer every error of an application by a problem document."""
 
     @app.exception_handler(CircinusError)
-    async def on_ours(request: Request, error: CircinusError) -> JSONResponse:
-        return problem_of(error, request.url.path)
+    async def on_ours(request: Request, error: CircinusError) -> Response:
+        return answer_of(error, request.scope)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
         # FastAPI's first part of a path is where the value was: body, query or path.
         faults = faults_of(list(error.errors()), model=_body_of(request), skip=1)
-        return problem_of(InvalidInput(faults), request.url.path)
+        return answer_of(InvalidInput(faults), request.scope)
 
     @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> JSONResponse:
+    async def on_http(request: Request, error: HTTPException) -> Response:
         title, path = HTTPStatus(error.status_code).phrase, request.url.path
         detail = f"{request.method} {path}: {error.detail}"
         headers = dict(error.headers or {})
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = ", ".join(_allowed(request))
-        return _problem(title, error.status_code, detail, path, headers=headers)
+        problem = _problem(title, error.status_code, detail, path, headers=headers)
+        return _as_asked(problem, request.scope)
 
     @app.exception_handler(Exception)
-    async def on_unforeseen(request: Request, error: Exception) -> JSONResponse:
-        return unforeseen(error, request.url.path)
+    async def on_unforeseen(request: Request, error: Exception) -> Response:
+        return _as_asked(unforeseen(error, request.url.path), request.scope)
 
 
 def _allowed(request: Request) -> list[str]:

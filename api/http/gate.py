@@ -28,11 +28,12 @@ from circinus.api.http.errors import (
     TooSlow,
     Unauthorised,
     WrongMediaType,
-    problem_of,
+    answer_of,
 )
 from circinus.api.http.login import LARGEST_FORM, LOGIN, LOGOUT, Login
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.origins import require_host, require_loopback, require_same_site
+from circinus.api.http.pages import STATIC
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.strict_json import MOST_VALUES, read_json
@@ -51,6 +52,8 @@ REQUESTS = re.compile(r"/v1/queries/([^/]+)/requests")
 """The path of requests to deployments, with the query."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+_PAGES = "/ui/"  # what is sent to a path below is a form
 UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "application/zip": "zip"}
 """Media types of data sets, with the kind that each is."""
 
@@ -68,7 +71,7 @@ def tree_in(scope: Scope) -> object:
 
 def is_guarded(path: str) -> bool:
     """Give whether a path is for those who show the token, where there is one."""
-    return path not in OPEN
+    return path not in OPEN and not path.startswith(STATIC)
 
 
 class Guard:
@@ -99,7 +102,7 @@ class Guard:
             try:
                 response = await self._answered(scope, receive)
             except CircinusError as error:
-                response = problem_of(error, scope["path"])
+                response = answer_of(error, scope)
             if response is not None:
                 await response(scope, receive, send)
                 return
@@ -157,12 +160,13 @@ class Gate:
             limit = self._dataset_limit if uploads else self._limit
             body = await read_body(headers, receive, limit)
             if method in _WITH_BODY and (body or (uploads and method == "POST")):
-                require_type(headers, UPLOADS if uploads else {JSON: ""})
-                if not uploads:
+                form = scope["path"].startswith(_PAGES)
+                require_type(headers, UPLOADS if uploads else {FORM if form else JSON: ""})
+                if not (uploads or form):
                     inputs = REQUESTS.fullmatch(scope["path"]) is not None
                     scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_TOLD)
         except CircinusError as error:
-            await problem_of(error, scope["path"])(scope, receive, send)
+            await answer_of(error, scope)(scope, receive, send)
             return
         await self._app(scope, replayed(body, receive), send)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from dataclasses import dataclass
-from html import escape
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, quote
 
@@ -26,7 +25,7 @@ LOGIN, LOGOUT = "/login", "/logout"
 SESSION_S = 12 * 3600
 LARGEST_FORM = 8192
 """Bytes of what is handed in."""
-_AFTER = "/docs"  # where a login leads that was not on the way to anywhere
+_AFTER = "/"  # where a login leads that was not on the way to anywhere
 _WRONG_S = 0.3  # that a wrong token takes
 _SEE_OTHER = 303
 
@@ -90,14 +89,8 @@ class Login:
 
 
 def _form(wanted: str, fault: str = "", status: int = 200) -> Response:
-    told = f'<p class="fault" role="alert">{escape(fault)}</p>' if fault else ""
     return page(
-        "Circinus: log in",
-        f'<h1>Circinus</h1>{told}<form method="post" action="{LOGIN}">'
-        f'<input type="hidden" name="next" value="{escape(_local(wanted))}">'
-        '<label>Token of the service<br><input type="password" name="token" required autofocus '
-        'autocomplete="current-password"></label> <button>Log in</button></form>',
-        status,
+        "login.html", {"action": LOGIN, "wanted": _local(wanted), "fault": fault}, status=status
     )
 
 

@@ -1,31 +1,77 @@
-"""What the pages for people have in common: they load nothing, from us or from elsewhere."""
+"""What the pages for people have in common: their templates, what they may load, and how.
+
+A page loads nothing but our own files, and nothing of it is a script or a style in its text: what
+a hostile name may write into it is text. Values are escaped; an unknown one is an error.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from html import escape
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }
-body { color: #1b1b1b; background: #fff }
-code, pre { font-size: 0.9em } pre { overflow-x: auto; background: #f4f4f4; padding: 0.5rem }
-input, button { font: inherit; padding: 0.4rem; margin: 0.4rem 0 } .fault { color: #a00000 }
-"""
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+from circinus.api import formats
+from circinus.api.phases import QueryPhase
+
+_ROOM = Path(__file__).with_name("ui")
+STATIC = "/ui/static/"
+"""Below it are the files that pages load; they are the same for everybody, and tell nothing."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'self'; "
-    f"frame-ancestors 'none'; style-src 'sha256-{_HASH}'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+SECTIONS = {
+    "Queries": "/",
+    "Schedule": "/ui/schedule",
+    "Infrastructure": "/ui/infrastructure",
+    "Events": "/ui/events",
+    "Submit": "/ui/submit",
+}
+"""The navigation: name -> path."""
 
 
-def page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    """Give a page; the body is HTML, whatever is not ours escaped in it."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-    text = f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
+def page(
+    template: str, told: Mapping[str, object], *, section: str = "", status: int = 200
+) -> HTMLResponse:
+    """Give a page, or a part of one, from a template; `section` is where it is in `SECTIONS`."""
+    text = _environment().get_template(template).render({**told, "section": section})
     return HTMLResponse(text, status, HEADERS)
+
+
+@cache
+def static_files() -> Mapping[str, tuple[bytes, str]]:
+    """Give the files that pages load: name -> content and the version that names it in paths."""
+    found = {path.name: path.read_bytes() for path in sorted((_ROOM / "static").iterdir())}
+    return {name: (text, blake2b(text, digest_size=9).hexdigest()) for name, text in found.items()}
+
+
+def _static(name: str) -> str:
+    """Give the path of a file, which changes with the file."""
+    return f"{STATIC}{name}?v={static_files()[name][1]}"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_ROOM / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {
+        "formats": formats,
+        "phases": list(QueryPhase),
+        "sections": SECTIONS,
+        "static": _static,
+    }
+    return made

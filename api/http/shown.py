@@ -5,7 +5,7 @@ Looking whether a query changed takes one small select; only then is it read, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -73,11 +73,16 @@ class ShownQueries:
         version, revision = self.parts.store.state(query_id)
         return self._kept(query_id, version, revision, LATEST)
 
-    def page(self, asked: PageRequest) -> bytes:
-        """Give the JSON of a `QueryPage`; errors as `page_of`."""
+    def listed(self, asked: PageRequest) -> tuple[Sequence[ShownQuery], str | None]:
+        """Give what is on a page and the cursor of the next one; errors as `page_of`."""
         found, next_cursor = page_of(self.parts.store, asked)
         revision = self.parts.store.schedules.revision()
-        items = (self._kept(each.id, each.version, revision, 0).text for each in found)
+        return [self._kept(each.id, each.version, revision, 0) for each in found], next_cursor
+
+    def page(self, asked: PageRequest) -> bytes:
+        """Give the JSON of a `QueryPage`; errors as `page_of`."""
+        found, next_cursor = self.listed(asked)
+        items = (each.text for each in found)
         cursor = b"null" if next_cursor is None else b'"%b"' % next_cursor.encode()
         return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), cursor)
 

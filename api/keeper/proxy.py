@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from circinus.api.http.data_plane import while_connected
-from circinus.api.http.errors import problem_of
+from circinus.api.http.errors import answer_of
 from circinus.api.http.gate import chunks, read_body
 from circinus.pipelines.errors import CircinusError, Unavailable
 
@@ -52,7 +52,7 @@ class Proxy:
             finally:
                 self._in_hand[kind] -= 1
         except CircinusError as error:
-            await problem_of(error, scope["path"])(scope, receive, send)
+            await answer_of(error, scope)(scope, receive, send)
 
     async def _answer(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == _UPLOADS:  # large: handed on as it comes

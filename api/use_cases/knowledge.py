@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from circinus.api.schemas.explanation import WhatIfBody, WhatIfView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
+from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import shortfall_view
 from circinus.api.store.journal import edition_of
@@ -14,18 +15,20 @@ from circinus.api.use_cases.changes import changed_infrastructure, changed_query
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
+from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
 from circinus.pipelines.pipeline import Pipeline, features_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import Query
-from circinus.planner.answers.explaining import Explanation, explained
+from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
 from circinus.profiler.drawing import Drawing
-from circinus.profiler.journal import profiles_of
+from circinus.profiler.journal import MeasuredInput, profiles_of
 
 
 def drawn(planner: Planner, pipeline: Pipeline, dataset: Dataset, seed: int) -> Drawing:
@@ -58,17 +61,28 @@ class Knowledge:
 
         count = parts.count(source, query.pipeline)
         drawing = planner.drawing(features, count, query.seed)
-        journal = parts.store.journal(record.id, edition_of(pipeline))
-        everything, operators = journal.everything(), len(pipeline.graph.operators)
-        plans = (stored.plan for stored in parts.store.plans(record.id))
+        everything = parts.store.journal(record.id, edition_of(pipeline)).everything()
+        plans = [stored.plan for stored in parts.store.plans(record.id)]
+        return cls.made(pipeline.graph, query, drawing, everything, plans)
+
+    @classmethod
+    def made(
+        cls,
+        graph: PipelineGraph,
+        query: Query,
+        drawing: Drawing,
+        measured: Iterable[tuple[Configuration, MeasuredInput]],
+        plans: Iterable[Plan],
+    ) -> Knowledge:
+        """Give what measurements of a query are, of which its plans were found."""
         known = Known(
-            graph=pipeline.graph,
-            profiles=profiles_of(everything, drawing.order, operators),
+            graph=graph,
+            profiles=profiles_of(measured, drawing.order, len(graph.operators)),
             population=len(drawing.order),
-            # The stored plans were found for the accuracy that was asked for.
+            # The plans were found for the accuracy that was asked for.
             trusted={plan.configuration: query.slo.accuracy for plan in plans},
         )
-        return cls(known=known, planner=planner, drawing=drawing)
+        return cls(known=known, planner=planner_of(query.planning), drawing=drawing)
 
     def answer(self, query: Query, infrastructure: Infrastructure) -> Answer:
         """Give what they say of the query, changed, elsewhere; InvalidInput if it does not fit."""
@@ -81,26 +95,35 @@ class Knowledge:
                 return Work.of(profile)
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
 
+    def explain(self, plan: Plan, query: Query, infrastructure: Infrastructure) -> ExplanationView:
+        """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
+        return ExplanationView.of(
+            explained(plan, self.answer(query, infrastructure), self.known),
+            plan=plan_view(plan, query.slo, infrastructure),
+            planning=planning_view(query.planning),
+        )
 
-def explain(parts: ServiceParts, record: StoredQuery, stored: StoredPlan) -> Explanation:
+    def what_if(self, query: Query, here: Infrastructure, change: WhatIfBody) -> WhatIfView:
+        """Give what a change would do; InvalidInput if it does not fit."""
+        changed, there = changed_query(query, change), changed_infrastructure(here, change)
+        before, after = self.answer(query, here), self.answer(changed, there)
+        return WhatIfView(
+            words=_words(before.plans, after.plans),
+            before=[plan_view(plan, query.slo, here) for plan in before.plans],
+            after=[plan_view(plan, changed.slo, there) for plan in after.plans],
+            shortfall=shortfall_view(after.shortfall, changed.slo, there),
+        )
+
+
+def explain(parts: ServiceParts, record: StoredQuery, stored: StoredPlan) -> ExplanationView:
     """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
     knowledge = Knowledge.of(parts, record)
-    found = knowledge.answer(record.query, parts.infrastructure)
-    return explained(stored.plan, found, knowledge.known)
+    return knowledge.explain(stored.plan, record.query, parts.infrastructure)
 
 
 def what_if(parts: ServiceParts, record: StoredQuery, change: WhatIfBody) -> WhatIfView:
     """Give what a change would do, measuring nothing; InvalidInput if it does not fit."""
-    query, here = record.query, parts.infrastructure
-    changed, there = changed_query(query, change), changed_infrastructure(here, change)
-    knowledge = Knowledge.of(parts, record)
-    before, after = knowledge.answer(query, here), knowledge.answer(changed, there)
-    return WhatIfView(
-        words=_words(before.plans, after.plans),
-        before=[plan_view(plan, query.slo, here) for plan in before.plans],
-        after=[plan_view(plan, changed.slo, there) for plan in after.plans],
-        shortfall=shortfall_view(after.shortfall, changed.slo, there),
-    )
+    return Knowledge.of(parts, record).what_if(record.query, parts.infrastructure, change)
 
 
 def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:

@@ -32,6 +32,7 @@ class OperatorPart:
     """What one operator contributes."""
 
     operator: str  # its name
+    after: tuple[str, ...]  # operators whose outputs it takes; none: it takes the input
     tier: str  # where it runs
     share: float  # of one machine there
     knobs: Mapping[str, KnobValue]  # its settings
@@ -119,6 +120,7 @@ def _operators(
         parts.append(
             OperatorPart(
                 operator=operator.name,
+                after=tuple(graph.operators[p].name for p in graph.parents[o]),
                 tier=names[o],
                 share=float(shares[0, o]),
                 knobs=plan.configuration.of(operator.name),

@@ -43,14 +43,17 @@ class Axis:
         return (self.warp(value) - low) / (high - low)
 
 
-def linear(values: Iterable[float], label: str) -> Axis:
-    """Give an axis over values and 0, with ticks at 1, 2 or 5 times a power of ten."""
-    known = [0.0, *filter(isfinite, values)]
+def linear(values: Iterable[float], label: str, *, zero: bool = True) -> Axis:
+    """Give an axis over values and, unless told otherwise, 0; ticks are at 1, 2 or 5 x 10^n."""
+    known = [*filter(isfinite, values)]
+    if zero or not known:
+        known.append(0.0)
     low, high = min(known), max(known)
     rough = (high - low or 1.0) / 5
     decade = 10.0 ** floor(log10(rough))
     step = next(m * decade for m in (1, 2, 5, 10) if m * decade >= rough * (1 - 1e-9))
-    first, last = floor(low / step + 1e-9), max(ceil(high / step - 1e-9), 1)
+    first = floor(low / step + 1e-9)
+    last = max(ceil(high / step - 1e-9), first + 1)
     ticks = [(i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
     return Axis(label=label, low=first * step, high=last * step, ticks=ticks)
 

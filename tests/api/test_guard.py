@@ -204,7 +204,7 @@ def test_a_wrong_token_gets_the_form_again(form: Mapping[str, str]) -> None:
 )
 def test_a_login_leads_nowhere_else(wanted: str) -> None:
     answer = client().post("/login", data={"token": TOKEN, "next": wanted})
-    assert answer.headers["location"] == "/docs"
+    assert answer.headers["location"] == "/"
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/login"), ("GET", "/logout")])
@@ -248,7 +248,10 @@ def test_the_description_loads_nothing_from_anywhere() -> None:
     pages = TestClient(application(Settings()), base_url=OWN)
     found = pages.get("/docs")
     assert found.status_code == 200
-    assert not re.search(r"<script|<link|src=|https?://", found.text.partition("<pre>")[0])
+    loaded = re.findall(r'<(?:script|link)[^>]*(?:src|href)="([^"]*)"', found.text)
+    assert loaded
+    assert all(path.startswith("/ui/static/") for path in loaded)
+    assert not re.search(r"<script>|<style|style=|https?://", found.text.partition("<pre")[0])
     assert "default-src 'none'" in found.headers["content-security-policy"]
     for path, ways in pages.get("/openapi.json").json()["paths"].items():
         for method in ways:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console, RenderableType
 
-from circinus.api.cli.rendering import formats
+from circinus.api import formats
 from circinus.api.cli.rendering.tables import (
     deployment_table,
     plans_table,

@@ -10,9 +10,10 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from circinus.api import formats
 from circinus.api.cli.demo.changes import MissingMachines, ThinnedLink
 from circinus.api.cli.demo.sending import CONFIDENCE, ObservedTraffic, Told, send
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.client import Client
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import MethodView

@@ -20,6 +20,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from circinus.api import formats
 from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
 from circinus.api.cli.command import on_signal
 from circinus.api.cli.demo.cases import (
@@ -45,7 +46,7 @@ from circinus.api.cli.demo.changes import (
 from circinus.api.cli.demo.report import Report, ServedQuery, comparison, problems_of
 from circinus.api.cli.demo.sending import example_body, send
 from circinus.api.cli.demo.service import running_service
-from circinus.api.cli.rendering import formats, tables
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow
 from circinus.api.client import Client
 from circinus.api.phases import SETTLED, QueryPhase

@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from circinus.api.cli.rendering import formats
+from circinus.api import formats
 from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
 from circinus.api.schemas.schedule import DisplacedView, MachineShare, ScheduleView, TierUse
@@ -162,6 +162,15 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
 
 
+def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
+    """Give what a change of circumstances would do."""
+    yield found.words
+    if found.after:
+        yield plans_table(found.after, title="Plans as they would be", most=5)
+    if found.shortfall is not None:
+        yield shortfall_text(found.shortfall)
+
+
 def queries_table(
     queries: Sequence[QueryView], ahead: Mapping[str, int] | None = None
 ) -> RenderableType:
@@ -253,14 +262,14 @@ def _search_words(search: SearchView) -> str:
 
 def progress_words(progress: ProgressView) -> str:
     """Give how far planning is in one line."""
-    left_s = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
     best = "none feasible yet"
     if (plan := progress.best) is not None:
         best = (
             f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
             f"{formats.dollars(plan.cost_usd_per_hour)}"
         )
-    left = f", {min(left_s):.1f} s left" if left_s else ""
+    left_s = formats.left_s(progress)
+    left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
     return f"{progress.phase}, {spent}{left}, best {best}"
 

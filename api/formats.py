@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.pipelines import units
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
@@ -42,6 +44,21 @@ def amount(value: float) -> str:
     if 0 < value < _LEAST_USD:
         return f"less than ${_LEAST_USD:g}"
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def left_s(progress: ProgressView) -> float | None:
+    """Give how many seconds are left of what ends first; None: nothing is limited."""
+    limits = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
+    return min(limits, default=None)
+
+
+def why(query: QueryView) -> str:
+    """Give why a query is where it is: why it waits, fell short or failed; empty: it goes on."""
+    if query.shortfall is not None:
+        return query.shortfall.sentence
+    if query.search is not None and query.search.ended_at is None:
+        return f"searched on since {moment(query.search.since)}: {query.search.why}"
+    return query.message or ""
 
 
 def fraction(value: float | None) -> str:
@@ -82,9 +99,14 @@ def where(plan: PlanView) -> str:
 
 def configuration(plan: PlanView) -> str:
     """Give `operator.knob=value` for every knob."""
+    return settings(plan.configuration)
+
+
+def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
+    """Give `operator.knob=value` for every knob."""
     return " ".join(
         f"{operator}.{knob}={value}"
-        for operator, knobs in plan.configuration.items()
+        for operator, knobs in configuration.items()
         for knob, value in knobs.items()
     )
 

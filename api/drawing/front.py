@@ -1,0 +1,211 @@
+"""The front: what accuracy costs, in dollars or in seconds, among what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from circinus.api import formats
+from circinus.api.drawing.panel import Panel
+from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
+from circinus.api.schemas.plans import PlanView
+from circinus.api.schemas.progress import TrialView
+from circinus.studies.report.charts import linear
+
+_SIZE = (600, 380)
+_FAR = 2.5  # times the farthest plan or bound: what is beyond is drawn at the edge
+
+
+class Bounds(Protocol):
+    """The objectives, as a query states them."""
+
+    @property
+    def accuracy(self) -> float:
+        """The least."""
+
+    @property
+    def latency_s(self) -> float | None:
+        """The most; None: any."""
+
+    @property
+    def cost_usd_per_hour(self) -> float | None:
+        """The most; None: any."""
+
+
+class Against(StrEnum):
+    """What accuracy is drawn against."""
+
+    COST = "cost"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    chosen: str | None  # plan
+    link: str | None
+
+
+_NAMES = {Against.COST: "cost, $/h", Against.LATENCY: "latency, s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spot:
+    x: float
+    accuracy: float
+    told: str
+
+
+def front_svg(
+    plans: Sequence[PlanView],
+    trials: Sequence[TrialView],
+    slo: Bounds,
+    chosen: str | None = None,
+    against: Against = Against.COST,
+    link: str | None = None,
+) -> str:
+    """Give plans by their numbers, from 1, among the configurations that were measured.
+
+    Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is put before a
+    plan's id to lead somewhere from its point; None: points lead nowhere.
+    """
+    points = [(plan, spot) for plan in plans if (spot := _of_plan(plan, against)) is not None]
+    others = [(each, spot) for each in trials if (spot := _of_trial(each, against)) is not None]
+    bound = slo.latency_s if against is Against.LATENCY else slo.cost_usd_per_hour
+    panel = _panel([s for _, s in points], [s for _, s in others], slo.accuracy, bound, against)
+    said = f"accuracy ≥ {slo.accuracy:g}"
+    parts = [*panel.frame(), *panel.level(slo.accuracy, said)]
+    if bound is not None:
+        parts += panel.wall(bound, f"{against.value} ≤ {_figure(bound, against)}")
+    parts += (_other(panel, each, spot) for each, spot in others)
+    parts.append(_stairs(panel, [spot for _, spot in points]))
+    look = _Look(chosen=chosen, link=link)
+    numbered = enumerate(points, start=1)
+    parts += (_point(panel, number, spot, plan.id, look) for number, (plan, spot) in numbered)
+    parts += _key(panel)
+    infeasible = sum(each.plan_id is None for each, _ in others)
+    told = (
+        f"{len(points)} plans; {len(others)} configurations measured, {infeasible} without a plan"
+    )
+    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts)
+
+
+def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
+    latency_s, accuracy = plan.latency_s.value, plan.accuracy.value
+    x = latency_s if against is Against.LATENCY else plan.cost_usd_per_hour
+    if x is None or accuracy is None:
+        return None
+    figures = (
+        f"accuracy {formats.accuracy(plan.accuracy)}",
+        f"latency {formats.latency(plan.latency_s)}",
+        formats.dollars(plan.cost_usd_per_hour),
+    )
+    told = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
+    return _Spot(x=x, accuracy=accuracy, told=told)
+
+
+def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
+    latency_s = None if trial.latency_s is None else trial.latency_s.value
+    accuracy = None if trial.accuracy is None else trial.accuracy.value
+    x = latency_s if against is Against.LATENCY else trial.cost_usd_per_hour
+    if x is None or accuracy is None:
+        return None
+    return _Spot(x=x, accuracy=accuracy, told=of_trial(trial))
+
+
+def of_trial(trial: TrialView) -> str:
+    """Give what is known of a measured configuration, in lines."""
+    figures = [
+        f"{trial.state.value}, {trial.inputs} inputs",
+        f"accuracy {formats.accuracy(trial.accuracy)}",
+        f"latency {formats.latency(trial.latency_s)}",
+        formats.dollars(trial.cost_usd_per_hour),
+    ]
+    return "\n".join((", ".join(figures), formats.settings(trial.configuration)))
+
+
+def _panel(
+    plans: Sequence[_Spot],
+    others: Sequence[_Spot],
+    accuracy: float,
+    bound: float | None,
+    against: Against,
+) -> Panel:
+    near = [spot.x for spot in plans] + ([] if bound is None else [bound])
+    far = _FAR * max(near, default=0.0) or max((spot.x for spot in others), default=1.0)
+    # A little more than the largest: no point is on the edge.
+    across = [min(spot.x, far) for spot in (*plans, *others)] + [1.02 * x for x in near]
+    heights = [spot.accuracy for spot in (*plans, *others)]
+    per_ms = against is Against.LATENCY and max(across, default=1.0) < 1.0
+    axis = linear(across, _NAMES[against])
+    if per_ms:
+        ticks = [(value, f"{value * 1000:.6g}") for value, _ in axis.ticks]
+        axis = replace(axis, label="latency, ms", ticks=ticks)
+    up = linear([accuracy, *heights], "accuracy", zero=False)
+    return Panel(across=axis, up=up, left=52, top=30, width=530, height=276)
+
+
+def _figure(bound: float, against: Against) -> str:
+    return formats.seconds(bound) if against is Against.LATENCY else formats.dollars(bound)
+
+
+def _other(panel: Panel, trial: TrialView, spot: _Spot) -> str:
+    x, y, told = panel.x(spot.x), panel.y(spot.accuracy), title(spot.told)
+    if trial.plan_id is not None:
+        return _faint(x, y, told)
+    return _cross(x, y, told, kind=trial.state.value)
+
+
+def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
+    """Give what accuracy is had for so much: that of the best plan that costs no more."""
+    best, path = -1.0, ""
+    for spot in sorted(spots, key=lambda each: (each.x, -each.accuracy)):
+        if spot.accuracy > best:
+            x, y = panel.x(spot.x), panel.y(spot.accuracy)
+            path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {y:.1f}"
+            best = spot.accuracy
+    told = {"class_": "front", "stroke": ACCENT, "stroke_width": 1.5, "stroke_opacity": 0.6}
+    return element("path", d=path, fill="none", **told) if path else ""
+
+
+def _point(panel: Panel, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
+    x, y = panel.x(spot.x), panel.y(spot.accuracy)
+    parts = [title(spot.told), _dot(x, y)]
+    if plan_id == look.chosen:
+        parts.append(_ring(x, y, 11))
+    told = {"text_anchor": "middle", "font_size": 9, "fill": "#ffffff", "class_": "inside"}
+    parts.append(words(str(number), x, y + 3.2, **told))
+    named = {"class_": "plan", "data_plan": plan_id}
+    if look.link is None:
+        return element("g", *parts, **named)
+    return element("a", *parts, href=f"{look.link}{plan_id}", aria_label=spot.told, **named)
+
+
+def _dot(x: float, y: float) -> str:
+    return element("circle", cx=x, cy=y, r=7.5, class_="dot", fill=ACCENT)
+
+
+def _ring(x: float, y: float, radius: float) -> str:
+    told = {"fill": "none", "stroke": ACCENT, "stroke_width": 2}
+    return element("circle", cx=x, cy=y, r=radius, class_="ring", **told)
+
+
+def _cross(x: float, y: float, *parts: str, kind: str) -> str:
+    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6"
+    told = {"stroke": GREY, "stroke_width": 1.5, "fill": "none"}
+    return element("path", *parts, d=arms, class_=f"measured {kind}", **told)
+
+
+def _faint(x: float, y: float, *parts: str) -> str:
+    told = {"class_": "measured feasible", "fill": ACCENT, "fill_opacity": 0.45}
+    return element("circle", *parts, cx=x, cy=y, r=3, **told)
+
+
+def _key(panel: Panel) -> Iterator[str]:
+    """Give what the marks mean."""
+    x, y = panel.left + 8, _SIZE[1] - 18.0
+    yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)
+    yield _ring(x + 140, y, 7) + words("chosen", x + 153, y + 4, font_size=11)
+    yield _faint(x + 212, y) + words("a plan, but beaten", x + 222, y + 4, font_size=11)
+    yield _cross(x + 346, y, kind="none") + words("no plan", x + 356, y + 4, font_size=11)

@@ -1,0 +1,73 @@
+"""The elements that drawings are made of: everything in them is escaped here, and only here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from circinus.studies.report.charts import COLOURS
+
+ACCENT, GOOD, BAD, GREY = "#2f6fe4", "#1a8a4f", "#d0453a", "#8a94a3"
+"""Seen on white and on black; a page that knows which it is takes others by the classes."""
+MONO = "ui-monospace, Menlo, Consolas, monospace"
+_LETTER = 0.54  # of the size of letters: how wide one is
+
+
+def element(name: str, *parts: str, **attributes: object) -> str:
+    """Give an element around its parts, which are SVG. None is no attribute; `_` becomes `-`."""
+    told = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{told}>{''.join(parts)}</{name}>" if parts else f"<{name}{told}/>"
+
+
+def words(text: str, x: float, y: float, **attributes: object) -> str:
+    """Give words at a point, in the colour of those around the drawing."""
+    told = {"fill": "currentColor", "font_size": 12, **attributes}
+    return element("text", escape(text), x=x, y=y, **told)
+
+
+def title(text: str) -> str:
+    """Give what is shown of the element around it when it is pointed at, and read aloud."""
+    return element("title", escape(text))
+
+
+def drawing(name: str, told: str, size: tuple[float, float], parts: Sequence[str]) -> str:
+    """Give a whole drawing, `told` in a sentence for who does not see it."""
+    width, height = size
+    return element(
+        "svg",
+        title(name),
+        element("desc", escape(told)),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        class_="drawing",
+        # A reader does not look for links within an image.
+        role="group" if any("href=" in part for part in parts) else "img",
+        aria_label=f"{name}. {told}",
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=width,
+        height=height,
+        font_family="system-ui, sans-serif",
+    )
+
+
+def fitted(text: str, width: float, size: float = 12) -> str:
+    """Give what fits of a text."""
+    most = int(width / (size * _LETTER))
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1]}…" if most > 1 else ""
+
+
+def of_tier(number: int) -> dict[str, str]:
+    """Give the class and the colour of the tier of that number, from 0."""
+    at = number % len(COLOURS)
+    colours = {"fill": COLOURS[at], "stroke": COLOURS[at]}
+    return {"class_": f"tier tier-{at + 1}", **colours, "fill_opacity": "0.3"}
+
+
+def _text(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,54 @@
+"""What every page of the service has around its content, and how forms arrive.
+
+Pages get their data as routes do, by use cases and `ShownBy`, never through HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse
+
+from circinus.api.control.service import Service
+from circinus.api.http.pages import page
+from circinus.pipelines.errors import InvalidInput
+
+ALL_EVENTS = "/v1/events"
+_SEE_OTHER = 303
+_MOST_FIELDS = 500
+
+
+def framed(
+    template: str,
+    service: Service,
+    told: Mapping[str, object],
+    *,
+    section: str = "",
+    events: str = ALL_EVENTS,
+) -> HTMLResponse:
+    """Give a page that extends `live.html`: with the navigation, listening to a stream of events.
+
+    `section` is where it is in `pages.SECTIONS`; an empty path of `events` is none.
+    """
+    with_token = service.parts.settings.token is not None
+    return page(template, {**told, "events": events, "with_token": with_token}, section=section)
+
+
+async def _form(request: Request) -> Mapping[str, str]:
+    try:
+        text = (await request.body()).decode("ascii")
+        pairs = parse_qsl(
+            text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError as error:
+        rule = f"must be a form of at most {_MOST_FIELDS} fields, percent-encoded UTF-8"
+        raise InvalidInput.of("body", rule, str(error)) from error
+    return {name: value.strip() for name, value in pairs}
+
+
+Form = Annotated[Mapping[str, str], Depends(_form)]
+"""What a form holds: field -> its last value, without spaces around it; InvalidInput if there is
+none. A page of another site cannot send one: see `api.http.origins`."""

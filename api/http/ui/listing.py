@@ -1,0 +1,47 @@
+"""The list of queries, newest first: what each is after, where it is, what it found and paid."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from circinus.api.http.pages import page
+from circinus.api.http.routes.service import ServiceOf, ShownBy
+from circinus.api.http.shown import ShownQueries
+from circinus.api.http.ui.frame import framed
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.progress import PageRequest
+
+router = APIRouter(include_in_schema=False)
+_Cursor = Annotated[str, Query(max_length=200)]
+_Phase = Annotated[str, Query(max_length=20)]
+
+
+@router.get("/")
+def listing(
+    service: ServiceOf, shown: ShownBy, phase: _Phase = "", cursor: _Cursor = ""
+) -> HTMLResponse:
+    """Give the page; an unknown phase is none."""
+    return framed("listing.html", service, _told(shown, phase, cursor), section="Queries")
+
+
+@router.get("/ui/queries")
+def part(shown: ShownBy, phase: _Phase = "", cursor: _Cursor = "") -> HTMLResponse:
+    """Give the part of the page that changes by itself."""
+    return page("_listing.html", _told(shown, phase, cursor))
+
+
+def _told(shown: ShownQueries, phase: str, cursor: str) -> dict[str, object]:
+    only = QueryPhase(phase) if phase in set(QueryPhase) else None
+    found, following = shown.listed(PageRequest(phase=only, cursor=cursor or None))
+    counts = shown.parts.store.counts()
+    return {
+        "queries": [each.view for each in found],
+        "counts": counts,
+        "total": sum(counts.values()),
+        "only": only,
+        "cursor": cursor,
+        "following": following,
+    }

@@ -1,0 +1,115 @@
+"""A short text that changes when functions, or what they hold and call, do.
+
+Functions made in a shell or a notebook are edited and made again under the same name, and nobody
+counts their versions: what was measured of one must not be taken for the other's. The one rule:
+where two digests are equal, the code is. Equal code may give two, which costs a measurement.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property, partial
+from hashlib import blake2b
+from inspect import getattr_static
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+
+import numpy as np
+
+from circinus.pipelines.functions import content_of, is_installed, names_in
+
+_MOST = 100_000  # values that are looked at: what holds more is data
+_OURS = f"{__name__.partition('.')[0]}."
+_ITSELF = str | bytes | int | float | complex | None
+_Found = tuple[str | bytes, Iterable[object]]
+"""What a value is without what it holds, and that."""
+
+
+def code_digest(*values: object) -> str:
+    """Give the digest of functions and of whatever holds some: the same in every process.
+
+    Of installed packages, and of Circinus, names stand for functions; versions tell of those.
+    """
+    digest, seen, waiting = blake2b(digest_size=8), dict[int, object](), [*reversed(values)]
+    numbers = dict[int, int]()
+    while waiting and len(seen) < _MOST:
+        value = waiting.pop()
+        if isinstance(value, _ITSELF):
+            told: str | bytes = f"{type(value).__name__} {value!r}"
+        elif id(value) in seen:
+            told = f"again {numbers[id(value)]}"
+        else:
+            numbers[id(value)] = len(seen)
+            seen[id(value)] = value  # kept: an id stays one value's
+            told, held = _found(value)
+            inside = list(held)
+            told = told if isinstance(told, bytes) else f"{told} {len(inside)}"
+            waiting.extend(reversed(inside))
+        digest.update(b"\0" + (told if isinstance(told, bytes) else told.encode()))
+    return digest.hexdigest()
+
+
+def _found(value: object) -> _Found:
+    name = _name(value)
+    if isinstance(value, CodeType):
+        inside: list[object] = [value.co_names, value.co_varnames, value.co_consts]
+        return value.co_code, inside
+    if isinstance(value, FunctionType):
+        return f"function {name}", _of_function(value)
+    if isinstance(value, MethodType):
+        return "method", (value.__self__, value.__func__)
+    if isinstance(value, partial):
+        return "partial", (value.func, value.args, value.keywords)
+    if hasattr(value, "__wrapped__") and not isinstance(value, type):  # a cache of it, say
+        return name, (value.__wrapped__,)
+    if isinstance(value, ModuleType | BuiltinFunctionType):
+        return name, ()
+    if isinstance(value, np.ndarray):
+        kind = f"{value.dtype} {value.shape} "
+        return kind.encode() + (value.tobytes() if value.dtype.kind != "O" else b""), ()
+    if isinstance(value, Mapping):
+        return type(value).__name__, (part for item in value.items() for part in item)
+    if isinstance(value, set | frozenset):
+        return type(value).__name__, sorted(value, key=repr)
+    if isinstance(value, list | tuple):
+        return type(value).__name__, value
+    return _of_object(value)
+
+
+def _of_function(function: FunctionType) -> Iterable[object]:
+    yield function.__defaults__
+    yield function.__kwdefaults__
+    yield from (content_of(cell) for cell in function.__closure__ or ())
+    if not (is_installed(function) or str(function.__module__).startswith(_OURS)):
+        yield function.__code__
+        loaded, _ = names_in(function.__code__)
+        held = function.__globals__
+        yield from (held[name] for name in loaded if name in held)
+
+
+def _of_object(value: object) -> _Found:
+    kind = value if isinstance(value, type) else type(value)
+    of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names
+    if of_python and kind.__module__ != "__main__":
+        shown = repr(value)
+        return (_name(kind) if " at 0x" in shown else shown), ()  # an address is of one process
+    methods = [item for item in vars(kind).values() if isinstance(item, FunctionType)]
+    if isinstance(value, type):
+        return f"type {_name(kind)}", methods
+    held = dict[str, object](getattr(value, "__dict__", {}))
+    if is_dataclass(kind):  # its fields may be in slots
+        held |= {f.name: getattr(value, f.name) for f in fields(kind) if hasattr(value, f.name)}
+    for name in [name for name in held if _is_worked_out(kind, name)]:
+        del held[name]
+    return f"object {_name(kind)}", (kind, *(part for item in held.items() for part in item))
+
+
+def _name(value: object) -> str:
+    kind = type(value).__name__
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', kind)}"
+
+
+def _is_worked_out(kind: type, name: str) -> bool:
+    """Say whether what is kept under a name follows from the rest, and is there once asked for."""
+    return isinstance(getattr_static(kind, name, None), cached_property)
