@@ -2,12 +2,15 @@
 
 Functions made in a shell or a notebook are edited and made again under the same name, and nobody
 counts their versions: what was measured of one must not be taken for the other's. The one rule:
-where two digests are equal, the code is. Equal code may give two, which costs a measurement.
+where two digests are equal, so is the code, and the data that it names, but for what objects of
+compiled packages hold. Equal code may give two digests, which costs a measurement.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
@@ -19,7 +22,6 @@ import numpy as np
 
 from circinus.pipelines.functions import content_of, is_installed, names_in
 
-_MOST = 100_000  # values that are looked at: what holds more is data
 _OURS = f"{__name__.partition('.')[0]}."
 _ITSELF = str | bytes | int | float | complex | None
 _Found = tuple[str | bytes, Iterable[object]]
@@ -33,7 +35,7 @@ def code_digest(*values: object) -> str:
     """
     digest, seen, waiting = blake2b(digest_size=8), dict[int, object](), [*reversed(values)]
     numbers = dict[int, int]()
-    while waiting and len(seen) < _MOST:
+    while waiting:
         value = waiting.pop()
         if isinstance(value, _ITSELF):
             told: str | bytes = f"{type(value).__name__} {value!r}"
@@ -51,30 +53,35 @@ def code_digest(*values: object) -> str:
 
 
 def _found(value: object) -> _Found:
-    name = _name(value)
+    if isinstance(value, Mapping):
+        return type(value).__name__, (part for item in value.items() for part in item)
+    if isinstance(value, set | frozenset):
+        return type(value).__name__, sorted(value, key=repr)
+    if isinstance(value, list | tuple | deque):
+        return type(value).__name__, value
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "O":
+            return f"objects {value.shape}", value.ravel().tolist()
+        return f"{value.dtype} {value.shape} ".encode() + value.tobytes(), ()
+    if isinstance(value, re.Pattern):  # whose text is cut short when it is shown
+        return "pattern", (value.pattern, value.flags)
     if isinstance(value, CodeType):
-        inside: list[object] = [value.co_names, value.co_varnames, value.co_consts]
-        return value.co_code, inside
+        return value.co_code, (value.co_names, value.co_varnames, value.co_consts)
+    return _of_callable(value) or _of_object(value)
+
+
+def _of_callable(value: object) -> _Found | None:
     if isinstance(value, FunctionType):
-        return f"function {name}", _of_function(value)
+        return f"function {_name(value)}", _of_function(value)
     if isinstance(value, MethodType):
         return "method", (value.__self__, value.__func__)
     if isinstance(value, partial):
         return "partial", (value.func, value.args, value.keywords)
     if hasattr(value, "__wrapped__") and not isinstance(value, type):  # a cache of it, say
-        return name, (value.__wrapped__,)
+        return _name(value), (value.__wrapped__,)
     if isinstance(value, ModuleType | BuiltinFunctionType):
-        return name, ()
-    if isinstance(value, np.ndarray):
-        kind = f"{value.dtype} {value.shape} "
-        return kind.encode() + (value.tobytes() if value.dtype.kind != "O" else b""), ()
-    if isinstance(value, Mapping):
-        return type(value).__name__, (part for item in value.items() for part in item)
-    if isinstance(value, set | frozenset):
-        return type(value).__name__, sorted(value, key=repr)
-    if isinstance(value, list | tuple):
-        return type(value).__name__, value
-    return _of_object(value)
+        return _name(value), ()
+    return None
 
 
 def _of_function(function: FunctionType) -> Iterable[object]:

@@ -192,13 +192,14 @@ def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None
     assert f"({decision.name})" in read("docs/adr/README.md")
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["declared", "from LangChain"])
-def test_a_pipeline_in_the_readme_runs(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shout.py", "cased.py"], ids=["declared", "from LangChain"])
+def test_a_pipeline_in_the_readme_runs(name: str, tmp_path: Path) -> None:
     from circinus.pipelines.configuration import ConfigurationSpace
     from circinus.pipelines.pipeline import Pipeline
 
-    path = tmp_path / "example.py"
-    path.write_text(blocks("python", "README.md")[number], encoding="utf-8")
+    path = tmp_path / name
+    (source,) = (s for s in blocks("python", "README.md") if s.startswith(f"# {name}\n"))
+    path.write_text(source, encoding="utf-8")
     pipeline = runpy.run_path(str(path))["pipeline"]
     assert isinstance(pipeline, Pipeline)
     assert pipeline.examples is not None

@@ -44,7 +44,7 @@ _FIELD = "file"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Findings:
+class PlannedFindings:
     """What was asked and what was found."""
 
     request: QueryRequest  # data in memory is told by the number of examples
@@ -85,7 +85,7 @@ class _Saved(Input):
     measurements: list[MeasurementDocument]
 
 
-def text_of(found: Findings) -> str:
+def text_of(found: PlannedFindings) -> str:
     """Give the content of a file of findings."""
     drawing = found.drawing
     groups = None if drawing.groups is None else drawing.groups.tolist()
@@ -106,7 +106,7 @@ def text_of(found: Findings) -> str:
     return json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
 
 
-def read_findings(path: Path) -> Findings:
+def read_findings(path: Path) -> PlannedFindings:
     """Give the findings of a file; InvalidInput if it is none, or its parts do not fit."""
     content = read_file(path, _FIELD, _LARGEST_BYTES)
     _require_form(content)
@@ -121,7 +121,7 @@ def read_findings(path: Path) -> Findings:
     result, drawing = from_document(PlanningResult, saved.result), _drawing(saved.inputs)
     tiers, space = infrastructure_from_dict(saved.infrastructure), ConfigurationSpace(graph)
     _require_planned(result.plans, space, tiers)
-    return Findings(
+    return PlannedFindings(
         request=checked(QueryRequest, saved.request),
         query=query,
         infrastructure=tiers,

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from circinus.api.cli.rendering import formats
+from circinus.api import formats
+from circinus.api.drawing.front import front_svg
+from circinus.api.drawing.search import search_svg
 from circinus.api.library.asking import Handed, Plannable
-from circinus.api.library.findings import Findings, read_findings, text_of
+from circinus.api.library.findings import PlannedFindings, read_findings, text_of
 from circinus.api.library.shown import (
     FoundExplanation,
     FoundPlan,
@@ -45,7 +47,7 @@ PlanName: TypeAlias = FoundPlan | str | None
 class Planned:
     """What planning found. Nothing here measures anything."""
 
-    def __init__(self, found: Findings, handed: Handed | None = None) -> None:
+    def __init__(self, found: PlannedFindings, handed: Handed | None = None) -> None:
         self._found = found
         self._handed = handed  # None: read from a file
         slo, tiers = found.query.slo, found.infrastructure
@@ -202,9 +204,6 @@ class Planned:
 
     def plot(self, which: Which = "front") -> Picture:
         """Give a drawing of the plans by cost and accuracy; `search`: of the search over time."""
-        from circinus.api.drawing.front import front_svg
-        from circinus.api.drawing.search import search_svg
-
         slo = self._found.request.slo
         if _which(which) == "search":
             return Picture(search_svg(self.trials, slo))

@@ -23,7 +23,7 @@ from circinus.api.bootstrap.planning import (
 from circinus.api.bootstrap.planning_here import plan_here
 from circinus.api.library.asking import AskedHere, Plannable, asked_for, handed_over
 from circinus.api.library.examples import Data
-from circinus.api.library.findings import Findings
+from circinus.api.library.findings import PlannedFindings
 from circinus.api.library.planned import Planned
 from circinus.api.library.watching import Watching, bar, interruptible
 from circinus.api.settings import Settings
@@ -160,7 +160,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     remarks = (*memory.remarks, *result.remarks, *kept)
     seed, planner = asked.query.seed, planner_of(asked.query.planning)
     return Planned(
-        Findings(
+        PlannedFindings(
             request=asked.request,
             query=asked.query,
             infrastructure=asked.infrastructure,

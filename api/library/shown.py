@@ -11,7 +11,8 @@ from shutil import get_terminal_size
 
 from rich.console import Console, RenderableType
 
-from circinus.api.cli.rendering import formats, tables
+from circinus.api import formats
+from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import PIPED_WIDTH
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView

@@ -25,7 +25,7 @@ from circinus.planner.search.result import PlanningPhase, PlanningProgress
 _EVERY_S = 0.1  # between two pictures of a bar
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """Shows how far something is."""
 
     def show(self, part: float, words: str) -> None:
@@ -33,7 +33,7 @@ class Bar(Protocol):
 
 
 @contextmanager
-def bar(name: str, *, wanted: bool) -> Iterator[Bar]:
+def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
     """Give a bar where somebody looks: in a notebook, or where stderr is a terminal; or none."""
     if wanted and (display := _notebook()) is not None:
         yield _InNotebook(name, display)
@@ -50,7 +50,7 @@ def bar(name: str, *, wanted: bool) -> Iterator[Bar]:
 class Watching:
     """An observer of a search that keeps what was found, and ends it when `stop` is set."""
 
-    bar: Bar
+    bar: ProgressBar
     slo: Slo
     infrastructure: Infrastructure
     stop: Event

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -68,7 +70,8 @@ MADE: list[Made] = [
     lambda value: lambda item, default=value: item,
 ]
 VALUES = [1, 2, 1.0, "1", True, None, b"1", (1,), [1], {1, 2}, {"a": 1}]
-VALUES += [np.array([1]), np.array([1.0]), np.array([[1]]), len, str, os]
+VALUES += [re.compile("x" * 300), re.compile("x" * 301), np.array([None]), np.array([print])]
+VALUES += [deque([1]), deque([2]), np.array([1]), np.array([1.0]), np.array([[1]]), len, str, os]
 
 
 @pytest.mark.parametrize("made", MADE)

@@ -106,7 +106,7 @@ def test_a_result_that_is_read_answers_as_the_service_does_from_the_same_measure
     served = client.post("/v1/queries/q-1:whatif", json=change).json()
     plan_id = client.get("/v1/queries/q-1/plans").json()["items"][0]["id"]
     explained = client.get(f"/v1/plans/{plan_id}/explanation").json()
-    from circinus.api.library.findings import Findings, text_of
+    from circinus.api.library.findings import PlannedFindings, text_of
     from circinus.api.store.journal import edition_of
     from circinus.api.use_cases.knowledge import Knowledge
     from circinus.pipelines.query import Query
@@ -126,7 +126,7 @@ def test_a_result_that_is_read_answers_as_the_service_does_from_the_same_measure
         shortfall=None,
     )
     measured = made.store.journal("q-1", edition_of(PIPELINE)).everything()
-    found = Findings(
+    found = PlannedFindings(
         request=record.request,
         query=query,
         infrastructure=made.infrastructure,
@@ -271,11 +271,11 @@ def test_a_notebook_shows_a_bar_that_is_renewed_and_a_table(
     assert "starting" in bars[0]
     assert "finished, " in bars[-1]
     assert shell.display_formatter is not None
-    shown, _ = shell.display_formatter.format(shell.user_ns["found"])
+    shown, _ = shell.display_formatter.format(shell.user_ns["found"])  # type: ignore[no-untyped-call]  # IPython's
     assert "<table>" in shown["text/html"]
     assert "case.case=upper" in shown["text/html"]
     assert shown["text/plain"] == repr(shell.user_ns["found"])
-    drawn, _ = shell.display_formatter.format(shell.user_ns["found"].plot())
+    drawn, _ = shell.display_formatter.format(shell.user_ns["found"].plot())  # type: ignore[no-untyped-call]  # IPython's
     assert drawn["image/svg+xml"].startswith("<svg")
     assert seen.stderr == ""
 

@@ -294,6 +294,17 @@ def test_what_is_piped_gets_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_first_lines_of_the_page_do_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    source = page.partition("```python\n")[2].partition("```")[0]
+
+    exec(source, {"__name__": "__main__"})
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("1.0 {")
+    assert told[1] == "YOU"
+
+
 # --- async -----------------------------------------------------------------------------
 
 
