@@ -5,14 +5,14 @@ from __future__ import annotations
 import dis
 import sysconfig
 from functools import lru_cache
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
-def is_installed(function: FunctionType) -> bool:
-    """Say whether it is of an installed package, or of Python's own."""
-    return function.__code__.co_filename.startswith(_INSTALLED)
+def is_installed(path: str) -> bool:
+    """Say whether a file of code is of an installed package, or of Python's own."""
+    return path.startswith(_INSTALLED)
 
 
 def content_of(cell: CellType) -> object:

@@ -122,11 +122,15 @@ class Planned:
     def words(self) -> tuple[str, ...]:
         """How planning ended, in sentences."""
         result = self._found.result
-        ended = "interrupted" if self.interrupted else f"stopped because {result.stopped_because}"
+        ended = (
+            "interrupted, the same call goes on"
+            if self.interrupted
+            else f"stopped because {result.stopped_because}"
+        )
         failed = [f"{f.operator} failed on {f.inputs} inputs: {f.cause}" for f in result.failures]
         return (
-            f"{result.outcome.value}: {len(self.front)} plans of "
-            f"{result.measured} configurations measured, "
+            f"{result.outcome.value}: {_counted(len(self.front), 'plan')} of "
+            f"{_counted(result.measured, 'configuration')} measured, "
             f"{formats.seconds(result.spent_s)} of operators spent; {ended}",
             f"asked: {formats.objectives(self._found.request)}",
             *failed,
@@ -238,6 +242,10 @@ class Planned:
 def load(path: str | Path) -> Planned:
     """Give what `save` wrote; InvalidInput if the file is none, or of another version."""
     return Planned(read_findings(Path(path)))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _which(which: Which) -> Which:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from circinus.api.cli.command import on_signal
 from circinus.api.cli.rendering.tables import progress_words
@@ -22,6 +23,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.slo import Slo
 from circinus.planner.search.result import PlanningPhase, PlanningProgress
 
+_BAR_WIDTH = 20
 _EVERY_S = 0.1  # between two pictures of a bar
 
 
@@ -38,9 +40,14 @@ def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
     if wanted and (display := _notebook()) is not None:
         yield _InNotebook(name, display)
     elif wanted and sys.stderr.isatty():
-        parts = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
-        words = TextColumn("{task.fields[words]}", markup=False)
-        with Progress(*parts, words, console=Console(stderr=True), auto_refresh=False) as progress:
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal leaves
+        parts = (
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=_BAR_WIDTH, table_column=Column(min_width=_BAR_WIDTH)),
+            TextColumn("{task.fields[words]}", markup=False, table_column=rest),
+        )
+        console = Console(stderr=True)
+        with Progress(*parts, console=console, auto_refresh=False, expand=True) as progress:
             yield _InTerminal(progress, progress.add_task(name, total=1.0, words="starting"))
     else:
         yield _Nowhere()

@@ -130,7 +130,7 @@ def _is_read(value: object, by: FunctionType) -> bool:
     function = getattr(value, "__func__", value)
     if not isinstance(function, FunctionType):
         return True
-    return not is_installed(function) or _package(function) == _package(by)
+    return not is_installed(function.__code__.co_filename) or _package(function) == _package(by)
 
 
 def _package(function: FunctionType) -> str:

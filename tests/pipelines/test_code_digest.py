@@ -98,10 +98,31 @@ def test_another_body_is_another_digest_and_another_place_is_not() -> None:
         "def g(x):\n    return x\ndef f(x):\n    return g(x[:LIMIT])",
         "def g(x):\n    return x + x\ndef f(x):\n    return g(x[:LIMIT])",
         "class A:\n    def g(self, x): return x\ndef f(x):\n    return A().g(x)",
+        "class A:\n    by = 1\n    def g(self, x): return x\ndef f(x):\n    return A().g(x)",
+        "class A:\n    by = 2\n    def g(self, x): return x\ndef f(x):\n    return A().g(x)",
+        "class A:\n    @property\n    def g(self): return 1\ndef f(x):\n    return A().g",
+        "class A:\n    @property\n    def g(self): return 2\ndef f(x):\n    return A().g",
+        "class A:\n    @classmethod\n    def g(cls): return 1\ndef f(x):\n    return A.g()",
+        "class A:\n    @classmethod\n    def g(cls): return 2\ndef f(x):\n    return A.g()",
+        "class A:\n    g = 1\nclass B(A):\n    pass\ndef f(x):\n    return B.g",
+        "class A:\n    g = 2\nclass B(A):\n    pass\ndef f(x):\n    return B.g",
         "class A:\n    def g(self, x): return x + x\ndef f(x):\n    return A().g(x)",
     ]
     digests = {code_digest(of(text)) for text in others}
     assert len(digests | {same}) == len(others) + 1
+
+
+class Strange:
+    @property  # type: ignore[misc]  # as proxies have it
+    def __class__(self) -> Any:  # noqa: ANN401
+        raise RuntimeError("nothing is bound")
+
+    def __getattr__(self, name: str) -> object:
+        return Strange()
+
+
+def test_what_cannot_be_looked_into_goes_by_its_kind() -> None:
+    assert code_digest(Strange()) == code_digest(Strange()) != code_digest(object())
 
 
 def test_values_beside_each_other_are_not_taken_for_one() -> None:

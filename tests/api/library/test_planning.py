@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pytest
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, Runnable, RunnableLambda
+from langgraph.graph import END, START, StateGraph
 
 import circinus
 from circinus import (
@@ -134,6 +135,24 @@ def test_a_check_whose_process_ends_is_told() -> None:
     assert "leave failed on" in repr(result)
 
 
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        (lambda output, expected: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda output, expected: 1.5, r"must give a score in [0, 1], got 1.5"),
+        (lambda output: 1.0, "TypeError"),
+    ],
+)
+def test_a_score_that_fails_is_told_as_what_failed(
+    score: Callable[[object, object], float], told: str
+) -> None:
+    result = circinus.plan(lambda number: number, DATA, **EASY, score=score)
+
+    assert result.outcome == "failed"
+    assert result.failures[0].operator == "score"
+    assert told in result.failures[0].cause
+
+
 def test_no_plan_is_an_answer_and_says_what_binds(missed: Planned) -> None:
     assert missed.best is missed.fastest is missed.most_accurate is None
     assert missed.front == ()
@@ -185,6 +204,23 @@ def test_each_measured_configuration_is_told_once_with_its_newest_figures(
     assert sorted(map(str, told)) == ["same", "title", "upper"]
     states = {t.configuration["case"]["case"]: t.state.value for t in planned.trials}
     assert states == {"same": "inaccurate", "title": "inaccurate", "upper": "feasible"}
+
+
+def test_a_graph_of_langgraph_is_planned_and_comes_back() -> None:
+    class State(TypedDict):
+        text: str
+
+    graph = StateGraph(State)
+    graph.add_node("loud", lambda state: {"text": state["text"].upper()})
+    graph.add_edge(START, "loud")
+    graph.add_edge("loud", END)
+    data = [({"text": f"a{n}"}, {"text": f"A{n}"}) for n in range(8)]
+
+    result = circinus.plan(graph.compile(), data, **EASY, score=exact)
+
+    assert result.best is not None
+    assert result.best.accuracy.value == 1.0
+    assert result.as_runnable().invoke({"text": "b"}) == {"text": "B"}
 
 
 def test_choices_turn_an_open_field_into_a_knob() -> None:
@@ -285,6 +321,7 @@ def test_a_bar_is_shown_where_stderr_is_a_terminal(monkeypatch: pytest.MonkeyPat
     assert screen.getvalue() == ""
     circinus.plan(_plus(1), DATA, **EASY)
     assert "plus" in screen.getvalue()
+    assert "━" in screen.getvalue()
     assert "finished, " in screen.getvalue()
 
 
@@ -427,14 +464,17 @@ def test_an_interrupt_keeps_what_was_measured_and_the_same_call_pays_for_none_of
     }
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **memory}
     command = [sys.executable, str(script), str(seen)]
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     while not seen.exists() or len(seen.read_text().splitlines()) < 30:
         assert first.poll() is None
         Event().wait(0.02)
-    first.send_signal(signal.SIGINT)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does
     told, _ = first.communicate(timeout=30)
     assert first.returncode == 0
     assert told.splitlines()[1].startswith("True ")
+    assert "interrupted" not in told.splitlines()[-1]
     (journal,) = (tmp_path / "interrupted").glob("*.jsonl")
     assert journal.stat().st_mode & 0o777 == 0o600
     kept = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
