@@ -224,6 +224,23 @@ def test_the_query_in_the_readme_is_a_query() -> None:
     assert query.slo.latency_statistic == "p95"
 
 
+def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> None:
+    page = read("docs/operating.md")
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("api", "deploy")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    rows = re.findall(r"^\| ((?:`[a-z]+\.[a-z_]+`(?:, )?)+) \|", page, re.MULTILINE)
+    events = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert len(events) > 8
+    assert {name for name in events if f'"{name.removesuffix("_over")}"' not in code} == set()
+    metrics = set(re.findall(r"circinus_(?:dispatch|lately)_\w+", page))
+    assert len(metrics) > 5
+    known = read("docs/http.md")
+    assert {name for name in metrics if f"_{name.split('_', 2)[2]}`" not in known} == set()
+
+
 def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> None:
     from circinus.pipelines.infrastructure_file import infrastructure_from_dict
 
