@@ -13,8 +13,9 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
-from circinus.api.cli.demo.report import ObservedTraffic, Report
+from circinus.api.cli.demo.report import Report
 from circinus.api.cli.demo.report import verified as verify
+from circinus.api.cli.demo.sending import ObservedTraffic
 from circinus.api.cli.screen import json_text
 from circinus.api.client import Client
 from circinus.api.control.service import Service
