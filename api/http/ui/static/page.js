@@ -89,6 +89,12 @@
     for (const id of event.detail.circinusOpened ?? []) document.getElementById(id)?.setAttribute("open", "");
   });
 
+  // What a part of a drawing tells when it is pointed at, it tells below it when it has the focus.
+  document.addEventListener("focusin", (event) => {
+    const told = event.target.closest("figure")?.querySelector("[data-told]");
+    if (told) told.textContent = event.target.querySelector("title")?.textContent ?? "";
+  });
+
   // Sliders say what they are at.
   document.addEventListener("input", (event) => {
     const out = event.target.dataset?.shows && document.getElementById(event.target.dataset.shows);
