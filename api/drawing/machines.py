@@ -273,10 +273,10 @@ class _Pen:
         if piece.extra:
             parts.append(element("rect", **rect, fill=f"url(#{self.hatch})"))
         parts += _labels(piece, at, size)
-        told = {"class_": "extra slice" if piece.extra else "slice"}
+        query = piece.of.query_id
+        told = {"class_": "extra slice" if piece.extra else "slice", "data_row": query}
         if self.link is None:
             return element("g", *parts, **told)
-        query = piece.of.query_id
         # One stop for the key of each query, not one for each of its slices.
         stop = None if query not in self.linked else "-1"
         self.linked.add(query)

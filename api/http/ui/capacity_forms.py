@@ -20,7 +20,7 @@ _MACHINES = "machines."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class CapacityField:
     """What is shown of a field."""
 
     name: str  # also the path of what is wrong with it
@@ -36,7 +36,7 @@ class Field:
         return self.value != self.was
 
 
-def typed(fields: Iterable[Field], form: Mapping[str, str]) -> list[Field]:
+def typed(fields: Iterable[CapacityField], form: Mapping[str, str]) -> list[CapacityField]:
     """Give fields with what a form has of them."""
     return [
         replace(
@@ -48,16 +48,16 @@ def typed(fields: Iterable[Field], form: Mapping[str, str]) -> list[Field]:
     ]
 
 
-def marked(fields: Iterable[Field], faults: Sequence[Fault]) -> list[Field]:
+def marked(fields: Iterable[CapacityField], faults: Sequence[Fault]) -> list[CapacityField]:
     """Give fields with what is wrong with each."""
     return [replace(each, faults=[f for f in faults if f.field == each.name]) for each in fields]
 
 
-def machine_fields(capacity: Capacity) -> list[Field]:
+def machine_fields(capacity: Capacity) -> list[CapacityField]:
     """Give a field for each shared tier, or for each type of its machines."""
     now, stated = _pools(capacity.now()), _pools(capacity.stated)
     return [
-        Field(
+        CapacityField(
             name=_MACHINES + name,
             label=f"Machines of {name}",
             value=str(pool.machines),
@@ -68,7 +68,7 @@ def machine_fields(capacity: Capacity) -> list[Field]:
     ]
 
 
-def machines_in(fields: Sequence[Field]) -> dict[str, int | None]:
+def machines_in(fields: Sequence[CapacityField]) -> dict[str, int | None]:
     """Give the changes that were typed, see `Capacity.set_machines`; InvalidInput where wrong."""
     changes = {
         each.name.removeprefix(_MACHINES): _number(each.value) if each.value else None
@@ -99,12 +99,12 @@ def resolved(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str,
     return {n: stated[n].machines if count is None else count for n, count in changes.items()}
 
 
-def link_fields(imitated: Infrastructure) -> list[Field]:
+def link_fields(imitated: Infrastructure) -> list[CapacityField]:
     """Give fields for the bandwidth and the delay of every emulated link."""
     return [field for link in _emulated(imitated) for field in _fields_of(link)]
 
 
-def links_in(fields: Sequence[Field], imitated: Infrastructure) -> EmulationBody | None:
+def links_in(fields: Sequence[CapacityField], imitated: Infrastructure) -> EmulationBody | None:
     """Give the links that were touched as they are wanted; None: none was.
 
     InvalidInput with all faults, each at its field.
@@ -127,7 +127,7 @@ def links_in(fields: Sequence[Field], imitated: Infrastructure) -> EmulationBody
     return EmulationBody(links=bodies) if bodies else None
 
 
-def _fields_of(link: Link) -> Iterator[Field]:
+def _fields_of(link: Link) -> Iterator[CapacityField]:
     name, ends = "-".join(link.between), " - ".join(link.between)
     figures = {
         "bandwidth_mbit_per_s": (link.bandwidth_bytes_per_s / BYTES_PER_MBIT, "Mbit/s"),
@@ -135,7 +135,7 @@ def _fields_of(link: Link) -> Iterator[Field]:
     }
     for of, (value, unit) in figures.items():
         what = of.partition("_")[0]
-        yield Field(
+        yield CapacityField(
             name=f"{name}.{of}",
             label=f"{ends}, {what}",
             value=f"{value:.10g}",

@@ -14,7 +14,7 @@ from circinus.api.drawing.links import figures, links_svg
 from circinus.api.http.pages import page
 from circinus.api.http.routes.service import ServiceOf, pipelines
 from circinus.api.http.ui import capacity_forms as forms
-from circinus.api.http.ui.capacity_forms import Field
+from circinus.api.http.ui.capacity_forms import CapacityField
 from circinus.api.http.ui.frame import Form, framed
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.api.schemas.service import infrastructure_view, to_links
@@ -84,8 +84,8 @@ async def set_links(service: ServiceOf, form: Form) -> Response:
 def _page(
     service: Service,
     *,
-    machines: Sequence[Field] | None = None,
-    links: Sequence[Field] | None = None,
+    machines: Sequence[CapacityField] | None = None,
+    links: Sequence[CapacityField] | None = None,
     faults: Sequence[Fault] = (),
     done: str = "",
 ) -> Response:
