@@ -11,7 +11,7 @@ from circinus.api.schemas.service import InfrastructureView, LinkView
 
 _WIDE, _HIGH, _STEP = 236.0, 46.0, 92.0
 _BEYOND = 22.0  # pixels between links that pass tiers by
-_WIDTH = 360.0
+_WIDTH = 400.0
 
 
 def links_svg(infrastructure: InfrastructureView) -> str:

@@ -19,8 +19,8 @@ MOST_DRAWN = 400
 _SIZES = ((8, 112, 96), (24, 80, 64), (96, 44, 46), (MOST_DRAWN, 24, 34))
 """Up to so many machines in a pool: their width and height in pixels."""
 _GAP, _HEAD, _UNDER = 8, 24, 15
-_BETWEEN = 32  # pixels between pools beside each other
-_NARROWEST = 300  # pixels of a pool
+_BETWEEN = 28  # pixels between pools beside each other
+_NARROWEST = 340  # pixels of a pool
 _TEXT, _LINE = 16, 13  # pixels of a line of words above boxes, and in one
 _FULL = 1 + 1e-9
 _NUMBERED, _NAMED = 34, 70  # pixels of a box that has its number below, and more
@@ -145,13 +145,12 @@ def _shared(
     there = range(first, first + kind.machines)
     taken: dict[int, _Box] = {}
     for at, piece in pieces:
-        called = {"name": f"machine {at.machine}", "where": f"{name} {at.machine}"}
-        box = _Box(**called, there=at.machine in there)
+        box = _box(name, at.machine, there=at.machine in there)
         taken.setdefault(at.machine, box).pieces.append(piece)
     room = max(0, MOST_DRAWN - len(taken))
     empty = [n for n in there[: room + len(taken)] if n not in taken][:room]
     drawn = sorted([*sorted(taken)[:MOST_DRAWN], *empty])
-    boxes = [taken.get(n) or _Box(name=f"machine {n}", where=f"{name} {n}") for n in drawn]
+    boxes = [taken.get(n) or _box(name, n) for n in drawn]
     used = sum(box.used for box in taken.values())
     part = f" ({used / kind.machines:.0%})" if kind.machines else ""
     told = (
@@ -159,6 +158,10 @@ def _shared(
         f"{formats.dollars(kind.price_usd_per_hour)} each{_marks(tier)}"
     )
     return _Pool(name=name, told=told + _left_out(kind.machines - len(boxes)), boxes=boxes)
+
+
+def _box(pool: str, machine: int, *, there: bool = True) -> _Box:
+    return _Box(name=f"machine {machine}", where=f"{pool} {machine}", there=there)
 
 
 def _dedicated(tier: TierView, pieces: Sequence[tuple[MachineShare, _Piece]]) -> _Pool:
@@ -290,12 +293,12 @@ def _labels(piece: _Piece, at: tuple[float, float], size: tuple[float, float]) -
     lines = [name]
     if wide > _NAMED:
         lines = [f"{name} {piece.of.query_id}", piece.of.plan_id]
-    lines = lines[: int((high + 2) // _LINE)]
+    lines = lines[: int((high - 2) // _LINE)]
     if not lines and high >= 9:
         lines = [name]
     first = y + high / 2 - (len(lines) - 1) * _LINE / 2 + 4
     for at_line, text in enumerate(lines):
-        told = {"text_anchor": "middle", "font_size": 10 if high >= _LINE else 9}
+        told = {"text_anchor": "middle", "font_size": 10 if high > _LINE else 9}
         weight = 600 if at_line == 0 else None
         label = fitted(text, wide - 6, 10)
         yield words(label, x + wide / 2, first + at_line * _LINE, font_weight=weight, **told)
