@@ -27,7 +27,6 @@ from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanView, plan_view
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import NotFound
-from circinus.api.use_cases.knowledge import explain, what_if
 from circinus.pipelines.errors import CircinusError
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
@@ -133,7 +132,7 @@ def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
     told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
     told["number"] = [*stored].index(wanted) + 1
     try:
-        found = explain(parts, record, stored[wanted])
+        found = seen.service.answers.explain(view.id, stored[wanted])
     except CircinusError as error:  # its measurements or its pipeline are gone
         return told | {"unknown": str(error)}
     explanation = ExplanationView.of(
@@ -163,13 +162,12 @@ def _groups(seen: _Seen) -> Sequence[Group]:
 def answered(query_id: str, request: Request, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
     """Give what the sliders would do: the answer to a script, else a page with both."""
     seen = _Seen.of(service, shown, query_id)
-    record = service.parts.store.query(query_id)
     at = moved(_groups(seen), dict(request.query_params))
     told: Mapping[str, object] = {
         "query": seen.view,
         "can_replan": seen.view.phase in REPLANNABLE,
         "groups": at,
-        "answer": what_if(service.parts, record, what_if_of(at)),
+        "answer": service.answers.what_if(query_id, what_if_of(at)),
     }
     if "hx-request" in request.headers:
         return page("_answer.html", told)
