@@ -15,7 +15,7 @@ from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
 from circinus.api.http.routes import datasets, events, queries, service
 from circinus.api.http.routes.service import end_streams, provide
-from circinus.api.http.ui import assets, changes, listing, query
+from circinus.api.http.ui import assets, changes, infrastructure, listing, query, schedule
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
@@ -56,7 +56,8 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         redirect_slashes=False,  # a path is a route's or nobody's
     )
-    for routes in (queries, datasets, events, service, assets, listing, query, changes):
+    pages = (assets, listing, query, changes, schedule, infrastructure)
+    for routes in (queries, datasets, events, service, *pages):
         app.include_router(routes.router)
     serve_reference(app)
     describe(app, with_token=settings.token is not None)

@@ -14,12 +14,11 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
-from circinus.api.schemas.schedule import DisplacedView, MachineShare, ScheduleView, TierUse
+from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
 from circinus.api.schemas.service import (
     DeploymentView,
     InfrastructureView,
     InstanceView,
-    LatelyView,
     MachineTypeView,
     TierView,
 )
@@ -346,8 +345,8 @@ def schedule_table(
             (
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
-                ", ".join([*map(_slice, each.machines), *(f"+ {_slice(e)}" for e in each.extras)]),
-                _lately(each.lately),
+                formats.slices(each),
+                formats.lately(each.lately),
             )
             for each in schedule.assignments
         )
@@ -362,26 +361,9 @@ def schedule_table(
     )
     of_tiers = ("tier", "machines", "in use", "utilisation", "")
     parts.append(table("Tiers", *of_tiers, right=[1, 2, 3], rows=rows))
-    if None not in (schedule.goodput, schedule.bound, schedule.gap):
-        parts.append(
-            f"  Goodput {schedule.goodput:g}; no schedule reaches more than "
-            f"{schedule.bound:.6g}, so at most {schedule.gap:.1%} is missing."
-        )
+    if (goodput := formats.goodput(schedule)) is not None:
+        parts.append(f"  {goodput}")
     return Group(*parts, *displaced_lines(schedule.displaced))
-
-
-def _lately(spans: Sequence[LatelyView]) -> str:
-    """Give what the requests of the last minute got."""
-    if not spans or not spans[0].requests:
-        return "no request"
-    minute = spans[0]
-    part = formats.fraction(minute.in_time / minute.requests)
-    return f"{minute.requests} requests, {part} in time"
-
-
-def _slice(at: MachineShare) -> str:
-    kind = "" if at.machine_type is None else f" ({at.machine_type})"
-    return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
 
 
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
@@ -416,7 +398,7 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         *(each.requests for each in deployment.lately),
     )  # spans without news are left out
     lines += [
-        _lately_line(each)
+        f"  {formats.span(each)}"
         for each, known in zip(deployment.lately, shorter, strict=False)
         if each.requests > known
     ]
@@ -426,14 +408,3 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
 def _tier_of(instance: InstanceView) -> str:
     name = "/".join(filter(None, (instance.tier, instance.machine_type)))
     return f"{name} (emulated)" if instance.emulated else name
-
-
-def _lately_line(lately: LatelyView) -> str:
-    """Give what the requests of a span got, in a line."""
-    refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
-    told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
-    figures = "".join(f", {n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
-    return (
-        f"  Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
-        f"{refused}{figures}; {lately.goodput_per_s:.3g}/s in time."
-    )
