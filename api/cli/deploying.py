@@ -190,7 +190,7 @@ def delete(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None
     screen.show(words, document={"deleted": keys})
 
 
-class FoundPlan(NamedTuple):
+class NamedPlan(NamedTuple):
     """A plan that a file or the service tells of."""
 
     query_id: str
@@ -199,16 +199,16 @@ class FoundPlan(NamedTuple):
     machines: Sequence[MachineShare]  # where it is scheduled; empty: that is not known
 
 
-def plan_of(client: Client, source: str) -> FoundPlan:
+def plan_of(client: Client, source: str) -> NamedPlan:
     """Give the plan of a file that `circinus export` wrote, or of a query of the service."""
     if Path(source).exists():
         document = read_document(Path(source))
         query = document.get("query")
-        return FoundPlan(*plan_in(document), None if query is None else query_of(query).slo, ())
+        return NamedPlan(*plan_in(document), None if query is None else query_of(query).slo, ())
     query = client.query(source)
     view, assignments = client.plan(query.plan_id or ""), client.schedule().assignments
     machines = next((a.machines for a in assignments if a.query_id == source), [])
-    return FoundPlan(source, view, query.request.slo, machines)
+    return NamedPlan(source, view, query.request.slo, machines)
 
 
 def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
@@ -227,7 +227,7 @@ def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
     raise InvalidInput.of("plan_id", "must be among the plans of the query", chosen)
 
 
-def _scheduled(found: FoundPlan, tiers: Infrastructure) -> ScheduledPlan:
+def _scheduled(found: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
     """Give what can be rendered; without machines, the schedule is not known.
 
     Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
