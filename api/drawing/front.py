@@ -9,7 +9,7 @@ from typing import Protocol
 
 from circinus.api import formats
 from circinus.api.drawing.marks import cross, dot, marks
-from circinus.api.drawing.panel import Panel
+from circinus.api.drawing.plot import PlotArea
 from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
@@ -121,7 +121,7 @@ def _panel(
     accuracy: float,
     bound: float | None,
     against: Against,
-) -> Panel:
+) -> PlotArea:
     near = [spot.x for spot in plans] + ([] if bound is None else [bound])
     far = _FAR * max(near, default=0.0) or max((spot.x for spot in others), default=1.0)
     # A little more than the largest: no point is on the edge.
@@ -133,7 +133,7 @@ def _panel(
         ticks = [(value, f"{value * 1000:.6g}") for value, _ in axis.ticks]
         axis = replace(axis, label="latency, ms", ticks=ticks)
     up = accuracy_axis([accuracy, *heights])
-    return Panel(across=axis, up=up, left=52, top=30, width=530, height=276)
+    return PlotArea(across=axis, up=up, left=52, top=30, width=530, height=276)
 
 
 def accuracy_axis(accuracies: Sequence[float]) -> Axis:
@@ -147,7 +147,7 @@ def _figure(bound: float, against: Against) -> str:
     return formats.seconds(bound) if against is Against.LATENCY else formats.dollars(bound)
 
 
-def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
+def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
     """Give what accuracy is had for so much: that of the best plan that costs no more."""
     best, path = -1.0, ""
     for spot in sorted(spots, key=lambda each: (each.x, -each.accuracy)):
@@ -159,7 +159,7 @@ def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
     return element("path", d=path, fill="none", **told) if path else ""
 
 
-def _point(panel: Panel, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
+def _point(panel: PlotArea, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
     x, y = panel.x(spot.x), panel.y(spot.accuracy)
     parts = [title(spot.told), _dot(x, y)]
     if plan_id == look.chosen:
@@ -181,7 +181,7 @@ def _ring(x: float, y: float, radius: float) -> str:
     return element("circle", cx=x, cy=y, r=radius, class_="ring", **told)
 
 
-def _key(panel: Panel) -> Iterator[str]:
+def _key(panel: PlotArea) -> Iterator[str]:
     """Give what the marks mean."""
     x, y = panel.left + 8, _SIZE[1] - 34.0
     yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)

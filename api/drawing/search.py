@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from circinus.api.drawing.front import Bounds, accuracy_axis
 from circinus.api.drawing.marks import marks
-from circinus.api.drawing.panel import Panel
+from circinus.api.drawing.plot import PlotArea
 from circinus.api.drawing.svg import ACCENT, drawing, element, words
 from circinus.api.schemas.progress import TrialView
 from circinus.planner.search.trials import TrialState
@@ -34,10 +34,10 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
     bound = [] if slo is None else [slo.accuracy]
     accuracy = accuracy_axis([*bound, *(y for _, y in accuracies)])
     cost = linear([y for _, y in costs], "cost of the plan, $/h")
-    above = Panel(
+    above = PlotArea(
         across=spent, up=accuracy, left=52, top=30, width=530, height=130, labelled=False
     )
-    below = Panel(across=spent, up=cost, left=52, top=200, width=530, height=110)
+    below = PlotArea(across=spent, up=cost, left=52, top=200, width=530, height=110)
     parts = [*above.frame(), *below.frame()]
     if slo is not None:
         parts += above.level(slo.accuracy, f"accuracy ≥ {slo.accuracy:g}")
@@ -52,7 +52,7 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
     return drawing("Search", told, _SIZE, parts, kind="plot")
 
 
-def _least(panel: Panel, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:
+def _least(panel: PlotArea, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:
     path, least = "", float("inf")
     for trial, value in costs:
         x = panel.x(trial.spent_s)
