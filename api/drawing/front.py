@@ -9,7 +9,7 @@ from typing import Protocol
 
 from circinus.api import formats
 from circinus.api.drawing.marks import cross, dot, marks
-from circinus.api.drawing.panel import PlotArea
+from circinus.api.drawing.plot import PlotArea
 from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView

@@ -36,7 +36,7 @@ class WatchedLog(EventLog):
         super().__init__(store.events._engine)
         self._trouble = trouble
 
-    def since(self, after: int, limit: int, **more: Any) -> tuple[EventView, ...]:
+    def since(self, after: int, limit: int, **more: Any) -> tuple[EventView, ...]:  # noqa: ANN401 - as it comes
         self._trouble.looks += 1
         if self._trouble.times > 0:
             self._trouble.times -= 1

@@ -13,7 +13,7 @@ from circinus.planner.search.trials import TrialState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeighedTrial:
+class JudgedTrial:
     """A row of the table."""
 
     trial: TrialView
@@ -23,22 +23,20 @@ class WeighedTrial:
 
 def candidates(
     trials: Sequence[TrialView], plans: Sequence[PlanView], slo: SloRequest, chosen: str | None
-) -> Sequence[WeighedTrial]:
+) -> Sequence[JudgedTrial]:
     """Give the candidates, the best first: plans of the front, other plans, then the nearest."""
     numbers: dict[str, int] = {}
     for number, plan in enumerate(plans, start=1):  # a configuration may have several
         numbers.setdefault(_key(plan.configuration), number)
     taken = {_key(plan.configuration) for plan in plans if plan.id == chosen}
 
-    def told(trial: TrialView) -> WeighedTrial:
+    def told(trial: TrialView) -> JudgedTrial:
         key = _key(trial.configuration)
         if key in taken:
-            return WeighedTrial(
-                trial=trial, number=numbers[key], why="the schedule chose its plan"
-            )
+            return JudgedTrial(trial=trial, number=numbers[key], why="the schedule chose its plan")
         if key in numbers:
-            return WeighedTrial(trial=trial, number=numbers[key], why="on the front, not chosen")
-        return WeighedTrial(trial=trial, number=None, why=_why_not(trial, plans, slo))
+            return JudgedTrial(trial=trial, number=numbers[key], why="on the front, not chosen")
+        return JudgedTrial(trial=trial, number=None, why=_why_not(trial, plans, slo))
 
     return sorted(map(told, trials), key=_order)
 
@@ -47,7 +45,7 @@ def _key(configuration: Mapping[str, Mapping[str, object]]) -> str:
     return repr(sorted((o, sorted(knobs.items())) for o, knobs in configuration.items()))
 
 
-def _order(one: WeighedTrial) -> tuple[bool, int, bool, float, float]:
+def _order(one: JudgedTrial) -> tuple[bool, int, bool, float, float]:
     trial, accuracy = one.trial, one.trial.accuracy
     feasible = trial.state is TrialState.FEASIBLE
     cost = trial.cost_usd_per_hour if feasible else None
