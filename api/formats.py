@@ -16,6 +16,7 @@ from circinus.pipelines.slo import Estimate
 from circinus.planner.search.bill import Bill, Cost, Forecast
 
 UNKNOWN = "-"
+_MOST_NAMED = 10  # inputs that are named one by one
 _LEAST_USD = 1e-4
 
 
@@ -199,3 +200,15 @@ def bill_lines(bill: Bill) -> Iterator[str]:
 
 def _cost(cost: Cost) -> str:
     return f"{cost.runs} operator runs, {seconds(cost.seconds)}, {amount(cost.usd)}"
+
+
+def failure_lines(progress: ProgressView) -> Iterator[str]:
+    """Give what is to be known, what failed and which inputs were left out, a line each."""
+    yield from progress.remarks
+    for found in progress.failures:
+        inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"
+        yield f"{found.operator} failed {inputs}: {found.cause}"
+    if out := progress.left_out:
+        more = f" and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else ""
+        named = ", ".join(map(str, out[:_MOST_NAMED]))
+        yield f"left out, because they failed in every configuration: inputs {named}{more}"

@@ -271,7 +271,7 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         f"{formats.seconds(result.spent_s)} of operators spent",
         f"stopped because {result.stopped_because}",
         *formats.bill_lines(result.bill),
-        *tables.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
+        *formats.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
     ]
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))

@@ -118,7 +118,7 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
     shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
     if query.progress is not None:
-        shown += tables.failure_lines(query.progress)
+        shown += formats.failure_lines(query.progress)
     if not found.items and query.shortfall is not None:
         shown.append(tables.shortfall_text(query.shortfall))
     screen.show(*shown, document=found)

@@ -15,14 +15,22 @@ from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
 from circinus.api.http.routes import datasets, events, queries, service
 from circinus.api.http.routes.service import end_streams, provide
-from circinus.api.http.ui import assets, deployed, happenings, listing, submit
+from circinus.api.http.ui import (
+    assets,
+    changes,
+    deployed,
+    happenings,
+    listing,
+    query,
+    submit,
+)
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
-_PAGES = (assets, listing, submit, happenings, deployed)
+_PAGES = (assets, listing, query, changes, submit, happenings, deployed)
 
 
 def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:

@@ -114,21 +114,6 @@ def shortfall_text(shortfall: ShortfallView) -> RenderableType:
     return Group(*named, shortfall.sentence, *nearest)
 
 
-_MOST_NAMED = 10  # inputs that are named one by one
-
-
-def failure_lines(progress: ProgressView) -> Iterator[str]:
-    """Give what is to be known, what failed and which inputs were left out, a line each."""
-    yield from progress.remarks
-    for found in progress.failures:
-        inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"
-        yield f"{found.operator} failed {inputs}: {found.cause}"
-    if out := progress.left_out:
-        more = f" and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else ""
-        named = ", ".join(map(str, out[:_MOST_NAMED]))
-        yield f"left out, because they failed in every configuration: inputs {named}{more}"
-
-
 def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
     """Give why a plan is what it is: its operators, and what was ruled out."""
     plan = found.plan
@@ -225,7 +210,7 @@ def query_text(query: QueryView) -> RenderableType:
     made.show_header = False
     parts: list[RenderableType] = [made]
     if query.progress is not None:
-        parts += failure_lines(query.progress)
+        parts += formats.failure_lines(query.progress)
     if query.shortfall is not None:
         parts.append(shortfall_text(query.shortfall))
     if query.deployment is not None:

@@ -14,7 +14,7 @@ from circinus.api.control.service import Service
 from circinus.api.http.pages import page
 from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.service import ServiceOf, ShownBy
-from circinus.api.http.shown import ShownQuery
+from circinus.api.http.shown import ShownQueries, ShownQuery
 from circinus.api.phases import LIVE
 from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.progress import QueryView
@@ -37,12 +37,15 @@ class Turn:
 @router.get(f"/ui{QUERY}/deployment")
 async def part(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
     """Give the part of a query's page; NotFound if there is none of that id."""
+    return page("_deployment.html", await deployed(service, shown, query_id))
+
+
+async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict[str, object]:
+    """Give what `_deployment.html` shows; NotFound if there is no query of that id.
+
+    For use within the service's event loop.
+    """
     found = await asyncio.to_thread(shown.query, query_id)
-    return page("_deployment.html", await deployed(service, found))
-
-
-async def deployed(service: Service, found: ShownQuery) -> dict[str, object]:
-    """Give what `_deployment.html` shows; for use within the service's event loop."""
     record, slo = found.record, found.record.query.slo
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
     recent = (await service.deployer.recent()).get(record.id) if status is not None else None

@@ -34,7 +34,7 @@ def framed(
     `section` is where it is in `pages.SECTIONS`; an empty path of `events` is none.
     """
     with_token = service.parts.settings.token is not None
-    return page(template, {**told, "events": events, "with_token": with_token}, section=section)
+    return page(template, {**told, "stream": events, "with_token": with_token}, section=section)
 
 
 async def _form(request: Request) -> Mapping[str, str]:

@@ -40,6 +40,7 @@
       dropped = true;
       if (source.readyState === EventSource.CLOSED) { hang(); setTimeout(listen, 5000); }
     };
+    source.addEventListener("reset", () => happened("again"));
     for (const kind of document.body.dataset.kinds.split(" ")) {
       source.addEventListener(kind, () => happened(kind));
     }
@@ -89,7 +90,23 @@
     for (const id of event.detail.circinusOpened ?? []) document.getElementById(id)?.setAttribute("open", "");
   });
 
-  // Sliders say what they are at.
+  // Whoever points at a plan in a drawing sees its row, and the other way round.
+  function point(event) {
+    const at = event.target.closest?.("[data-plan], [data-row]");
+    const plan = at && (at.dataset.plan ?? at.dataset.row);
+    for (const each of document.querySelectorAll(".pointed")) each.classList.remove("pointed");
+    if (!plan) return;
+    for (const each of document.querySelectorAll("[data-plan], [data-row]")) {
+      if ((each.dataset.plan ?? each.dataset.row) === plan) each.classList.add("pointed");
+    }
+  }
+  document.addEventListener("pointerover", point);
+  document.addEventListener("focusin", point);
+
+  // Sliders say what they are at, also where they are put back.
+  document.addEventListener("reset", (event) => setTimeout(() => {
+    for (const each of event.target.querySelectorAll("[data-shows]")) each.dispatchEvent(new Event("input", { bubbles: true }));
+  }));
   document.addEventListener("input", (event) => {
     const out = event.target.dataset?.shows && document.getElementById(event.target.dataset.shows);
     if (out) out.textContent = event.target.dataset.words.replace("%", Number(event.target.value));

@@ -1,0 +1,172 @@
+"""The page of a query: its search, its front, why its plan is what it is, and what would be if."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from circinus.api.control.service import Service
+from circinus.api.drawing.front import Against, front_svg
+from circinus.api.drawing.search import search_svg
+from circinus.api.drawing.timeline import timeline_svg
+from circinus.api.http.pages import page
+from circinus.api.http.routes.paths import QUERY
+from circinus.api.http.routes.service import ServiceOf, ShownBy
+from circinus.api.http.shown import ShownQueries
+from circinus.api.http.ui.candidates import candidates
+from circinus.api.http.ui.deployed import deployed
+from circinus.api.http.ui.frame import framed
+from circinus.api.http.ui.happenings import happenings_of
+from circinus.api.http.ui.sliders import Group, groups, moved, what_if_of
+from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE
+from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.planning import planning_view
+from circinus.api.schemas.plans import PlanView, plan_view
+from circinus.api.schemas.progress import QueryView
+from circinus.api.store.records import NotFound
+from circinus.api.use_cases.knowledge import explain, what_if
+from circinus.pipelines.errors import CircinusError
+
+router = APIRouter(prefix="/ui", include_in_schema=False)
+_SHOWN = 40  # candidates, unless all are asked for
+_Plan = Annotated[str, Query(max_length=100)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What every part of the page starts from."""
+
+    service: Service
+    shown: ShownQueries
+    view: QueryView
+
+    @classmethod
+    def of(cls, service: Service, shown: ShownQueries, query_id: str) -> _Seen:
+        return cls(service=service, shown=shown, view=shown.query(query_id).view)
+
+    @property
+    def plans(self) -> Sequence[PlanView]:
+        parts = self.service.parts
+        slo = parts.store.query(self.view.id).query.slo
+        stored = parts.store.plans(self.view.id)
+        return [plan_view(each.plan, slo, parts.infrastructure) for each in stored]
+
+
+@router.get(QUERY)
+async def query(
+    query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = ""
+) -> HTMLResponse:
+    """Give the page; NotFound if there is no query of that id."""
+
+    def read() -> tuple[int, dict[str, object]]:
+        since = service.parts.store.events.latest()  # before what is shown is read
+        seen = _Seen.of(service, shown, query_id)
+        return since, {
+            **_summary(seen),
+            **_front(seen, every=False),
+            **_plan(seen, plan),
+            **happenings_of(service.parts.store.events, query_id),
+            "groups": _groups(seen),
+            "answer": None,
+        }
+
+    since, told = await asyncio.to_thread(read)
+    told |= await deployed(service, shown, query_id)
+    events = f"/v1/queries/{query_id}/events?after={since}"
+    return framed("query.html", service, told, section="Queries", events=events)
+
+
+@router.get(f"{QUERY}/summary")
+def summary(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+    """Give where it is, what it paid, and what went wrong."""
+    return page("_summary.html", _summary(_Seen.of(service, shown, query_id)))
+
+
+def _summary(seen: _Seen) -> dict[str, object]:
+    phase = seen.view.phase
+    searching = seen.view.search is not None and seen.view.search.ended_at is None
+    return {
+        "query": seen.view,
+        "can_cancel": phase in CANCELLABLE or searching,
+        "can_undeploy": phase in LIVE,
+        "can_replan": phase in REPLANNABLE,
+    }
+
+
+@router.get(f"{QUERY}/front")
+def front(query_id: str, service: ServiceOf, shown: ShownBy, every: bool = False) -> HTMLResponse:
+    """Give the search, the front and the candidates."""
+    seen = _Seen.of(service, shown, query_id)
+    return page("_front.html", _front(seen, every=every))
+
+
+def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
+    view, slo = seen.view, seen.view.request.slo
+    plans, trials = seen.plans, seen.service.parts.store.events.trials(view.id)
+    found = candidates(trials, plans, slo, view.plan_id)
+    link = f"/ui/queries/{view.id}?plan="
+    return {
+        "query": view,
+        "plans": plans,
+        "search": search_svg(trials, slo),
+        "fronts": [front_svg(plans, trials, slo, view.plan_id, x, link) for x in Against],
+        "candidates": found if every else found[:_SHOWN],
+        "all_candidates": len(found),
+        "every": every,
+    }
+
+
+@router.get(f"{QUERY}/plan")
+def plan(query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = "") -> HTMLResponse:
+    """Give a plan's timeline and explanation; without an id of the chosen one, or the cheapest."""
+    return page("_plan.html", _plan(_Seen.of(service, shown, query_id), plan))
+
+
+def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
+    view, parts = seen.view, seen.service.parts
+    stored = {each.plan.id: each for each in parts.store.plans(view.id)}
+    if plan_id and plan_id not in stored:
+        raise NotFound("plan", plan_id)
+    wanted = plan_id or view.plan_id or next(iter(stored), None)
+    told: dict[str, object] = {"query": view, "plan": None, "explanation": None, "unknown": ""}
+    if wanted is None or wanted not in stored:
+        return told
+    record = parts.store.query(view.id)
+    told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
+    told["number"] = [*stored].index(wanted) + 1
+    try:
+        found = explain(parts, record, stored[wanted])
+    except CircinusError as error:  # its measurements or its pipeline are gone
+        return told | {"unknown": str(error)}
+    explanation = ExplanationView.of(
+        found, plan=mine, planning=planning_view(record.query.planning)
+    )
+    drawn = timeline_svg(mine, explanation, view.request.slo.latency_s)
+    return told | {"explanation": explanation, "timeline": drawn}
+
+
+def _groups(seen: _Seen) -> Sequence[Group]:
+    parts = seen.service.parts
+    return groups(parts.store.query(seen.view.id).query.slo, parts.infrastructure)
+
+
+@router.get(f"{QUERY}/whatif")
+def answered(query_id: str, request: Request, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+    """Give what the sliders would do: the answer to a script, else a page with both."""
+    seen = _Seen.of(service, shown, query_id)
+    record = service.parts.store.query(query_id)
+    at = moved(_groups(seen), dict(request.query_params))
+    told: Mapping[str, object] = {
+        "query": seen.view,
+        "can_replan": seen.view.phase in REPLANNABLE,
+        "groups": at,
+        "answer": what_if(service.parts, record, what_if_of(at)),
+    }
+    if "hx-request" in request.headers:
+        return page("_answer.html", told)
+    return framed("whatif.html", service, told, section="Queries", events="")
