@@ -32,7 +32,7 @@ EXAMPLES = 50  # that requests are made of, and requests to each query
 CONTESTED = "edge"  # the tier that machines are taken from
 THINNED = ("device", "edge")  # the link that becomes thinner
 THIN_MBIT_PER_S = 3.0  # then: a clip takes longer than DRIFTING allows for everything
-_PROFILING_S = 15.0  # never reached on an idle computer; a busy one may take this long
+_PROFILING_S = 10.0  # never reached on an idle computer; a busy one may take this long
 _CONFIGURATIONS = 24  # enough for a feasible plan, few enough for a demo
 _TIERS = {  # machines, dollars per hour, speed
     "device": (1, 0.02, 0.03),

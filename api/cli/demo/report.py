@@ -25,6 +25,9 @@ from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, SloState
 
 LEAST_REQUESTS = 200
 
+_CALIBRATED = 1.1
+"""Times: how far a latency may be off after the demo's short calibration, which knows how served
+operators differ from profiled ones, but not for each setting of theirs; shares leave no slack."""
 _OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
     SloState.MET: "green",
@@ -133,7 +136,8 @@ def verified(
     return Report(served=(served,), problems=problems, elapsed_s=clock.now() - start)
 
 
-def _broken(served: ServedQuery) -> Iterator[str]:
+def _broken(served: ServedQuery, tolerance: float = 1.0) -> Iterator[str]:
+    """Give what did not work; `tolerance`: by what factor a latency may be above its bound."""
     slo, observed = served.query.request.slo, served.observed
     for failure in observed.failures_told():
         yield f"{len(observed.failures)} requests failed, such as: {failure}"
@@ -142,7 +146,8 @@ def _broken(served: ServedQuery) -> Iterator[str]:
     accuracy = observed.accuracy
     if accuracy is not None and accuracy.at_least(slo.accuracy) is SloState.VIOLATED:
         yield f"accuracy {accuracy.value:.4g} is below the objective, {slo.accuracy:g}"
-    if observed.latency_state(served.statistic, served.bound_s) is SloState.VIOLATED:
+    bound_s = tolerance * served.bound_s
+    if observed.latency_state(served.statistic, bound_s) is SloState.VIOLATED:
         value = served.statistic.of(np.array(observed.latency_s))
         told = f"{served.statistic.value} latency {formats.seconds(float(value))}"
         yield f"{told} is above the objective, {formats.seconds(served.bound_s)}"
@@ -184,7 +189,7 @@ def problems_of(served: Sequence[ServedQuery]) -> Iterator[str]:
     if answered < LEAST_REQUESTS:
         yield f"only {answered} requests were answered, {LEAST_REQUESTS} should be"
     for item in served:
-        yield from (f"{item.name}: {problem}" for problem in _broken(item))
+        yield from (f"{item.name}: {problem}" for problem in _broken(item, _CALIBRATED))
 
 
 def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
