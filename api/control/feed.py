@@ -8,11 +8,13 @@ caught up from the table. So a slow one costs little memory, and misses nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
+from circinus.api.event_log import trouble
 from circinus.api.schemas.events import EventView
 from circinus.api.store.events import EventLog
 from circinus.api.store.failures import DatabaseFailed
@@ -26,6 +28,7 @@ _AT_ONCE = 200  # events that are read at once
 _MOST_HELD = 200  # events that a reader has not taken yet
 _READERS = 4  # that are caught up at the same time: others want threads and the database, too
 _RETRY_S = 1.0  # while the database is away
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +98,7 @@ class Feed:
     def _enter(self, reader: _Reader) -> None:
         self._readers[reader.query_id].add(reader)
         if self._tail is None:
-            self._tail = asyncio.create_task(self._look_on())
+            self._tail = asyncio.create_task(self._keep_on())
 
     def _leave(self, reader: _Reader) -> None:
         mine = self._readers[reader.query_id]
@@ -116,6 +119,14 @@ class Feed:
             if found:
                 reader.after = found[-1].id
                 yield b"".join(map(self.render, found))
+
+    async def _keep_on(self) -> None:
+        while True:
+            try:
+                await self._look_on()
+            except Exception as error:  # noqa: BLE001 - the loop's edge
+                trouble(_LOG, "feed.look_failed", error=error)
+                await asyncio.sleep(_RETRY_S)
 
     async def _look_on(self) -> None:
         """Hold what comes for whom it concerns."""

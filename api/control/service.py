@@ -24,6 +24,7 @@ from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.examples import ExampleSource
+from circinus.api.use_cases.knowledge import Answers
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
@@ -63,6 +64,11 @@ class Service:
         """What sends calls to deployments."""
         examples = self.examples or make_examples(self.parts)
         return Requests(parts=self.parts, deployer=self.deployer, examples=examples)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """What answers questions about queries."""
+        return Answers(self.parts)
 
     @cached_property
     def readiness(self) -> Readiness:

@@ -26,7 +26,6 @@ _MOST_WATCHING, _MOST_UPLOADS = 20, 4  # in hand; an upload is held in memory wh
 _STREAMS = "streams"
 _OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
-_PATIENCE_S = 60.0  # with a client that takes nothing in of a stream
 _AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 
 
@@ -34,11 +33,20 @@ class Proxy:
     """An application that lets another process answer.
 
     It has at most `most` requests in hand, and turns others away before it reads what they want;
-    whoever asks whether the service is well is not among them, nor are `streams` of events.
+    whoever asks whether the service is well is not among them, nor are `streams` of events. A
+    client that takes nothing in of a stream is cut off when patience ends.
     """
 
-    def __init__(self, service: Path, body_limit_bytes: int, most: int, streams: int) -> None:
+    def __init__(
+        self,
+        service: Path,
+        body_limit_bytes: int,
+        most: int,
+        streams: int = 2000,
+        patience_s: float = 60.0,
+    ) -> None:
         self._service, self._limit = str(service), body_limit_bytes
+        self._patience_s = patience_s
         self._most = {"": most, _UPLOADS: _MOST_UPLOADS, "watching": _MOST_WATCHING}
         self._in_hand: Counter[str] = Counter()
         self._pool = httpcore.AsyncConnectionPool(
@@ -86,7 +94,7 @@ class Proxy:
 
         async def patiently(message: Message) -> None:
             try:
-                async with asyncio.timeout(_PATIENCE_S):
+                async with asyncio.timeout(self._patience_s):
                     await send(message)
             except TimeoutError:
                 abort(scope)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, delete, or_, select
 
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.engine import one_at_a_time, reading, rows, writing
 from circinus.api.store.records import DisplacedRecord, InForce, NewEvent
 from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow, tell
 
@@ -52,6 +52,7 @@ class ScheduleStore:
     def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> int:
         """Put another schedule in force, and note who was displaced by it; give its number."""
         with writing(self._engine) as session:
+            one_at_a_time(session, "schedules")
             row = session.get(ScheduleRow, IN_FORCE, with_for_update=True)
             if row is None:
                 row = ScheduleRow(id=IN_FORCE, revision=0)
@@ -98,6 +99,7 @@ class ScheduleStore:
     def set_machines(self, machines: Mapping[str, int | None], *, at: float) -> None:
         """Set the number of machines of some tiers; None: as if it had never been set."""
         with writing(self._engine) as session:
+            one_at_a_time(session, "machines")
             there = {row.tier: row.machines for row in session.scalars(select(MachinesRow))}
             changed = {t: n for t, n in machines.items() if n != there.get(t)}
             if changed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 from circinus.api.schemas.explanation import WhatIfBody, WhatIfView
 from circinus.api.schemas.plans import plan_view
@@ -26,6 +28,9 @@ from circinus.planner.answers.explaining import Explanation, explained
 from circinus.planner.answers.known import Answer, Known
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.journal import profiles_of
+
+_KEPT = 8
+"""Queries: one with 2,016 configurations takes some 20 MB."""
 
 
 def drawn(planner: Planner, pipeline: Pipeline, dataset: Dataset, seed: int) -> Drawing:
@@ -82,25 +87,63 @@ class Knowledge:
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
 
 
-def explain(parts: ServiceParts, record: StoredQuery, stored: StoredPlan) -> Explanation:
-    """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
-    knowledge = Knowledge.of(parts, record)
-    found = knowledge.answer(record.query, parts.infrastructure)
-    return explained(stored.plan, found, knowledge.known)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """A query as questions about it find it."""
+
+    record: StoredQuery
+    knowledge: Knowledge
+    now: Answer  # what is known of it as things are
 
 
-def what_if(parts: ServiceParts, record: StoredQuery, change: WhatIfBody) -> WhatIfView:
-    """Give what a change would do, measuring nothing; InvalidInput if it does not fit."""
-    query, here = record.query, parts.infrastructure
-    changed, there = changed_query(query, change), changed_infrastructure(here, change)
-    knowledge = Knowledge.of(parts, record)
-    before, after = knowledge.answer(query, here), knowledge.answer(changed, there)
-    return WhatIfView(
-        words=_words(before.plans, after.plans),
-        before=[plan_view(plan, query.slo, here) for plan in before.plans],
-        after=[plan_view(plan, changed.slo, there) for plan in after.plans],
-        shortfall=shortfall_view(after.shortfall, changed.slo, there),
-    )
+@dataclass(slots=True, eq=False)
+class Answers:
+    """Answers questions about queries by what was measured. Safe to share between threads.
+
+    Reading and judging measurements takes longer than any question: of the queries asked about
+    last it is kept until they change.
+    """
+
+    parts: ServiceParts
+    _known: OrderedDict[tuple[str, int], _Asked] = field(default_factory=OrderedDict, init=False)
+    _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+
+    def explain(self, query_id: str, stored: StoredPlan) -> Explanation:
+        """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
+        asked = self._asked(query_id)
+        return explained(stored.plan, asked.now, asked.knowledge.known)
+
+    def what_if(self, query_id: str, change: WhatIfBody) -> WhatIfView:
+        """Give what a change would do, measuring nothing.
+
+        NotFound if there is no query of that id, InvalidInput if the change does not fit.
+        """
+        asked, here = self._asked(query_id), self.parts.infrastructure
+        query, before = asked.record.query, asked.now
+        changed, there = changed_query(query, change), changed_infrastructure(here, change)
+        after = asked.knowledge.answer(changed, there)
+        return WhatIfView(
+            words=_words(before.plans, after.plans),
+            before=[plan_view(plan, query.slo, here) for plan in before.plans],
+            after=[plan_view(plan, changed.slo, there) for plan in after.plans],
+            shortfall=shortfall_view(after.shortfall, changed.slo, there),
+        )
+
+    def _asked(self, query_id: str) -> _Asked:
+        key = query_id, self.parts.store.state(query_id)[0]
+        with self._one_at_a_time:
+            if (found := self._known.get(key)) is not None:
+                self._known.move_to_end(key)
+                return found
+        record = self.parts.store.query(query_id)
+        knowledge = Knowledge.of(self.parts, record)
+        now = knowledge.answer(record.query, self.parts.infrastructure)
+        made = _Asked(record=record, knowledge=knowledge, now=now)
+        with self._one_at_a_time:
+            self._known[key] = made
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return made
 
 
 def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:

@@ -10,9 +10,8 @@ history: a hint, no answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass, field
+from functools import partial
 
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
@@ -21,14 +20,13 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Profile, StoppingRule
 from circinus.pipelines.query import Query
 from circinus.pipelines.slo import Estimate
-from circinus.planner.models.history import ConfigurationRecord, holds
-from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.plans import failing
-from circinus.planner.plans.measuring import Bench, FailedMeasurement, ended
+from circinus.planner.answers.recollection import Recollection
+from circinus.planner.models.history import ConfigurationRecord
+from circinus.planner.plans.measuring import Bench, FailedMeasurement
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, Shortfall
 from circinus.planner.search.shortfall import shortfall
-from circinus.planner.strategy.protocol import Measured, SearchSetting, StrategyFactory
+from circinus.planner.strategy.protocol import Measured, SearchSetting, Strategy, StrategyFactory
 
 _MOST_PLANS = 24
 
@@ -43,6 +41,8 @@ class Known:
     # Configurations taken to be accurate enough for an accuracy SLO, whatever the stopping rule
     # says, with that SLO: a strategy may know more than the rule.
     trusted: Mapping[Configuration, float]
+    # What its answers have in common; rules of one kind are alike, they are of its one order
+    recollection: Recollection = field(default_factory=Recollection, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,25 +71,16 @@ def answer(
     all of them. InvalidInput if the query does not fit pipeline and infrastructure.
     """
     setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
-    bench, space = Bench(setting=setting, rule=rule), setting.space
-    counting = failing.Counting(query.on_failure)
-    counting.learn(known.profiles)
-    profiles = [counting.counted(profile.configuration) for profile in known.profiles]
-    found = [
-        ended(bench, space.number(profile.configuration), profile, wanted=len(profile.inputs))
-        for profile in profiles
-        if counting.end is None and holds(space, profile.configuration)
-    ]
-    good = tuple(one for one in found if isinstance(one, Measured))
-    tail = LatencyTail()
-    for one in good:
-        tail.add(lineage_cells(setting.context.graph, one.configuration), one.work)
-    accurate = _accurate(setting, strategy, good, known)
+    bench = Bench(setting=setting, rule=rule)
+    recalled = known.recollection.of(bench, known.profiles, strategy)
+    good, tail = recalled.measured, recalled.tail
+    accurate = _accurate(setting, recalled.judge, good, known)
     plans: list[Plan] = []
     for one in good:
         if one.configuration in accurate and one.latency_s <= setting.slo.latency_s:
-            known_as = accurate[one.configuration]
-            plans += announced(setting, one, tail, known_as, _MOST_PLANS, margin_confidence)
+            told = accurate[one.configuration]
+            make = partial(announced, setting, one, tail, told, _MOST_PLANS, margin_confidence)
+            plans += recalled.plans((one.number, told, margin_confidence), make)
     evidence = f"{len(good)} configurations measured earlier, none anew"
     lacking = None if plans else shortfall(setting, good, tail, margin_confidence, evidence)
     return Answer(
@@ -97,19 +88,15 @@ def answer(
         plans=merged(setting.context, plans, _MOST_PLANS),
         measured=good,
         accurate=frozenset(accurate),
-        failed=tuple(one for one in found if isinstance(one, FailedMeasurement)),
+        failed=recalled.failed,
         shortfall=lacking,
     )
 
 
 def _accurate(
-    setting: SearchSetting, strategy: StrategyFactory, measured: Sequence[Measured], known: Known
+    setting: SearchSetting, judge: Strategy, measured: Sequence[Measured], known: Known
 ) -> dict[Configuration, Estimate]:
     """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
-    setting = replace(setting, numbers=tuple(one.number for one in measured))
-    judge = strategy(setting, np.random.Generator(np.random.PCG64(setting.context.query.seed)))
-    for one in measured:
-        judge.observe(one.number, one)
     judged = [(one, judge.judged(one.number, one)) for one in measured]
     return {
         one.configuration: judgement.accuracy or one.accuracy

@@ -20,9 +20,8 @@ from circinus.pipelines import checks
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import Evaluator, Failure, Profile, StoppingRule, Verdict
 from circinus.planner.deployment.prediction import (
-    effective_latencies,
     effective_latency,
-    fastest,
+    least_latency,
     predict,
 )
 from circinus.planner.models.estimates import accuracy_estimate, latency_at_least
@@ -109,7 +108,7 @@ def _goals(
     for number, inputs in wanted.items():
         profile = profiles.get(number)
         before = met(number) if profile is None else len(profile.inputs)
-        if profile is None or (before < inputs and _failed(number, profile) is None):
+        if profile is None or (before < inputs and failure_of(number, profile) is None):
             goals[number] = min(before + 1, inputs)
     idle = width - len(goals)
     for number, goal in goals.items():
@@ -122,11 +121,11 @@ def ended(
     bench: Bench, number: int, profile: Profile, wanted: int
 ) -> Measured | FailedMeasurement:
     """Give what a profile says of a configuration of which so many inputs were wanted."""
-    if (failed := _failed(number, profile)) is not None:
+    if (failed := failure_of(number, profile)) is not None:
         return failed
     ending = Ending.CUT_OFF
     if len(profile.inputs) >= wanted:
-        ending = _judged(bench, profile) or Ending.PARTIAL
+        ending = judged(bench, profile) or Ending.PARTIAL
     return _measured(bench, number, profile, ending)
 
 
@@ -136,11 +135,11 @@ def counted_anew(
     """Give what was measured, now that its failed inputs count otherwise."""
     if isinstance(one, FailedMeasurement) or profile is one.profile:
         return one
-    if (failed := _failed(one.number, profile)) is not None:
+    if (failed := failure_of(one.number, profile)) is not None:
         return failed
     ending = one.ending
     if ending not in (Ending.SLOW, Ending.CUT_OFF):
-        ending = _judged(bench, profile) or Ending.PARTIAL
+        ending = judged(bench, profile) or Ending.PARTIAL
     return _measured(bench, one.number, profile, ending)
 
 
@@ -159,9 +158,9 @@ def _until_decided(
             stopped = must_stop(inputs)
             if inputs >= goal or stopped:
                 break
-        if (failed := _failed(number, profile)) is not None:
+        if (failed := failure_of(number, profile)) is not None:
             return failed
-        ending = _judged(bench, profile)
+        ending = judged(bench, profile)
         if ending is None and inputs >= look:
             look = 2 * inputs
             ending = Ending.SLOW if _is_hopeless(bench, profile) else None
@@ -171,7 +170,8 @@ def _until_decided(
             return _measured(bench, number, profile, ending)
 
 
-def _failed(number: int, profile: Profile) -> FailedMeasurement | None:
+def failure_of(number: int, profile: Profile) -> FailedMeasurement | None:
+    """Give that a configuration failed; None: its figures are all finite."""
     figures = (profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes)
     bad = np.flatnonzero(~np.isfinite(np.vstack(figures)).all(axis=0))
     if not len(bad):
@@ -183,7 +183,8 @@ def _failed(number: int, profile: Profile) -> FailedMeasurement | None:
     return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=profile)
 
 
-def _judged(bench: Bench, profile: Profile) -> Ending | None:
+def judged(bench: Bench, profile: Profile) -> Ending | None:
+    """Give what is decided of a profile's accuracy; None: nothing is."""
     bound, population = bench.setting.slo.accuracy, bench.setting.population
     verdict = Verdict.UNDECIDED
     if bench.rule is not None:
@@ -210,16 +211,22 @@ def _is_hopeless(bench: Bench, profile: Profile) -> bool:
 
 
 def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:
-    work, context = Work.of(profile), bench.setting.context
-    best = fastest(context, bench.setting.placements, work)
+    setting = bench.setting
+    least = least_latency(setting.context, setting.placements, Work.of(profile))
+    return measured_as(bench, number, profile, ending, least)
+
+
+def measured_as(
+    bench: Bench, number: int, profile: Profile, ending: Ending, latency_s: float
+) -> Measured:
+    """Give what was measured of a configuration, its ending and least latency known."""
     return Measured(
         number=number,
         configuration=profile.configuration,
         ending=ending,
         scores=profile.score,
-        work=work,
+        work=Work.of(profile),
         accuracy=accuracy_estimate(profile.score, population=bench.setting.population),
-        # Of every input: exact to the last bit where it is attained.
-        latency_s=float(effective_latencies(context, best, work, best.full_steps)[0]),
+        latency_s=latency_s,
         profile=profile,
     )

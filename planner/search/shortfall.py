@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -37,15 +37,26 @@ _Item = TypeVar("_Item")
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Option:
     """A measured configuration with the plan that it would have, and whether SLOs hold there."""
 
     measured: Measured
-    plan: Plan  # its cheapest plan that meets the latency SLO, or its fastest one
+    made: Callable[[], Plan]  # gives `plan`
     accurate: bool  # whether it counts as accurate enough, or is not decided
     in_time: bool
-    in_cost: bool
+    most_usd_per_hour: float
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Its cheapest plan that meets the latency SLO, or its fastest; most are not asked for."""
+        return self.made()
+
+    @property
+    def in_cost(self) -> bool:
+        """Whether the plan is cheap enough."""
+        bound = self.most_usd_per_hour
+        return bound == inf or self.plan.cost_usd_per_hour <= bound
 
 
 class Relaxation(NamedTuple):
@@ -80,7 +91,7 @@ def shortfall(
         )
     slo, judged = setting.slo, partial(_option, setting, tail, confidence)
     options = _options(slo, measured, judged, late)
-    closest = min(options, key=lambda option: _distance(slo, option))
+    closest = _closest(slo, options)
     binding = _binding(slo, options)
     relaxed = _relaxations(setting, options, tail, confidence, late)
     if late():
@@ -133,20 +144,35 @@ def _option(
     if in_time and in_full:
         at_any_cost = setting.with_slo(replace(within, cost_usd_per_hour=None))
         plans = feasible_plans(at_any_cost, measured, most=1)
-    plan = plans[0] if plans else fastest_plan(setting, measured)
+
+    def made() -> Plan:
+        plan = plans[0] if plans else fastest_plan(setting, measured)
+        return estimated(setting, plan, measured, tail) if ahead else plan
+
     if ahead:
-        plan = estimated(setting, plan, measured, tail)
+        plan = made()
         states = plan.states(asked)
         accurate = states["accuracy"] is SloState.MET
         in_time = in_time and states["latency"] is SloState.MET
     undecided = ending not in (Ending.ACCURATE, Ending.INACCURATE) and score >= slo.accuracy
     return _Option(
         measured=measured,
-        plan=plan,
+        made=(lambda: plan) if ahead else made,
         accurate=accurate or undecided,
         in_time=in_time,
-        in_cost=plan.cost_usd_per_hour <= _cost_bound(slo),
+        most_usd_per_hour=_cost_bound(slo),
     )
+
+
+def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
+    """Give the option of least distance; they are in the order of what they miss besides cost."""
+    best, least = options[0], _distance(slo, options[0])
+    for option in options[1:]:
+        if _missed(slo, option.measured) > least[0]:
+            break  # and cost adds to that
+        if (distance := _distance(slo, option)) < least:
+            best, least = option, distance
+    return best
 
 
 def _cost_bound(slo: Slo) -> float:
@@ -259,7 +285,11 @@ def _relaxations(
         if (least := _least_latency(setting, o)) < inf
     ]
     # Ahead, plans are as cheap as they may be already.
-    in_time = [(o.plan.cost_usd_per_hour, slower) for o, slower in enough if o.in_time]
+    in_time = [
+        (o.plan.cost_usd_per_hour, slower)
+        for o, slower in enough
+        if o.in_time and slo.cost_usd_per_hour is not None
+    ]
     costs = [Relaxation(cost, cost * (1 if ahead else slower)) for cost, slower in in_time]
     throughputs = [
         Relaxation(most := _most_throughput(setting, o), most / slower)

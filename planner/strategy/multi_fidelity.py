@@ -10,6 +10,7 @@ After the first plan the chance is weighted by what a cheaper plan would save.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from math import inf, log
 
@@ -128,6 +129,14 @@ class MultiFidelity:
             enough=self._enough(row, seen, known),
             accuracy=known.estimate(row, seen.scores, self._setting.population),
         )
+
+    def under(self, setting: SearchSetting) -> MultiFidelity:
+        """See `Strategy.under`: what is learnt of accuracy knows no objective and no machine."""
+        if self._accuracy.observations:
+            self._predicted()  # once for all
+        other = copy(self)
+        other._setting = setting
+        return other
 
     def _enough(self, row: int, seen: Measured, known: Accuracies) -> bool:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -176,6 +176,12 @@ class Strategy(Protocol):
         stopping rule said. The configuration did not fail, and this is the latest of it.
         """
 
+    def under(self, setting: SearchSetting) -> Strategy:
+        """Give one that judges by all that was observed, where objectives or machines are others.
+
+        Space, population and numbers are the same. It is asked for judgements only.
+        """
+
 
 class Ruled:
     """For strategies that leave the decision to the search's stopping rule."""
@@ -183,6 +189,10 @@ class Ruled:
     def judged(self, number: int, seen: Measured) -> Judgement:
         """See `Strategy.judged`."""
         return Judgement(enough=seen.ending is Ending.ACCURATE)
+
+    def under(self, setting: SearchSetting) -> Self:
+        """See `Strategy.under`."""
+        return self
 
 
 StrategyFactory = Callable[[SearchSetting, np.random.Generator], Strategy]

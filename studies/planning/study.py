@@ -26,7 +26,13 @@ from circinus.pipelines.slo import LatencyStatistic
 from circinus.pipelines.trace import Trace, load_trace
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, Strategy
+from circinus.planner.strategy.protocol import (
+    Judgement,
+    Measured,
+    Proposal,
+    SearchSetting,
+    Strategy,
+)
 from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.contestants import Contestant, contestant, published_count
 from circinus.studies.planning.truth import LEVELS, Goal, Recorder, Truth
@@ -272,6 +278,9 @@ class _Timed:
         judgement = self._inner.judged(number, seen)
         self._learning_s += self._clock.now() - start
         return judgement
+
+    def under(self, setting: SearchSetting) -> Strategy:
+        return self._inner.under(setting)
 
 
 def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:

@@ -11,16 +11,20 @@ import pytest
 from circinus.api.bootstrap.planning import Kept, plan_query, remembered
 from circinus.api.control.planning_worker import Heart, plan_next
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect
+from circinus.api.store.failures import DatabaseAway
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Search
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningPhase, PlanningProgress
+from circinus.planner.search.trials import Trial, TrialState
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,
@@ -28,6 +32,7 @@ from tests.api.fakes import (
     SPEC,
     TOLD,
     FakeCatalogue,
+    plan,
     planning_parts,
 )
 
@@ -133,6 +138,108 @@ def test_a_heart_that_lost_its_query_says_stop(parts: ServiceParts) -> None:
     heart = Heart(parts.store, parts.clock, "q-1", "never claimed it")
     heart.beat()
     assert heart.cancelled()
+
+
+def progress_of(*trials: Trial, measured: int = 0) -> PlanningProgress:
+    return PlanningProgress(
+        phase=PlanningPhase.SEARCHING,
+        measured=measured,
+        failed=0,
+        inputs=0,
+        spent_s=1.0,
+        profiling_left_s=float("inf"),
+        elapsed_s=1.0,
+        time_left_s=None,
+        best=plan(),
+        plans=1,
+        trials=trials,
+    )
+
+
+def trial(by: int, inputs: int) -> Trial:
+    return Trial(
+        configuration=Configuration((("add", "by", by),)),
+        inputs=inputs,
+        state=TrialState.FEASIBLE,
+        plan=plan(by=by),
+        spent_s=1.0,
+        elapsed_s=1.0,
+    )
+
+
+def told_of(parts: ServiceParts, kind: EventKind) -> list[EventView]:
+    return list(parts.store.events.of("q-1", kinds={kind}))
+
+
+def test_what_a_heart_could_not_tell_it_tells_when_it_can(parts: ServiceParts) -> None:
+    submit(parts)
+    parts.store.queue.claim("w", at=0.0)
+    heart = Heart(parts.store, parts.clock, "q-1", "w")
+    heart.progress(progress_of(trial(0, 1), trial(1, 1)))
+
+    def away(*args: object, **more: object) -> bool:
+        raise DatabaseAway("the database cannot be reached now")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts.store.queue, "beat", away)
+        for _ in range(2):
+            with pytest.raises(DatabaseAway):
+                heart.beat()
+            heart.progress(progress_of(trial(1, 5), measured=2))
+    assert heart.has_news
+    heart.beat()
+    assert not heart.has_news
+    told = told_of(parts, EventKind.MEASURED)
+    assert [(each.data["configuration"], each.data["inputs"]) for each in told] == [
+        ({"add": {"by": 0}}, 1),
+        ({"add": {"by": 1}}, 5),
+    ]
+    assert told[0].data["plan_id"] == plan(by=0).id
+    [progress] = told_of(parts, EventKind.PROGRESS)
+    assert progress.data["measured"] == 2
+
+
+def test_a_heart_tells_every_trial_but_how_far_it_is_once_a_second(parts: ServiceParts) -> None:
+    clock = ManualClock()
+    submit(parts)
+    parts.store.queue.claim("w", at=0.0)
+    heart = Heart(parts.store, clock, "q-1", "w")
+    for beat in range(9):
+        heart.progress(progress_of(trial(0, beat), measured=beat))
+        heart.beat()
+        clock.sleep(0.25)
+    assert len(told_of(parts, EventKind.MEASURED)) == 9
+    progress = told_of(parts, EventKind.PROGRESS)
+    assert [event.data["measured"] for event in progress] == [0, 4, 8]
+    assert progress[0].data == {
+        "phase": "searching",
+        "measured": 0,
+        "inputs": 0,
+        "spent_s": 1.0,
+        "profiling_left_s": None,
+        "elapsed_s": 1.0,
+        "time_left_s": None,
+        "plans": 1,
+        "best_plan_id": plan().id,
+        "best_cost_usd_per_hour": 0.5,
+    }
+    [newest] = parts.store.events.trials("q-1")
+    assert newest.inputs == 8
+
+
+def test_planning_tells_each_configuration_and_where_it_ended(parts: ServiceParts) -> None:
+    submit(parts)
+    assert plan_next(parts, "w")
+    told = told_of(parts, EventKind.PROGRESS)[-1]
+    assert (told.data["phase"], told.data["measured"]) == ("finished", 2)
+    trials = parts.store.events.trials("q-1")
+    assert {tuple(each.configuration["add"].items()) for each in trials} == {
+        (("by", 0),),
+        (("by", 1),),
+    }
+    kinds = [event.kind for event in parts.store.events.of("q-1")]
+    assert kinds.index(EventKind.MEASURED) > 1
+    assert kinds[-1] == EventKind.PHASE  # its end is told last
 
 
 def test_a_query_whose_first_measurement_hangs_shows_how_long_it_is_planned(

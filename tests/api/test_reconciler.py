@@ -11,6 +11,7 @@ import pytest
 
 from circinus.api.control.samples import Samples
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -45,6 +46,46 @@ def test_a_deployment_that_fails_is_a_message_and_tried_again(store: Store) -> N
     clock.sleep(100.0)
     asyncio.run(watched.tick())
     assert deployer.applied == 2
+
+
+def told(store: Store) -> list[tuple[object, ...]]:
+    """Give what was told of deployments: query, state, plan and why."""
+    events = [e for e in store.events.since(0, 999) if e.kind == EventKind.DEPLOYMENT]
+    return [(e.query_id, *(e.data[name] for name in ("state", "plan_id", "why"))) for e in events]
+
+
+def test_what_becomes_of_a_deployment_is_told_once(store: Store) -> None:
+    clock, deployer = ManualClock(), FakeDeployer(broken={plan().id})
+    watched = loops(store, deployer, clock)
+    add_planned(store, "q-1", plan())
+    for _ in range(3):
+        asyncio.run(watched.tick())
+    expected: list[tuple[object, ...]] = [
+        ("q-1", "starts", plan().id, None),
+        ("q-1", "failed", plan().id, "no such program"),
+    ]
+    assert told(store) == expected
+    deployer.broken.clear()
+    clock.sleep(1.0)
+    for _ in range(3):
+        asyncio.run(watched.tick())
+    expected.append(("q-1", "serves", plan().id, None))
+    assert told(store) == expected
+    undeploy(store, "q-1", clock=clock)
+    for _ in range(3):
+        asyncio.run(watched.tick())
+    assert told(store) == [*expected, ("q-1", "ended", plan().id, None)]
+
+
+def test_what_a_new_start_finds_serving_is_not_told_again(store: Store) -> None:
+    clock, deployer = ManualClock(), FakeDeployer()
+    add_planned(store, "q-1", plan(share=0.2))
+    add_planned(store, "q-2", plan(share=0.2))
+    asyncio.run(loops(store, deployer, clock).tick())
+    before = told(store)
+    undeploy(store, "q-2", clock=clock)
+    asyncio.run(loops(store, deployer, clock).tick())
+    assert told(store)[len(before) :] == [("q-2", "ended", plan(share=0.2).id, None)]
 
 
 def test_a_pipeline_that_is_no_longer_offered_holds_up_no_other_query(store: Store) -> None:

@@ -15,6 +15,7 @@ from circinus.api.control.planning_worker import plan_next
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.explanation import ReplanData
 from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.documents import from_document
@@ -183,6 +184,10 @@ def test_a_late_plan_is_replaced_by_what_measurements_say_of_the_slower_world(
     record = world.parts.store.query("q-1")
     # At its share a request takes 1.5 s, 1 s is allowed: more of the machine will do.
     assert len(record.replans) == 1
+    told = {EventKind.DRIFTED, EventKind.REPLANNED}
+    drifted, replanned = world.parts.store.events.of("q-1", kinds=told)
+    assert (drifted.data["latency"], drifted.data["accuracy"]) == (True, False)
+    assert replanned.data["why"] == drifted.data["why"] == record.replans[0].message[11:]
     assert record.phase is QueryPhase.WAITING
     assert record.message.startswith("replanned: latency is 1.50 s")
     assert _share(world) > before

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from circinus.api.http.errors import ClientGone, TooSlow, problem_of
 from circinus.api.http.gate import chunks, read_body
@@ -40,10 +40,10 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(limits: EdgeLimits = LIMITS) -> AsyncIterator[Connect]:
+async def serving(limits: EdgeLimits = LIMITS, app: ASGIApp = echo) -> AsyncIterator[Connect]:
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        echo, http=bounded(limits), lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        app, http=bounded(limits), lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
@@ -241,7 +241,7 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
 
     async def scene() -> None:
         server = await asyncio.start_unix_server(never, tmp_path / "service.sock")
-        proxy = Proxy(tmp_path / "service.sock", 1000, 1, 1)
+        proxy = Proxy(tmp_path / "service.sock", 1000, 1)
         first = asyncio.create_task(asked(proxy, "/v1/queries"))
         await arrived.wait()
         refused = await asked(proxy, "/v1/queries")
@@ -256,3 +256,58 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
         server.close()
 
     asyncio.run(scene())
+
+
+def test_whoever_takes_nothing_in_of_a_stream_is_cut_off(tmp_path: Path) -> None:
+    sent = 0
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"10000\r\n" + bytes(2**16) + b"\r\n")
+                await writer.drain()
+                sent += 2**16
+        writer.close()
+
+    async def scene() -> None:
+        proxy = Proxy(tmp_path / "service.sock", 1000, 1, patience_s=0.2)
+        service = await asyncio.start_unix_server(endless, tmp_path / "service.sock")
+        async with serving(EdgeLimits(connections=1, apart=proxy.streams), proxy) as connect:
+            reader, writer = await connect()
+            writer.write(
+                b"GET /v1/events HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n"
+            )
+            assert b"200" in await reader.readline()
+            await reader.readuntil(b"\r\n\r\n")
+            assert proxy.streams() == 1
+            while proxy.streams():
+                await asyncio.sleep(0.05)
+            with contextlib.suppress(ConnectionError):
+                assert len(await reader.read()) < sent
+        service.close()
+        assert sent < 2**25  # what sockets hold, and no more
+
+    async def whole() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await scene()
+
+    asyncio.run(whole())
+
+
+def test_connections_of_streams_are_counted_apart() -> None:
+    streams: list[object] = []
+
+    async def code_of(connect: Connect) -> int:
+        reader, writer = await connect()
+        writer.write(GOOD)
+        return (await answered(reader))[0]
+
+    async def scene(connect: Connect) -> None:
+        assert [await code_of(connect) for _ in range(3)] == [200, 200, 503]
+        streams.append("one of these")
+        assert [await code_of(connect) for _ in range(2)] == [200, 503]
+
+    run(scene, EdgeLimits(connections=2, apart=lambda: len(streams)))

@@ -11,13 +11,15 @@ from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.profile import UNPLANNABLE, Failure
 from circinus.pipelines.query import Query
 from circinus.pipelines.restrictions import Choice, Restrictions
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.slo import HoldsFor, LatencyStatistic, Slo
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known, answer
+from circinus.planner.deployment.prediction import least_latencies, least_latency
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
+from circinus.planner.strategy.protocol import SearchSetting, StrategyFactory
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
@@ -78,6 +80,50 @@ def test_what_is_known_answers_as_a_new_search_would(
     for ours, theirs in zip(found.plans[:1], wanted.plans[:1], strict=True):
         assert ours.configuration == theirs.configuration
         assert ours.cost_usd_per_hour == pytest.approx(theirs.cost_usd_per_hour)
+
+
+@pytest.mark.parametrize("strategy", [exhaustive_search, MultiFidelity])
+@pytest.mark.parametrize("statistic", ["mean", "p95"])
+@pytest.mark.parametrize("rate", [None, 5.0])
+def test_a_question_after_others_is_answered_as_if_it_were_the_first(
+    strategy: StrategyFactory, statistic: str, rate: float | None
+) -> None:
+    evaluator, space = _evaluator(), ConfigurationSpace(GRAPH)
+    profiles = [evaluator.measure(space.configuration(n), 20 + n) for n in range(space.size)]
+    slo = replace(QUERY.slo, latency_statistic=LatencyStatistic(statistic))
+    query = replace(QUERY, slo=slo, request_rate_per_s=rate)
+    warm = Known(graph=GRAPH, profiles=profiles, population=60, trusted={})
+    slow = replace(TWO, tiers=(replace(TWO.tiers[0], speed_factor=0.3), TWO.tiers[1]))
+    few = replace(TWO, tiers=(replace(TWO.tiers[0], machines=0), TWO.tiers[1]))
+    for changed in (
+        slo,
+        replace(slo, accuracy=0.7),
+        replace(slo, latency_s=0.06),
+        replace(slo, latency_s=0.06, cost_usd_per_hour=2.0),
+        replace(slo, accuracy=0.99),
+        replace(slo, latency_s=1e-4),
+        replace(slo, holds_for=HoldsFor.FUTURE),
+    ):
+        for there in (TWO, slow, few, TWO):
+            asked = replace(query, slo=changed)
+            ours = answer(asked, there, warm, strategy, TTest())
+            anew = replace(warm)  # remembers nothing
+            theirs = answer(asked, there, anew, strategy, TTest())
+            assert ours.plans == theirs.plans
+            assert ours.shortfall == theirs.shortfall
+            assert ours.accurate == theirs.accurate
+            for one, other in zip(ours.measured, theirs.measured, strict=True):
+                assert (one.number, one.ending) == (other.number, other.ending)
+                assert one.latency_s == other.latency_s
+
+
+def test_least_latencies_at_once_are_those_of_each() -> None:
+    setting = SearchSetting.of(QUERY, GRAPH, TWO, 60)
+    works = [one.work for one in _answer().measured]
+    each = [least_latency(setting.context, setting.placements, work) for work in works]
+    at_once = least_latencies(setting.context, setting.placements, works)
+    assert at_once.tolist() == each
+    assert least_latencies(setting.context, setting.placements, []).tolist() == []
 
 
 def test_without_measurements_nothing_is_known() -> None:

@@ -56,6 +56,9 @@ class Script:
     def judged(self, number: int, seen: Measured) -> Judgement:
         raise AssertionError((number, seen))
 
+    def under(self, setting: SearchSetting) -> Strategy:
+        raise AssertionError(setting)
+
 
 def _ask(*proposals: tuple[int, int | None], width: int, new: float = np.inf) -> list[int]:
     """Give the numbers that are measured at once; those above 9 have met two inputs."""
@@ -223,6 +226,9 @@ class Noting:
 
     def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
+
+    def under(self, setting: SearchSetting) -> Strategy:
+        return self._inner.under(setting)
 
 
 def test_a_strategy_is_told_in_the_order_of_its_proposals() -> None:

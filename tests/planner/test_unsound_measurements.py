@@ -105,6 +105,9 @@ class Spy:
     def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
 
+    def under(self, setting: SearchSetting) -> Strategy:
+        return self._inner.under(setting)
+
 
 def _query(accuracy: float, latency_s: float, seed: int) -> Query:
     slo = Slo(accuracy=accuracy, latency_s=latency_s, cost_usd_per_hour=3.0)

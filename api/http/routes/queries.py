@@ -26,8 +26,6 @@ from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
 from circinus.api.store.records import StoredQuery
-from circinus.api.use_cases.knowledge import explain
-from circinus.api.use_cases.knowledge import what_if as found_if
 from circinus.api.use_cases.queries import LONGEST_KEY, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
@@ -128,7 +126,7 @@ def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
     stored = parts.store.plan(plan_id)
     record = parts.store.query(stored.query_id)
     return ExplanationView.of(
-        explain(parts, record, stored),
+        service.answers.explain(record.id, stored),
         plan=plan_view(stored.plan, record.query.slo, parts.infrastructure),
         planning=planning_view(record.query.planning),
     )
@@ -137,7 +135,7 @@ def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
 @router.post(f"{QUERY}:whatif", tags=["questions"], responses=problems(404, 409))
 def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
     """Give what other circumstances would do to a query; nothing is changed or measured."""
-    return found_if(service.parts, service.parts.store.query(query_id), body)
+    return service.answers.what_if(query_id, body)
 
 
 @router.post(f"{QUERY}:replan", tags=["questions"], responses=problems(404, 409))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -29,11 +30,10 @@ from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanView, plan_view
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import NotFound
-from circinus.api.use_cases.knowledge import explain, what_if
 from circinus.pipelines.errors import CircinusError
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
-_SHOWN = 40  # candidates, unless all are asked for
+_SHOWN = 10  # candidates, unless all are asked for
 _Plan = Annotated[str, Query(max_length=100)]
 
 
@@ -115,6 +115,7 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
         "plans": plans,
         "search": search_svg(trials, slo),
         "fronts": [front_svg(plans, trials, slo, view.plan_id, x, link) for x in Against],
+        "states": Counter(each.trial.state for each in found).most_common(),
         "candidates": found if every else found[:_SHOWN],
         "all_candidates": len(found),
         "every": every,
@@ -140,7 +141,7 @@ def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
     told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
     told["number"] = [*stored].index(wanted) + 1
     try:
-        found = explain(parts, record, stored[wanted])
+        found = seen.service.answers.explain(view.id, stored[wanted])
     except CircinusError as error:  # its measurements or its pipeline are gone
         return told | {"unknown": str(error)}
     explanation = ExplanationView.of(
@@ -159,13 +160,12 @@ def _groups(seen: _Seen) -> Sequence[Group]:
 def answered(query_id: str, request: Request, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
     """Give what the sliders would do: the answer to a script, else a page with both."""
     seen = _Seen.of(service, shown, query_id)
-    record = service.parts.store.query(query_id)
     at = moved(_groups(seen), dict(request.query_params))
     told: Mapping[str, object] = {
         "query": seen.view,
         "can_replan": seen.view.phase in REPLANNABLE,
         "groups": at,
-        "answer": what_if(service.parts, record, what_if_of(at)),
+        "answer": service.answers.what_if(query_id, what_if_of(at)),
     }
     if "hx-request" in request.headers:
         return page("_answer.html", told)

@@ -96,6 +96,15 @@ def test_objectives_are_lines_and_what_is_no_plan_says_why() -> None:
     assert "latency ≤ 50.0 ms" in texts(late)
 
 
+def test_of_many_the_latest_tell_what_they_are() -> None:
+    many = [trial(TrialState.LATE, 0.5, 0.1, float(i)) for i in range(1000)]
+    joined, *told, _ = of_class(parsed(front_svg([], many, SLO)), "late")  # and of the key
+    assert joined.get("d", "").count("M") == 750
+    assert joined.find(f"{SVG}title") is None
+    assert len(told) == 250
+    assert all(cross.findtext(f"{SVG}title") for cross in told)
+
+
 def test_what_is_far_out_is_at_the_edge_and_moves_nobody() -> None:
     far = trial(TrialState.DEAR, 0.9, 1e6, 3.0)
     near, with_far = (parsed(front_svg(PLANS, t, SLO)) for t in (TRIALS, [*TRIALS, far]))
