@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from circinus.api.http.pages import page
 from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.service import ServiceOf
-from circinus.api.http.ui.frame import framed
+from circinus.api.http.ui.frame import all_events, framed
 from circinus.api.schemas.events import LARGEST_ID, EventKind
 from circinus.api.store.events import EventLog
 
@@ -76,8 +76,9 @@ Asked = Annotated[HappeningsAsked, Depends(_asked)]
 @router.get(EVENTS)
 def every(service: ServiceOf, asked: Asked) -> HTMLResponse:
     """Give the page of what happened in the whole service; an unknown kind is none."""
+    since = all_events(service)
     told = happenings(service.parts.store.events, asked)
-    return framed("happenings.html", service, told, section="Events")
+    return framed("happenings.html", service, told, section="Events", events=since)
 
 
 @router.get(_PART)
