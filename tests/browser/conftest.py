@@ -1,4 +1,8 @@
-"""One browser for all tests of pages; each has a tab of its own."""
+"""One browser for the tests of a file; each has a tab of its own.
+
+Not for all files: while it is there, an event loop runs in this thread, and tests elsewhere could
+start none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from playwright.sync_api import Browser
 from tests.browser.chromium import browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     with browser() as started:
         yield started
