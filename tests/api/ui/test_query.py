@@ -21,7 +21,7 @@ from tests.api.ui.test_frame import BROWSER, FORM
 
 PART = {"hx-request": "true"}
 PAGE = "/ui/queries/q-1"
-PARTS = ["summary", "front", "plan", "happened"]
+PARTS = ["summary", "front", "plan", "deployment", "events"]
 
 
 @pytest.fixture
