@@ -88,6 +88,9 @@ def test_a_wheel_holds_circinus_and_nothing_beside_it(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"circinus"}
     for needed in ("api/store/migrations/script.py.mako", "py.typed", "deploy/workers/server.py"):
         assert f"circinus/{needed}" in names
+    ui = ROOT / "api" / "http" / "ui"
+    shown = [*(ui / "static").iterdir(), *(ui / "templates").iterdir()]
+    assert {f"circinus/{path.relative_to(ROOT)}" for path in shown} <= set(names)
     assert not [name for name in names if "/tests/" in name]
 
 

@@ -107,7 +107,7 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
     view, slo = seen.view, seen.view.request.slo
     plans, trials = seen.plans, seen.service.parts.store.events.trials(view.id)
     found = candidates(trials, plans, slo, view.plan_id)
-    link = f"/ui/queries/{view.id}?plan="
+    link = f"/ui/queries/{view.id}?plan={{id}}#plan"
     return {
         "query": view,
         "plans": plans,
