@@ -64,7 +64,9 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
     }
 
 
-def _read(service: Service, found: ShownQuery) -> tuple[Sequence[StoredPlan], Sequence[TurnOfEvents]]:
+def _read(
+    service: Service, found: ShownQuery
+) -> tuple[Sequence[StoredPlan], Sequence[TurnOfEvents]]:
     plans = service.parts.store.plans(found.record.id)
     drifts = service.parts.store.events.of(found.record.id, kinds={EventKind.DRIFTED})
     turns = sorted(_turns(found.view, drifts), key=lambda turn: turn.at, reverse=True)
@@ -82,4 +84,6 @@ def _turns(view: QueryView, drifts: Sequence[EventView]) -> Iterator[TurnOfEvent
         why = "as it drifted" if view.search.why in known else view.search.why
         yield TurnOfEvents(at=view.search.since, what="searched on", why=why)
         if view.search.ended_at is not None:
-            yield TurnOfEvents(at=view.search.ended_at, what="search over", why=view.search.ended or "")
+            yield TurnOfEvents(
+                at=view.search.ended_at, what="search over", why=view.search.ended or ""
+            )
