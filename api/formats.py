@@ -10,6 +10,8 @@ from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningV
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
+from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
+from circinus.api.schemas.service import LatelyView
 from circinus.pipelines import units
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
@@ -98,6 +100,46 @@ def where(plan: PlanView) -> str:
     return ", ".join(parts)
 
 
+def slices(served: AssignmentView) -> str:
+    """Give what a query has of which machines, extra replicas with a `+`."""
+    extras = (f"+ {_slice(each)}" for each in served.extras)
+    return ", ".join([*map(_slice, served.machines), *extras])
+
+
+def _slice(at: MachineShare) -> str:
+    kind = "" if at.machine_type is None else f" ({at.machine_type})"
+    return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
+
+
+def lately(spans: Sequence[LatelyView]) -> str:
+    """Give what the requests of the shortest span got, the last minute."""
+    if not spans or not spans[0].requests:
+        return "no request"
+    part = fraction(spans[0].in_time / spans[0].requests)
+    return f"{spans[0].requests} requests, {part} in time"
+
+
+def span(lately: LatelyView) -> str:
+    """Give what the requests of a span got, in a line."""
+    refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
+    told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
+    figures = "".join(f", {n} {seconds(s)}" for n, s in told.items() if s is not None)
+    return (
+        f"Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
+        f"{refused}{figures}; {lately.goodput_per_s:.3g}/s in time."
+    )
+
+
+def goodput(schedule: ScheduleView) -> str | None:
+    """Give how good a schedule is, in a sentence; None: it is not known."""
+    if schedule.goodput is None or schedule.bound is None or schedule.gap is None:
+        return None
+    return (
+        f"Goodput {schedule.goodput:g}; no schedule reaches more than "
+        f"{schedule.bound:.6g}, so at most {schedule.gap:.1%} is missing."
+    )
+
+
 def configuration(plan: PlanView) -> str:
     """Give `operator.knob=value` for every knob."""
     return settings(plan.configuration)
@@ -133,6 +175,20 @@ def objectives(request: QueryRequest) -> str:
     if request.request_rate_per_s is not None:
         parts.append(f"{request.request_rate_per_s:g} requests/s")
     return ", ".join(parts)
+
+
+def bounds(request: QueryRequest) -> str:
+    """Give the bounds of the SLOs as short as they can be told apart."""
+    slo = request.slo
+    statistic = slo.latency_statistic.value
+    parts = [f">= {slo.accuracy:g}"]
+    if slo.latency_s is not None:
+        figure = "" if statistic == "mean" else f"{statistic} "
+        parts.append(f"{figure}{seconds(slo.latency_s)}")
+    if slo.cost_usd_per_hour is not None:
+        parts.append(f"${slo.cost_usd_per_hour:g}/h")
+    rate = slo.throughput_per_s or request.request_rate_per_s
+    return " ".join(parts if rate is None else [*parts, f"{rate:g}/s"])
 
 
 def planned_by(planning: PlanningView) -> str:

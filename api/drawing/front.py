@@ -68,8 +68,8 @@ def front_svg(
 ) -> str:
     """Give plans by their numbers, from 1, among the configurations that were measured.
 
-    Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is put before a
-    plan's id to lead somewhere from its point; None: points lead nowhere.
+    Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is where points
+    lead to, with `{id}` for their plan's id; None: nowhere.
     """
     points = [(plan, spot) for plan in plans if (spot := _of_plan(plan, against)) is not None]
     others = [(each, spot) for each in trials if (spot := _of_trial(each, against)) is not None]
@@ -169,7 +169,8 @@ def _point(panel: PlotArea, number: int, spot: _Spot, plan_id: str, look: _Look)
     named = {"class_": "plan", "data_plan": plan_id}
     if look.link is None:
         return element("g", *parts, **named)
-    return element("a", *parts, href=f"{look.link}{plan_id}", aria_label=spot.told, **named)
+    href = look.link.replace("{id}", plan_id)
+    return element("a", *parts, href=href, aria_label=spot.told, **named)
 
 
 def _dot(x: float, y: float) -> str:

@@ -67,6 +67,16 @@ def fitted(text: str, width: float, size: float = 12) -> str:
     return f"{text[: most - 1]}…" if most > 1 else ""
 
 
+def wrapped(text: str, width: float, size: float = 12) -> list[str]:
+    """Give a text in lines that fit."""
+    lines, most = [""], int(width / (size * _LETTER))
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
+            lines.append("")
+        lines[-1] += f"{' ' if lines[-1] else ''}{word}"
+    return [fitted(line, width, size) for line in lines]
+
+
 def of_tier(number: int) -> dict[str, str]:
     """Give the class and the colour of the tier of that number, from 0."""
     at = number % len(COLOURS)

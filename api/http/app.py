@@ -20,8 +20,10 @@ from circinus.api.http.ui import (
     changes,
     deployed,
     happenings,
+    infrastructure,
     listing,
     query,
+    schedule,
     submit,
 )
 from circinus.api.settings import Settings
@@ -30,7 +32,17 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
-_PAGES = (assets, listing, query, changes, submit, happenings, deployed)
+_PAGES = (
+    assets,
+    listing,
+    query,
+    changes,
+    deployed,
+    happenings,
+    schedule,
+    infrastructure,
+    submit,
+)
 
 
 def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:

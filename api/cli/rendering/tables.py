@@ -6,21 +6,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from circinus.api import formats
 from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
-from circinus.api.schemas.schedule import DisplacedView, MachineShare, ScheduleView, TierUse
+from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
 from circinus.api.schemas.service import (
     DeploymentView,
     InfrastructureView,
     InstanceView,
-    LatelyView,
     MachineTypeView,
     TierView,
 )
@@ -38,7 +36,7 @@ _PHASE_STYLES = {
 
 def table(
     title: str | None, *columns: str, right: Collection[int] = (), rows: Iterable[Cells]
-) -> Table:
+) -> Stacking:
     """Give a table in house style; `right` are the columns of figures.
 
     Text in cells is no markup on the consoles of `screen`.
@@ -147,30 +145,44 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
 
 
+def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
+    """Give what a change of circumstances would do."""
+    yield found.words
+    if found.after:
+        yield plans_table(found.after, title="Plans as they would be", most=5)
+    if found.shortfall is not None:
+        yield shortfall_text(found.shortfall)
+
+
 def queries_table(
     queries: Sequence[QueryView], ahead: Mapping[str, int] | None = None
 ) -> RenderableType:
-    """Give queries, newest first; `ahead`: how many are planned before those that are queued."""
+    """Give queries, newest first, a line each where they are wide enough.
+
+    `ahead`: how many are planned before those that are queued.
+    """
     if not queries:
         return "No queries."
     owned = any(query.request.tenant or query.request.priority for query in queries)
-    columns = ["query", "pipeline", "phase", "objectives", "plan", "spent", "submitted (UTC)"]
+    columns = ["query", "pipeline", "phase", "plan", "spent", "objectives", "submitted (UTC)"]
     columns += ["tenant", "priority"] if owned else []
     rows = (
         (
             query.id,
             query.request.pipeline,
             _phase_text(query.phase),
-            formats.objectives(query.request),
             _plan_so_far(query, (ahead or {}).get(query.id)),
             formats.seconds(None if query.progress is None else query.progress.spent_s),
-            query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
+            formats.bounds(query.request),
+            query.submitted_at.strftime("%m-%d %H:%M"),
             query.request.tenant,
             str(query.request.priority),
         )[: len(columns)]
         for query in queries
     )
-    return table("Queries", *columns, right=[5, 8], rows=rows)
+    made = table("Queries", *columns, right=[4, 8], rows=rows)
+    made.optional = (6, 8, 7, 5) if owned else (6, 5)
+    return made
 
 
 def _plan_so_far(query: QueryView, ahead: int | None) -> str:
@@ -218,11 +230,28 @@ def query_text(query: QueryView) -> RenderableType:
     return Group(*parts)
 
 
-def progress_line(query: QueryView) -> str:
+class BestSeen:
+    """The best plan that whoever follows a search was told last: it may not hold out."""
+
+    def __init__(self) -> None:
+        self.words = ""
+
+    def note(self, progress: ProgressView) -> str:
+        """Give the best plan in words; one that no longer holds is not told as never found."""
+        if (plan := progress.best) is not None:
+            figures = formats.fraction(plan.accuracy.value), formats.seconds(plan.latency_s.value)
+            self.words = " ".join((*figures, formats.dollars(plan.cost_usd_per_hour)))
+            return self.words
+        if self.words:
+            return f"none any more: more inputs spoke against {self.words}"
+        return "none feasible yet"
+
+
+def progress_line(query: QueryView, seen: BestSeen | None = None) -> str:
     """Give phase, spend, time left and the best plan so far in one line."""
     if query.progress is None:
         return query.phase.value
-    words = progress_words(query.progress)
+    words = progress_words(query.progress, seen)
     return words if query.phase is QueryPhase.PLANNING else f"{query.phase.value}: {words}"
 
 
@@ -236,15 +265,10 @@ def _search_words(search: SearchView) -> str:
     return f"{words}; {progress_words(search.progress)}"
 
 
-def progress_words(progress: ProgressView) -> str:
-    """Give how far planning is in one line."""
-    best = "none feasible yet"
-    if (plan := progress.best) is not None:
-        best = (
-            f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
-            f"{formats.dollars(plan.cost_usd_per_hour)}"
-        )
+def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
+    """Give how far planning is in one line; `seen` by somebody who had lines before."""
     left_s = formats.left_s(progress)
+    best = (seen or BestSeen()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
     return f"{progress.phase}, {spent}{left}, best {best}"
@@ -321,8 +345,8 @@ def schedule_table(
             (
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
-                ", ".join([*map(_slice, each.machines), *(f"+ {_slice(e)}" for e in each.extras)]),
-                _lately(each.lately),
+                formats.slices(each),
+                formats.lately(each.lately),
             )
             for each in schedule.assignments
         )
@@ -337,26 +361,9 @@ def schedule_table(
     )
     of_tiers = ("tier", "machines", "in use", "utilisation", "")
     parts.append(table("Tiers", *of_tiers, right=[1, 2, 3], rows=rows))
-    if None not in (schedule.goodput, schedule.bound, schedule.gap):
-        parts.append(
-            f"  Goodput {schedule.goodput:g}; no schedule reaches more than "
-            f"{schedule.bound:.6g}, so at most {schedule.gap:.1%} is missing."
-        )
+    if (goodput := formats.goodput(schedule)) is not None:
+        parts.append(f"  {goodput}")
     return Group(*parts, *displaced_lines(schedule.displaced))
-
-
-def _lately(spans: Sequence[LatelyView]) -> str:
-    """Give what the requests of the last minute got."""
-    if not spans or not spans[0].requests:
-        return "no request"
-    minute = spans[0]
-    part = formats.fraction(minute.in_time / minute.requests)
-    return f"{minute.requests} requests, {part} in time"
-
-
-def _slice(at: MachineShare) -> str:
-    kind = "" if at.machine_type is None else f" ({at.machine_type})"
-    return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
 
 
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
@@ -391,7 +398,7 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         *(each.requests for each in deployment.lately),
     )  # spans without news are left out
     lines += [
-        _lately_line(each)
+        f"  {formats.span(each)}"
         for each, known in zip(deployment.lately, shorter, strict=False)
         if each.requests > known
     ]
@@ -401,14 +408,3 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
 def _tier_of(instance: InstanceView) -> str:
     name = "/".join(filter(None, (instance.tier, instance.machine_type)))
     return f"{name} (emulated)" if instance.emulated else name
-
-
-def _lately_line(lately: LatelyView) -> str:
-    """Give what the requests of a span got, in a line."""
-    refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
-    told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
-    figures = "".join(f", {n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
-    return (
-        f"  Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
-        f"{refused}{figures}; {lately.goodput_per_s:.3g}/s in time."
-    )

@@ -64,6 +64,18 @@ class ShownSchedule:
                 self._made = (revision, view, view.model_dump_json().encode())
             return self._made
 
+    async def observed(self) -> ScheduleView:
+        """Give the schedule with what requests of each query got lately."""
+        _, view, _ = await asyncio.to_thread(self.read)
+        lately = await self.service.deployer.lately()
+        told = [
+            each.model_copy(
+                update={"lately": [LatelyView.of(one) for one in lately.get(each.query_id, ())]}
+            )
+            for each in view.assignments
+        ]
+        return view.model_copy(update={"assignments": told})
+
     def _view(self, revision: int, in_force: InForce) -> ScheduleView:
         parts, schedule = self.service.parts, in_force.schedule
         infrastructure = with_machines(parts.infrastructure, in_force.machines)
@@ -112,12 +124,19 @@ def _shown_by(request: Request) -> ShownQueries:
     return shown
 
 
+def _schedule_of(request: Request) -> ShownSchedule:
+    _service_of(request)
+    shown: ShownSchedule = request.app.state.schedule
+    return shown
+
+
 def _feed_of(request: Request) -> Feed:
     _service_of(request)
     feed: Feed = request.app.state.feed
     return feed
 
 
+ScheduleOf = Annotated[ShownSchedule, Depends(_schedule_of)]
 FeedOf = Annotated[Feed, Depends(_feed_of)]
 ServiceOf = Annotated[Service, Depends(_service_of)]
 ShownBy = Annotated[ShownQueries, Depends(_shown_by)]
@@ -125,8 +144,7 @@ ShownBy = Annotated[ShownQueries, Depends(_shown_by)]
 
 @router.get("/v1/schedule", response_model=ScheduleView, responses={**TAGGED}, tags=["schedule"])
 async def schedule(
-    request: Request,
-    service: ServiceOf,
+    shown: ScheduleOf,
     observed: Annotated[bool, Query(strict=False)] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -136,18 +154,10 @@ async def schedule(
     as If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
     it tells what requests of each query got lately, and has no ETag.
     """
-    shown: ShownSchedule = request.app.state.schedule
-    revision, view, text = await asyncio.to_thread(shown.read)
     if observed:
-        lately = await service.deployer.lately()
-        told = [
-            each.model_copy(
-                update={"lately": [LatelyView.of(one) for one in lately.get(each.query_id, ())]}
-            )
-            for each in view.assignments
-        ]
-        text = view.model_copy(update={"assignments": told}).model_dump_json().encode()
+        text = (await shown.observed()).model_dump_json().encode()
         return Response(text, media_type="application/json")
+    revision, _, text = await asyncio.to_thread(shown.read)
     return tagged(text, if_none_match, str(revision))
 
 

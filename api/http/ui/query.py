@@ -25,8 +25,6 @@ from circinus.api.http.ui.frame import framed
 from circinus.api.http.ui.happenings import happenings_of
 from circinus.api.http.ui.sliders import Group, groups, moved, what_if_of
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE
-from circinus.api.schemas.explanation import ExplanationView
-from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanView, plan_view
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import NotFound
@@ -109,7 +107,7 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
     view, slo = seen.view, seen.view.request.slo
     plans, trials = seen.plans, seen.service.parts.store.events.trials(view.id)
     found = candidates(trials, plans, slo, view.plan_id)
-    link = f"/ui/queries/{view.id}?plan="
+    link = f"/ui/queries/{view.id}?plan={{id}}#plan"
     return {
         "query": view,
         "plans": plans,
@@ -141,12 +139,9 @@ def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
     told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
     told["number"] = [*stored].index(wanted) + 1
     try:
-        found = seen.service.answers.explain(view.id, stored[wanted])
+        explanation = seen.service.answers.explain(stored[wanted])
     except CircinusError as error:  # its measurements or its pipeline are gone
         return told | {"unknown": str(error)}
-    explanation = ExplanationView.of(
-        found, plan=mine, planning=planning_view(record.query.planning)
-    )
     drawn = timeline_svg(mine, explanation, view.request.slo.latency_s)
     return told | {"explanation": explanation, "timeline": drawn}
 

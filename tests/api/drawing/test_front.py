@@ -53,7 +53,9 @@ def test_what_has_no_figures_has_no_place() -> None:
 def test_names_of_others_stay_words() -> None:
     strange = plan(HOSTILE, 0.9, 0.01, 0.1, tier=HOSTILE)
     root = parsed(
-        front_svg([strange], [trial(TrialState.LATE, 0.5, 0.1, 1.0, HOSTILE)], SLO, link="#plan-")
+        front_svg(
+            [strange], [trial(TrialState.LATE, 0.5, 0.1, 1.0, HOSTILE)], SLO, link="#plan-{id}"
+        )
     )
     (point,) = of_class(root, "plan")
     assert (point.get("data-plan"), point.get("href")) == (HOSTILE, f"#plan-{HOSTILE}")
@@ -69,7 +71,7 @@ def test_dearer_is_further_right_and_more_accurate_is_higher() -> None:
 
 
 def test_a_point_says_its_plan_and_leads_to_it() -> None:
-    root = parsed(front_svg(PLANS, TRIALS, SLO, "p-middle", link="#plan-"))
+    root = parsed(front_svg(PLANS, TRIALS, SLO, "p-middle", link="#plan-{id}"))
     assert root.get("role") == "group"
     points = of_class(root, "plan")
     assert [point.get("href") for point in points] == [f"#plan-{p.id}" for p in PLANS]

@@ -90,6 +90,12 @@
     for (const id of event.detail.circinusOpened ?? []) document.getElementById(id)?.setAttribute("open", "");
   });
 
+  // What a part of a drawing tells when it is pointed at, it tells below it when it has the focus.
+  document.addEventListener("focusin", (event) => {
+    const told = event.target.closest("figure")?.querySelector("[data-told]");
+    if (told) told.textContent = event.target.querySelector("title")?.textContent ?? "";
+  });
+
   // Whoever points at a plan in a drawing sees its row, and the other way round.
   function point(event) {
     const at = event.target.closest?.("[data-plan], [data-row]");
