@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOfEvents:
+class Correction:
     """Something that went otherwise than planned, or what was done about it."""
 
     at: datetime
@@ -66,24 +66,24 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
 
 def _read(
     service: Service, found: ShownQuery
-) -> tuple[Sequence[StoredPlan], Sequence[TurnOfEvents]]:
+) -> tuple[Sequence[StoredPlan], Sequence[Correction]]:
     plans = service.parts.store.plans(found.record.id)
     drifts = service.parts.store.events.of(found.record.id, kinds={EventKind.DRIFTED})
     turns = sorted(_turns(found.view, drifts), key=lambda turn: turn.at, reverse=True)
     return plans, turns
 
 
-def _turns(view: QueryView, drifts: Sequence[EventView]) -> Iterator[TurnOfEvents]:
+def _turns(view: QueryView, drifts: Sequence[EventView]) -> Iterator[Correction]:
     known = {str(event.data.get("why")) for event in drifts}
     for event in drifts:
-        yield TurnOfEvents(at=event.at, what="drifted", why=str(event.data.get("why")))
+        yield Correction(at=event.at, what="drifted", why=str(event.data.get("why")))
     for change in view.replanned:
         why = "as it drifted" if change.why in known else change.why
-        yield TurnOfEvents(at=change.at, what="planned again", why=why)
+        yield Correction(at=change.at, what="planned again", why=why)
     if view.search is not None:
         why = "as it drifted" if view.search.why in known else view.search.why
-        yield TurnOfEvents(at=view.search.since, what="searched on", why=why)
+        yield Correction(at=view.search.since, what="searched on", why=why)
         if view.search.ended_at is not None:
-            yield TurnOfEvents(
+            yield Correction(
                 at=view.search.ended_at, what="search over", why=view.search.ended or ""
             )
