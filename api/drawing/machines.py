@@ -244,7 +244,7 @@ class _Pen:
         """Give what hatching means."""
         line = {"stroke": "currentColor", "stroke_opacity": 0.5}
         yield element("rect", x=1, y=top, width=22, height=14, fill=f"url(#{self.hatch})", **line)
-        yield words("extra replica, while more requests come than planned for", 31, top + 11)
+        yield words("extra replica: more requests come than planned", 31, top + 11)
 
     def _box(self, box: _Box, at: tuple[float, float], size: tuple[float, float]) -> Iterator[str]:
         (x, y), (wide, high) = at, size
@@ -300,5 +300,5 @@ def _labels(piece: _Piece, at: tuple[float, float], size: tuple[float, float]) -
     for at_line, text in enumerate(lines):
         told = {"text_anchor": "middle", "font_size": 10 if high > _LINE else 9}
         weight = 600 if at_line == 0 else None
-        label = fitted(text, wide - 6, 10)
+        label = fitted(text, wide - 6, 11.5)  # some are bold
         yield words(label, x + wide / 2, first + at_line * _LINE, font_weight=weight, **told)
