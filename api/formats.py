@@ -177,6 +177,20 @@ def objectives(request: QueryRequest) -> str:
     return ", ".join(parts)
 
 
+def bounds(request: QueryRequest) -> str:
+    """Give the bounds of the SLOs as short as they can be told apart."""
+    slo = request.slo
+    statistic = slo.latency_statistic.value
+    parts = [f">= {slo.accuracy:g}"]
+    if slo.latency_s is not None:
+        figure = "" if statistic == "mean" else f"{statistic} "
+        parts.append(f"{figure}{seconds(slo.latency_s)}")
+    if slo.cost_usd_per_hour is not None:
+        parts.append(f"${slo.cost_usd_per_hour:g}/h")
+    rate = slo.throughput_per_s or request.request_rate_per_s
+    return " ".join(parts if rate is None else [*parts, f"{rate:g}/s"])
+
+
 def planned_by(planning: PlanningView) -> str:
     """Give the parts after the method's name, if any: `default: multi_fidelity, random order`."""
     parts = [planning.strategy, planning.stopping, f"{planning.sampling} order"]

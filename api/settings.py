@@ -33,6 +33,31 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]
 
 
+DEFAULT_URL = "http://127.0.0.1:8350"
+
+
+class ServiceAddress(BaseSettings):
+    """Where clients find the service, and the token that they show there."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
+    )
+
+    url: str = DEFAULT_URL
+    token: SecretStr | None = None
+
+    @property
+    def token_text(self) -> str | None:
+        """The token in the clear; None when there is none."""
+        return None if self.token is None else self.token.get_secret_value()
+
+
+def service_address(url: str | None, token: str | None) -> ServiceAddress:
+    """Give what was given, and for what is None or empty, what the environment says."""
+    given = {"url": url, "token": token}
+    return ServiceAddress(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]  # pydantic's to check
+
+
 class ExecutorKind(StrEnum):
     """What runs operators."""
 
@@ -138,6 +163,8 @@ class Settings(BaseSettings):
     runtime: Path = Field(default_factory=_runtime)
     keeper_waits_s: Seconds = 60.0  # for a service, when its own was killed
     worker_logs: Path = Field(default_factory=lambda: _data("logs"))
+    # Of what `circinus.plan` measured until it was interrupted; no service uses it.
+    interrupted: Path = Field(default_factory=lambda: _data("interrupted"))
     target: Literal["local", "kubernetes"] = "local"  # where plans run
     namespace: str | None = None  # of the pods; None: the service's own
     worker_image: str = "circinus/worker:latest"
@@ -197,6 +224,19 @@ class Settings(BaseSettings):
             workers=self.executor_workers,
             timeout_s=self.call_timeout_s,
             memory_bytes=self.call_memory_bytes,
+        )
+
+    def executor_with(self, kind: str | None, workers: int | None) -> ExecutorChoice:
+        """Give the same of another kind, one of the `FORMS`, or width; None: as it is.
+
+        Another kind has one worker unless they are told. InvalidInput if there is no such kind.
+        """
+        if kind is None and workers is None:
+            return self.executor_choice
+        width = (1 if kind else self.executor_workers) if workers is None else workers
+        named = executor_choice(kind or self.executor, workers=width)
+        return replace(
+            self.executor_choice, kind=named.kind, detail=named.detail, workers=named.workers
         )
 
     @property

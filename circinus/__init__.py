@@ -4,6 +4,7 @@ The packages below it are links to the folders of the same names at the top of t
 Nothing in them imports a name from here, so they may move without breaking anyone who uses it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from circinus.pipelines.configuration import Configuration
@@ -18,7 +19,9 @@ from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
-    from circinus.api.bootstrap.library import plan
+    from circinus.api.client import AsyncClient, Client
+    from circinus.api.library.planned import Planned, load
+    from circinus.api.library.planning import plan, plan_async
     from circinus.pipelines.langchain import (
         Reading,
         as_one,
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "CircinusError",
+    "Client",
     "Configuration",
     "Dataset",
     "Estimate",
@@ -46,6 +51,7 @@ __all__ = [
     "Payload",
     "Pipeline",
     "Plan",
+    "Planned",
     "PlanningLimits",
     "Query",
     "Reading",
@@ -57,22 +63,27 @@ __all__ = [
     "__version__",
     "as_one",
     "configured",
+    "load",
     "pipeline_from_runnable",
     "plan",
+    "plan_async",
     "runnable_of",
 ]
 
-_OF_LANGCHAIN = {"Reading", "as_one", "configured", "pipeline_from_runnable", "runnable_of"}
+_HOMES = {
+    "circinus.api.client": ("AsyncClient", "Client"),
+    "circinus.api.library.planned": ("Planned", "load"),
+    "circinus.api.library.planning": ("plan", "plan_async"),
+    "circinus.pipelines.langchain": (
+        *("Reading", "as_one", "configured"),
+        *("pipeline_from_runnable", "runnable_of"),
+    ),
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import what plans or reads LangChain when it is asked for: every process loads this."""
-    if name == "plan":
-        from circinus.api.bootstrap import library
-
-        return library.plan
-    if name in _OF_LANGCHAIN:
-        from circinus.pipelines import langchain
-
-        return getattr(langchain, name)
+    """Import what few need when it is asked for: every process loads this."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -192,13 +192,14 @@ def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None
     assert f"({decision.name})" in read("docs/adr/README.md")
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["declared", "from LangChain"])
-def test_a_pipeline_in_the_readme_runs(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shout.py", "cased.py"], ids=["declared", "from LangChain"])
+def test_a_pipeline_in_the_readme_runs(name: str, tmp_path: Path) -> None:
     from circinus.pipelines.configuration import ConfigurationSpace
     from circinus.pipelines.pipeline import Pipeline
 
-    path = tmp_path / "example.py"
-    path.write_text(blocks("python", "README.md")[number], encoding="utf-8")
+    path = tmp_path / name
+    (source,) = (s for s in blocks("python", "README.md") if s.startswith(f"# {name}\n"))
+    path.write_text(source, encoding="utf-8")
     pipeline = runpy.run_path(str(path))["pipeline"]
     assert isinstance(pipeline, Pipeline)
     assert pipeline.examples is not None
@@ -221,6 +222,39 @@ def test_the_query_in_the_readme_is_a_query() -> None:
 
     assert query.pipeline == "digits"
     assert query.slo.latency_statistic == "p95"
+
+
+def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> None:
+    page = read("docs/operating.md")
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("api", "deploy")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    rows = re.findall(r"^\| ((?:`[a-z]+\.[a-z_]+`(?:, )?)+) \|", page, re.MULTILINE)
+    events = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert len(events) > 8
+    assert {name for name in events if f'"{name.removesuffix("_over")}"' not in code} == set()
+    metrics = set(re.findall(r"circinus_(?:dispatch|lately)_\w+", page))
+    assert len(metrics) > 5
+    known = read("docs/http.md")
+    assert {name for name in metrics if f"_{name.split('_', 2)[2]}`" not in known} == set()
+
+
+def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> None:
+    from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+
+    (source,) = blocks("yaml", "docs/infrastructure.md")
+    plant = infrastructure_from_dict(yaml.safe_load(source))
+    text = read("docs/infrastructure.md")
+    prices = [plant.tier(name).price_usd_per_hour for name in ("device", "site")]
+    assert f"= ${0.55 * prices[0] + 0.15 * prices[1]:g} an hour" in text
+    assert f"2 / {plant.tier('site').speed_factor:g} = 4 ms" in text
+    clip = 86_000
+    ways = [plant.route("device", tier) for tier in ("site", "gpu")]
+    taken = [way.delay_s + clip * way.s_per_byte for way in ways]
+    assert f"= {taken[0] * 1e3:.1f} ms to the site" in text
+    assert f"= {(taken[1] - taken[0]) * 1e3:.1f} ms" in text
 
 
 def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_environment() -> None:

@@ -144,6 +144,12 @@ def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
     return Remembered(store=open_history(database_url), fingerprint=pipeline_fingerprint(pipeline))
 
 
+def planned_name(pipeline: Pipeline, dataset: Dataset, query: Query) -> str:
+    """Give what a query that no service has is remembered by: another one has another name."""
+    parts = (pipeline_fingerprint(pipeline), data_fingerprint(dataset), str(query.slo))
+    return f"plan {content_hash(' '.join(parts))}"
+
+
 def pipeline_fingerprint(pipeline: Pipeline) -> str:
     """Give `name@edition`: of the operators, their versions, order and knobs."""
     knobs = [(slot.key, slot.knob.values) for slot in pipeline.graph.slots]

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from circinus.api.cli import (
+    composing,
     datasets,
     deploying,
     doctor,
@@ -84,6 +85,7 @@ for _body in (
     *(service.demo, service.serve, planning.validate, planning.plan),
     *(queries.submit, queries.status, queries.cancel, queries.plans, queries.export),
     *(queries.explain, queries.whatif, queries.replan),
+    composing.render,
     *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
     *(service.operator, machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
 ):

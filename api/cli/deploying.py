@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Argument, Option, echo
 
@@ -14,16 +13,14 @@ from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import InfrastructureName, pipeline_here
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
-from circinus.api.query_file import read_document, read_infrastructure
+from circinus.api.query_file import query_of, read_document, read_infrastructure
 from circinus.api.schemas.faults import checked
-from circinus.api.schemas.plans import EstimateView, PlanView
+from circinus.api.schemas.plans import PlanView, to_plan
+from circinus.api.schemas.query import SloRequest
 from circinus.api.schemas.schedule import MachineShare
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.slo import Estimate
 from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
@@ -81,13 +78,7 @@ class RenderOptions:
         from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape
 
         tiers = read_infrastructure(self.infrastructure)
-        machines: Sequence[MachineShare] = ()
-        if Path(source).exists():
-            query_id, view = plan_in(read_document(Path(source)))
-        else:
-            query_id, view = source, client.plan(client.query(source).plan_id or "")
-            assignments = client.schedule().assignments
-            machines = next((a.machines for a in assignments if a.query_id == source), [])
+        found = plan_of(client, source)
         shape = MachineShape(
             cpu=self.machine_cpu,
             memory=self.machine_memory,
@@ -101,7 +92,7 @@ class RenderOptions:
             machine=shape,
             standby=self.standby,
         )
-        return objects_of(_scheduled(query_id, view, machines, tiers), settings)
+        return objects_of(_scheduled(found, tiers), settings)
 
 
 def render(
@@ -199,6 +190,27 @@ def delete(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None
     screen.show(words, document={"deleted": keys})
 
 
+class NamedPlan(NamedTuple):
+    """A plan that a file or the service tells of."""
+
+    query_id: str
+    view: PlanView
+    slo: SloRequest | None  # of its query; None: a file of a plan alone does not tell
+    machines: Sequence[MachineShare]  # where it is scheduled; empty: that is not known
+
+
+def plan_of(client: Client, source: str) -> NamedPlan:
+    """Give the plan of a file that `circinus export` wrote, or of a query of the service."""
+    if Path(source).exists():
+        document = read_document(Path(source))
+        query = document.get("query")
+        return NamedPlan(*plan_in(document), None if query is None else query_of(query).slo, ())
+    query = client.query(source)
+    view, assignments = client.plan(query.plan_id or ""), client.schedule().assignments
+    machines = next((a.machines for a in assignments if a.query_id == source), [])
+    return NamedPlan(source, view, query.request.slo, machines)
+
+
 def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
     """Give query id and plan of a document that `circinus export` wrote, of a query or a plan.
 
@@ -215,45 +227,23 @@ def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
     raise InvalidInput.of("plan_id", "must be among the plans of the query", chosen)
 
 
-def _scheduled(
-    query_id: str, view: PlanView, machines: Sequence[MachineShare], tiers: Infrastructure
-) -> ScheduledPlan:
+def _scheduled(found: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
     """Give what can be rendered; without machines, the schedule is not known.
 
     Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
     """
     from circinus.deploy.kubernetes.manifests import ScheduledPlan
 
-    graph = pipeline_here(view.pipeline).graph
-    deployment = Deployment(
-        placement=view.placement, allocation=view.allocation, replicas=view.replicas
-    )
-    plan = Plan(
-        pipeline=view.pipeline,
-        configuration=ConfigurationSpace(graph).parse(view.configuration),
-        deployment=deployment,
-        demand=deployment.demand(graph),
-        accuracy=_estimate(view.accuracy),
-        latency_s=_estimate(view.latency_s),
-        cost_usd_per_hour=view.cost_usd_per_hour,
-        tier_service_s=view.tier_service_s,
-    )
+    graph = pipeline_here(found.view.pipeline).graph
     return ScheduledPlan(
-        query_id=query_id,
-        pipeline_reference=view.pipeline,
-        plan=plan,
+        query_id=found.query_id,
+        pipeline_reference=found.view.pipeline,
+        plan=to_plan(found.view, graph),
         graph=graph,
         infrastructure=tiers,
-        slices=tuple(Slice(each.tier, each.machine, each.share) for each in machines),
-        machine_types=tuple(each.machine_type for each in machines),
+        slices=tuple(Slice(each.tier, each.machine, each.share) for each in found.machines),
+        machine_types=tuple(each.machine_type for each in found.machines),
     )
-
-
-def _estimate(view: EstimateView) -> Estimate:
-    if view.value is None:
-        raise InvalidInput.of("plan", "must have been measured", view.value)
-    open_ends = {"low": -inf, "high": inf}
-    return Estimate(**open_ends | view.model_dump(exclude_none=True))
 
 
 def _show_and_leave(screen: Screen, outcome: RolloutOutcome) -> None:

@@ -21,11 +21,11 @@ from rich.text import Text
 from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.machine import is_prepared
-from circinus.api.cli.options import DEFAULT_URL, Token, Url, connect
+from circinus.api.cli.options import Token, Url, connect
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.schemas.planning import method_view
-from circinus.api.settings import Settings
+from circinus.api.settings import DEFAULT_URL, Settings
 from circinus.api.store.engine import connect as open_database
 from circinus.api.store.engine import require_known
 from circinus.api.store.failures import DatabaseFailed

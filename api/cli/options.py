@@ -12,15 +12,15 @@ from typer import Argument, Option
 
 from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.screen import Screen
-from circinus.api.client import Client
+from circinus.api.client import Client, Retries
 from circinus.api.schemas.faults import faults_of
-from circinus.api.settings import Settings
+from circinus.api.settings import DEFAULT_URL, Settings
 from circinus.deploy.methods import METHODS
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import listed, load_pipeline, registered
 
-DEFAULT_URL = "http://127.0.0.1:8350"
+_RETRIES = Retries(total_s=1.5)  # somebody sits and waits
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
 
 QueryFile = Annotated[Path, Argument(metavar="FILE", help="Query file (YAML).")]
@@ -41,7 +41,7 @@ MethodName = Annotated[
 
 def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
     """Give a client of the service."""
-    return Client(url, token=token or None)
+    return Client(url, token=token, retries=_RETRIES)
 
 
 def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -28,14 +28,13 @@ from circinus.api.schemas.planning import PlanningRequest, PlanningView, plannin
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.api.settings import FORMS, Settings, executor_choice
+from circinus.api.settings import FORMS, Settings
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import content_hash
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query, fitted
 from circinus.pipelines.restrictions import words
@@ -121,11 +120,7 @@ def plan(
     settings = options.settings_with()
     asked = _asked(file, read_infrastructure(infrastructure), settings, method)
     request, tiers, pipeline, query, dataset, _ = asked
-    choice = settings.executor_choice
-    if executor is not None or executor_workers is not None:
-        workers = executor_workers or (1 if executor else choice.workers)
-        named = executor_choice(executor or settings.executor, workers=workers)
-        choice = replace(choice, kind=named.kind, detail=named.detail, workers=named.workers)
+    choice = settings.executor_with(executor, executor_workers)
     for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
@@ -151,9 +146,8 @@ def plan(
         screen.show(told, document={"bill": result.bill})
         return
     if memory is not None:
-        name = content_hash(f"{planning.data_fingerprint(dataset)} {query.slo}")
         try:
-            memory.remember(f"plan {name}", query, result)
+            memory.remember(planning.planned_name(pipeline, dataset, query), query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
     _show(screen, asked, result)
@@ -230,6 +224,7 @@ class _Watching:
     only_estimate: bool = field(kw_only=True)
     ended: bool = False
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
+    seen: tables.BestSeen = field(default_factory=tables.BestSeen)
 
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""
@@ -239,7 +234,7 @@ class _Watching:
         best = "" if view.best is None else view.best.id
         if progress.bill.forecast is not None:
             self.expected = {"expected": ("", formats.forecast(progress.bill.forecast))}
-        line = (view.phase + best, tables.progress_words(view))
+        line = (view.phase + best, tables.progress_words(view, self.seen))
         self.lines.update({**self.expected, query.pipeline: line})
 
     def cancelled(self) -> bool:

@@ -17,19 +17,17 @@ from circinus.api.cli.options import Cold, QueryFile, QueryId, pairs
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen, json_text
 from circinus.api.client import Client, Refused
-from circinus.api.phases import SETTLED, QueryPhase
+from circinus.api.phases import QueryPhase
 from circinus.api.query_file import query_of, read_document
 from circinus.api.schemas.explanation import ReplanBody, ReplanData, WhatIfBody
 from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.query import DataSource
-from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 
 _FORM = "0.8x, +2, -2 or 5"
 _CHANGES_RULE = f"must be NAME=CHANGE once per name ({_FORM})"
 Pairs = list[str] | None
 
-POLL_S = 0.5
 _NOT_FOUND = 404
 _ENDINGS = {
     QueryPhase.INFEASIBLE: ExitCode.INFEASIBLE,
@@ -116,7 +114,11 @@ def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     query = client.query(query_id)
     found = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
-    shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    shown: list[RenderableType] = [f"{heading}: no plan, as it is {query.phase.value}"]
+    if found.items:
+        shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    elif query.stopped_because is not None:
+        shown.append(f"It was ended by this: {query.stopped_because}")
     if query.progress is not None:
         shown += formats.failure_lines(query.progress)
     if not found.items and query.shortfall is not None:
@@ -174,12 +176,7 @@ def whatif(
     told = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
     others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in told.items()}
     found = client.what_if(query_id, WhatIfBody.model_validate(asdict(changes) | others))
-    parts: list[RenderableType] = [found.words]
-    if found.after:
-        parts.append(tables.plans_table(found.after, title="Plans as they would be", most=5))
-    if found.shortfall is not None:
-        parts.append(tables.shortfall_text(found.shortfall))
-    screen.show(*parts, document=found)
+    screen.show(*tables.what_if_parts(found), document=found)
 
 
 def replan(
@@ -202,20 +199,13 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
     """Give the query once nothing more will happen to it by itself, showing its progress."""
-    clock = SystemClock()
+    seen = tables.BestSeen()
     with screen.follow() as lines:
-        while True:
-            query = client.query(query_id)
-            lines.update({query.id: (_progress_key(query), tables.progress_line(query))})
-            if _is_settled(client, query):
-                return query
-            clock.sleep(POLL_S)
 
+        def show(query: QueryView) -> None:
+            lines.update({query.id: (_progress_key(query), tables.progress_line(query, seen))})
 
-def _is_settled(client: Client, query: QueryView) -> bool:
-    if query.phase is QueryPhase.WAITING:  # for capacity, or only for the schedule to be made
-        return any(waiting.query_id == query.id for waiting in client.schedule().waiting)
-    return query.phase in SETTLED
+        return client.wait(query_id, told=show)
 
 
 def _progress_key(query: QueryView) -> str:

@@ -103,7 +103,7 @@ class Follow(ExitStack):
         self._told: dict[str, str] = {}
         self._lines: Mapping[str, tuple[str, str]] = {"planning": ("", "starting")}
         self._clock, self._lock, self._over = SystemClock(), Lock(), Event()
-        # Of the last update, and of the last line.
+        # Of the last update that told something new, and of the last line.
         self._since_s = self._shown_s = self._clock.now()
         if not quiet:
             Thread(target=self._beat, name="progress", daemon=True).start()
@@ -114,7 +114,8 @@ class Follow(ExitStack):
         if self._quiet:
             return
         with self._lock:
-            self._lines, self._since_s = dict(lines), self._clock.now()
+            if lines != self._lines:
+                self._lines, self._since_s = dict(lines), self._clock.now()
             if self._live is not None:
                 self._print(lines)
                 return

@@ -20,12 +20,20 @@ from circinus.deploy.methods import method_of
 from circinus.pipelines.needs import package, require
 
 
-def demo(screen: Screen, method: MethodName = None) -> None:
-    """Plan, deploy and serve queries of the built-in pipeline, from start to end."""
+def demo(
+    screen: Screen,
+    method: MethodName = None,
+    keep: Annotated[bool, "Leave the service up at the end, until Ctrl-C."] = False,
+    show: Annotated[
+        bool, Option("--open", help="Open the service's page in a browser, if there is one.")
+    ] = False,
+) -> None:
+    """Plan, deploy and serve queries that compete, while a link thins and machines go."""
     from circinus.api.cli.demo.run import run  # only when asked to
 
     chosen = None if method is None else method_of(method, "--method")
-    report = run(screen.err if screen.as_json else screen.out, chosen)
+    console = screen.err if screen.as_json else screen.out
+    report = run(console, chosen, keep=keep, show=show)
     if screen.as_json:
         screen.json(report.document())
     leave(ExitCode.OK if report.worked else ExitCode.INTERNAL)

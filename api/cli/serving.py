@@ -11,13 +11,14 @@ from typer import Argument, Option
 
 from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import DEFAULT_URL, QueryId, pairs
+from circinus.api.cli.options import QueryId, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, Late, RequestBody
+from circinus.api.settings import DEFAULT_URL
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput

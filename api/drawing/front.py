@@ -8,13 +8,14 @@ from enum import StrEnum
 from typing import Protocol
 
 from circinus.api import formats
-from circinus.api.drawing.panel import Panel
-from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
+from circinus.api.drawing.marks import cross, dot, marks
+from circinus.api.drawing.plot import PlotArea
+from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
-from circinus.studies.report.charts import linear
+from circinus.studies.report.charts import Axis, linear
 
-_SIZE = (600, 380)
+_SIZE = (600, 396)
 _FAR = 2.5  # times the farthest plan or bound: what is beyond is drawn at the edge
 
 
@@ -54,7 +55,7 @@ _NAMES = {Against.COST: "cost, $/h", Against.LATENCY: "latency, s"}
 class _Spot:
     x: float
     accuracy: float
-    told: str
+    told: str = ""  # of a plan
 
 
 def front_svg(
@@ -67,8 +68,8 @@ def front_svg(
 ) -> str:
     """Give plans by their numbers, from 1, among the configurations that were measured.
 
-    Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is put before a
-    plan's id to lead somewhere from its point; None: points lead nowhere.
+    Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is where points
+    lead to, with `{id}` for their plan's id; None: nowhere.
     """
     points = [(plan, spot) for plan in plans if (spot := _of_plan(plan, against)) is not None]
     others = [(each, spot) for each in trials if (spot := _of_trial(each, against)) is not None]
@@ -78,7 +79,7 @@ def front_svg(
     parts = [*panel.frame(), *panel.level(slo.accuracy, said)]
     if bound is not None:
         parts += panel.wall(bound, f"{against.value} ≤ {_figure(bound, against)}")
-    parts += (_other(panel, each, spot) for each, spot in others)
+    parts += marks([(each, panel.x(s.x), panel.y(s.accuracy)) for each, s in others])
     parts.append(_stairs(panel, [spot for _, spot in points]))
     look = _Look(chosen=chosen, link=link)
     numbered = enumerate(points, start=1)
@@ -88,7 +89,7 @@ def front_svg(
     told = (
         f"{len(points)} plans; {len(others)} configurations measured, {infeasible} without a plan"
     )
-    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts)
+    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts, kind="plot")
 
 
 def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
@@ -111,18 +112,7 @@ def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
     x = latency_s if against is Against.LATENCY else trial.cost_usd_per_hour
     if x is None or accuracy is None:
         return None
-    return _Spot(x=x, accuracy=accuracy, told=of_trial(trial))
-
-
-def of_trial(trial: TrialView) -> str:
-    """Give what is known of a measured configuration, in lines."""
-    figures = [
-        f"{trial.state.value}, {trial.inputs} inputs",
-        f"accuracy {formats.accuracy(trial.accuracy)}",
-        f"latency {formats.latency(trial.latency_s)}",
-        formats.dollars(trial.cost_usd_per_hour),
-    ]
-    return "\n".join((", ".join(figures), formats.settings(trial.configuration)))
+    return _Spot(x=x, accuracy=accuracy)
 
 
 def _panel(
@@ -131,7 +121,7 @@ def _panel(
     accuracy: float,
     bound: float | None,
     against: Against,
-) -> Panel:
+) -> PlotArea:
     near = [spot.x for spot in plans] + ([] if bound is None else [bound])
     far = _FAR * max(near, default=0.0) or max((spot.x for spot in others), default=1.0)
     # A little more than the largest: no point is on the edge.
@@ -142,22 +132,22 @@ def _panel(
     if per_ms:
         ticks = [(value, f"{value * 1000:.6g}") for value, _ in axis.ticks]
         axis = replace(axis, label="latency, ms", ticks=ticks)
-    up = linear([accuracy, *heights], "accuracy", zero=False)
-    return Panel(across=axis, up=up, left=52, top=30, width=530, height=276)
+    up = accuracy_axis([accuracy, *heights])
+    return PlotArea(across=axis, up=up, left=52, top=30, width=530, height=276)
+
+
+def accuracy_axis(accuracies: Sequence[float]) -> Axis:
+    """Give an axis of accuracies with room above them, where there may be any."""
+    return linear(
+        [*accuracies, min(max(accuracies, default=1.0) + 0.02, 1.0)], "accuracy", zero=False
+    )
 
 
 def _figure(bound: float, against: Against) -> str:
     return formats.seconds(bound) if against is Against.LATENCY else formats.dollars(bound)
 
 
-def _other(panel: Panel, trial: TrialView, spot: _Spot) -> str:
-    x, y, told = panel.x(spot.x), panel.y(spot.accuracy), title(spot.told)
-    if trial.plan_id is not None:
-        return _faint(x, y, told)
-    return _cross(x, y, told, kind=trial.state.value)
-
-
-def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
+def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
     """Give what accuracy is had for so much: that of the best plan that costs no more."""
     best, path = -1.0, ""
     for spot in sorted(spots, key=lambda each: (each.x, -each.accuracy)):
@@ -169,7 +159,7 @@ def _stairs(panel: Panel, spots: Sequence[_Spot]) -> str:
     return element("path", d=path, fill="none", **told) if path else ""
 
 
-def _point(panel: Panel, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
+def _point(panel: PlotArea, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
     x, y = panel.x(spot.x), panel.y(spot.accuracy)
     parts = [title(spot.told), _dot(x, y)]
     if plan_id == look.chosen:
@@ -179,7 +169,8 @@ def _point(panel: Panel, number: int, spot: _Spot, plan_id: str, look: _Look) ->
     named = {"class_": "plan", "data_plan": plan_id}
     if look.link is None:
         return element("g", *parts, **named)
-    return element("a", *parts, href=f"{look.link}{plan_id}", aria_label=spot.told, **named)
+    href = look.link.replace("{id}", plan_id)
+    return element("a", *parts, href=href, aria_label=spot.told, **named)
 
 
 def _dot(x: float, y: float) -> str:
@@ -191,21 +182,11 @@ def _ring(x: float, y: float, radius: float) -> str:
     return element("circle", cx=x, cy=y, r=radius, class_="ring", **told)
 
 
-def _cross(x: float, y: float, *parts: str, kind: str) -> str:
-    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6"
-    told = {"stroke": GREY, "stroke_width": 1.5, "fill": "none"}
-    return element("path", *parts, d=arms, class_=f"measured {kind}", **told)
-
-
-def _faint(x: float, y: float, *parts: str) -> str:
-    told = {"class_": "measured feasible", "fill": ACCENT, "fill_opacity": 0.45}
-    return element("circle", *parts, cx=x, cy=y, r=3, **told)
-
-
-def _key(panel: Panel) -> Iterator[str]:
+def _key(panel: PlotArea) -> Iterator[str]:
     """Give what the marks mean."""
-    x, y = panel.left + 8, _SIZE[1] - 18.0
+    x, y = panel.left + 8, _SIZE[1] - 34.0
     yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)
-    yield _ring(x + 140, y, 7) + words("chosen", x + 153, y + 4, font_size=11)
-    yield _faint(x + 212, y) + words("a plan, but beaten", x + 222, y + 4, font_size=11)
-    yield _cross(x + 346, y, kind="none") + words("no plan", x + 356, y + 4, font_size=11)
+    yield _ring(x + 265, y, 7) + words("chosen", x + 278, y + 4, font_size=11)
+    y += 20
+    yield dot(x, y) + words("a plan, but beaten", x + 13, y + 4, font_size=11)
+    yield cross(x + 265, y) + words("no plan", x + 278, y + 4, font_size=11)

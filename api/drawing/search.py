@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from circinus.api.drawing.front import Bounds, of_trial
-from circinus.api.drawing.panel import Panel
-from circinus.api.drawing.svg import ACCENT, GREY, drawing, element, title, words
+from circinus.api.drawing.front import Bounds, accuracy_axis
+from circinus.api.drawing.marks import marks
+from circinus.api.drawing.plot import PlotArea
+from circinus.api.drawing.svg import ACCENT, drawing, element, words
 from circinus.api.schemas.progress import TrialView
 from circinus.planner.search.trials import TrialState
 from circinus.studies.report.charts import linear
 
-_SIZE = (600, 380)
+_SIZE = (600, 360)
 
 
 def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
@@ -31,37 +32,27 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
         if each.state is TrialState.FEASIBLE and each.cost_usd_per_hour is not None
     ]
     bound = [] if slo is None else [slo.accuracy]
-    accuracy = linear([*bound, *(y for _, y in accuracies)], "accuracy", zero=False)
+    accuracy = accuracy_axis([*bound, *(y for _, y in accuracies)])
     cost = linear([y for _, y in costs], "cost of the plan, $/h")
-    above = Panel(
+    above = PlotArea(
         across=spent, up=accuracy, left=52, top=30, width=530, height=130, labelled=False
     )
-    below = Panel(across=spent, up=cost, left=52, top=200, width=530, height=110)
+    below = PlotArea(across=spent, up=cost, left=52, top=200, width=530, height=110)
     parts = [*above.frame(), *below.frame()]
     if slo is not None:
         parts += above.level(slo.accuracy, f"accuracy ≥ {slo.accuracy:g}")
-    parts += (_mark(above, each, y) for each, y in accuracies)
+    parts += marks([(each, above.x(each.spent_s), above.y(y)) for each, y in accuracies])
     parts += _least(below, costs)
-    parts += (_mark(below, each, y) for each, y in costs)
+    parts += marks([(each, below.x(each.spent_s), below.y(y)) for each, y in costs])
     if not trials:
         parts.append(words("Nothing is measured yet.", 317, 98, text_anchor="middle"))
     told = f"{len(trials)} configurations measured, {len(costs)} of them plans"
     if costs:
         told += f"; the cheapest costs ${min(y for _, y in costs):.4f}/h"
-    return drawing("Search", told, _SIZE, parts)
+    return drawing("Search", told, _SIZE, parts, kind="plot")
 
 
-def _mark(panel: Panel, trial: TrialView, value: float) -> str:
-    x, y, told = panel.x(trial.spent_s), panel.y(value), title(of_trial(trial))
-    if trial.state is TrialState.FEASIBLE:
-        kind = {"class_": "measured feasible", "fill": ACCENT}
-        return element("circle", told, cx=x, cy=y, r=3.5, **kind)
-    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6"
-    kind = {"class_": f"measured {trial.state.value}", "stroke": GREY, "fill": "none"}
-    return element("path", told, d=arms, stroke_width=1.5, **kind)
-
-
-def _least(panel: Panel, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:
+def _least(panel: PlotArea, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:
     path, least = "", float("inf")
     for trial, value in costs:
         x = panel.x(trial.spent_s)

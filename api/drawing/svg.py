@@ -34,8 +34,13 @@ def title(text: str) -> str:
     return element("title", escape(text))
 
 
-def drawing(name: str, told: str, size: tuple[float, float], parts: Sequence[str]) -> str:
-    """Give a whole drawing, `told` in a sentence for who does not see it."""
+def drawing(
+    name: str, told: str, size: tuple[float, float], parts: Sequence[str], *, kind: str = "wide"
+) -> str:
+    """Give a whole drawing, `told` in a sentence for who does not see it.
+
+    One of the kind `plot` may be as narrow as a phone, with larger letters.
+    """
     width, height = size
     return element(
         "svg",
@@ -43,7 +48,7 @@ def drawing(name: str, told: str, size: tuple[float, float], parts: Sequence[str
         element("desc", escape(told)),
         *parts,
         xmlns="http://www.w3.org/2000/svg",
-        class_="drawing",
+        class_=f"drawing {kind}",
         # A reader does not look for links within an image.
         role="group" if any("href=" in part for part in parts) else "img",
         aria_label=f"{name}. {told}",

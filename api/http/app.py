@@ -15,13 +15,34 @@ from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
 from circinus.api.http.routes import datasets, events, queries, service
 from circinus.api.http.routes.service import end_streams, provide
-from circinus.api.http.ui import assets, changes, infrastructure, listing, query, schedule
+from circinus.api.http.ui import (
+    assets,
+    changes,
+    deployed,
+    happenings,
+    infrastructure,
+    listing,
+    query,
+    schedule,
+    submit,
+)
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
+_PAGES = (
+    assets,
+    listing,
+    query,
+    changes,
+    deployed,
+    happenings,
+    schedule,
+    infrastructure,
+    submit,
+)
 
 
 def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
@@ -56,8 +77,7 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         redirect_slashes=False,  # a path is a route's or nobody's
     )
-    pages = (assets, listing, query, changes, schedule, infrastructure)
-    for routes in (queries, datasets, events, service, *pages):
+    for routes in (queries, datasets, events, service, *_PAGES):
         app.include_router(routes.router)
     serve_reference(app)
     describe(app, with_token=settings.token is not None)

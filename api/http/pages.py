@@ -25,7 +25,7 @@ HEADERS = {
     "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # with none, our forms would seem to come from nowhere
     "X-Content-Type-Options": "nosniff",
 }
 SECTIONS = {

@@ -12,27 +12,21 @@ import hashlib
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import uvicorn
 import uvloop
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
-from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import JSON, Guard
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.keeper.bounded import EdgeLimits, bounded
+from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
+from circinus.api.keeper.edge import listening_at, server_before
 from circinus.api.keeper.proxy import Proxy
-from circinus.api.schemas.base import HealthView
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
@@ -40,8 +34,6 @@ from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _POLL_S = 0.5
-_GRACE_S = 5  # seconds, that answers on their way have when it ends
-_BACKLOG = 2048
 _SOCKETS = "w"  # folder of the workers': no longer with a number in it than the others' names
 _LOG = logging.getLogger("circinus.api.keeper.process")
 
@@ -113,7 +105,7 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     Raises InvalidInput if it cannot listen where clients are told to come, and as
     `make_orchestrator` does.
     """
-    listening = _listening(settings.host, settings.port)
+    listening = listening_at(settings.host, settings.port)
     orchestrator = make_orchestrator(settings, folder / _SOCKETS)
     keeper = _Keeper(settings, orchestrator)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
@@ -122,19 +114,7 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
     others = Proxy(service_socket(folder), largest, settings.control_limit, settings.stream_limit)
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            _application(settings, orchestrator, others, lag),
-            http=bounded(limits),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=_BACKLOG,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-    )
+    server = server_before(others, orchestrator, settings, lag, limits)
     async with calls.listening(keeper_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         serving.add_done_callback(lambda _: keeper.over.set())
@@ -156,39 +136,6 @@ async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), _POLL_S)
         alone_s = 0.0 if calls.callers else alone_s + _POLL_S
-
-
-def _application(
-    settings: Settings, orchestrator: Orchestrator, others: Proxy, lag: LoopLag
-) -> ASGIApp:
-    limit = settings.body_limit_bytes
-    plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
-    return Guard(_alive_before(plane), lag=lag, **settings.guarded_by)
-
-
-def _alive_before(app: ASGIApp) -> ASGIApp:
-    """Say that this process is there, whatever the service's does: deployments need no more."""
-    view = HealthView(version=installed_version("circinus")).model_dump_json()
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and scope["path"] == "/healthz"
-        if asked and scope["method"] in ("GET", "HEAD"):
-            await Response(view, media_type=JSON)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return answer
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=kind, backlog=_BACKLOG)
-    except OSError as error:
-        number = None if isinstance(error, socket.gaierror) else error.errno
-        why = error.strerror if number is None else os.strerror(number)
-        rule = f"must be an address that is free ({why})"
-        raise InvalidInput.of("host and port", rule, f"{host}:{port}") from error
 
 
 def main() -> int:

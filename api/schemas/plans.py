@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from pydantic import Field
 
 from circinus.api.schemas.base import Finite, View
+from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import HoldsFor, Slo, SloState
+from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
 from circinus.planner.models.ahead import would_show
 
 
@@ -92,3 +96,27 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         else OutlookView.of(ahead, states=there, examples_needed=would_show(ahead, slo)),
         emulated=[tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
     )
+
+
+def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
+    """Give the plan that is shown; InvalidInput if it does not fit the pipeline's graph."""
+    deployment = Deployment(
+        placement=view.placement, allocation=view.allocation, replicas=view.replicas
+    )
+    return Plan(
+        pipeline=view.pipeline,
+        configuration=ConfigurationSpace(graph).parse(view.configuration),
+        deployment=deployment,
+        demand=deployment.demand(graph),
+        accuracy=_estimate(view.accuracy),
+        latency_s=_estimate(view.latency_s),
+        cost_usd_per_hour=view.cost_usd_per_hour,
+        tier_service_s=view.tier_service_s,
+    )
+
+
+def _estimate(view: EstimateView) -> Estimate:
+    if view.value is None:
+        raise InvalidInput.of("plan", "must have been measured", view.value)
+    open_ends = {"low": -inf, "high": inf}
+    return Estimate(**open_ends | view.model_dump(exclude_none=True))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from sqlalchemy import CursorResult, Engine, delete, func, select
+from sqlalchemy import CursorResult, Engine, Select, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.schemas.events import EventKind, EventView
@@ -21,6 +21,9 @@ from circinus.api.store.tables import EventRow, QueryRow, TrialRow, tell
 
 KEPT = 100_000
 """Events: some 60 MB, and days of a service that plans a query after the other."""
+
+
+Kinds = Collection[EventKind] | None
 
 
 class EventLog:
@@ -44,35 +47,35 @@ class EventLog:
             return session.scalars(select(_NEWEST)).one()
 
     def since(
-        self, after: int, limit: int, *, query_id: str | None = None, until: int | None = None
+        self,
+        after: int,
+        limit: int,
+        *,
+        query_id: str | None = None,
+        kinds: Kinds = None,
+        until: int | None = None,
     ) -> tuple[EventView, ...]:
-        """Give the first `limit` events after an id and up to another; None: of all queries."""
-        wanted = select(EventRow).where(EventRow.serial > after)
-        if query_id is not None:
-            wanted = wanted.where(EventRow.query_id == query_id)
+        """Give the first `limit` events after an id and up to another; None: of any query or kind.
+
+        An `until` of None is no bound.
+        """
+        wanted = _events(query_id, kinds).where(EventRow.serial > after)
         if until is not None:
             wanted = wanted.where(EventRow.serial <= until)
         found = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
         return tuple(row.view for row in found)
 
     def of(
-        self,
-        query_id: str,
-        *,
-        kinds: Collection[EventKind] = frozenset(EventKind),
-        after: int = 0,
-        limit: int = 1000,
+        self, query_id: str, *, kinds: Kinds = None, after: int = 0, limit: int = 1000
     ) -> tuple[EventView, ...]:
-        """Give the first `limit` events of a query after an id, of some kinds."""
-        wanted = select(EventRow).where(
-            EventRow.query_id == query_id, EventRow.serial > after, EventRow.kind.in_(kinds)
-        )
-        found = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
-        return tuple(row.view for row in found)
+        """Give the first `limit` events of a query after an id, of some kinds; None: of any."""
+        return self.since(after, limit, query_id=query_id, kinds=kinds)
 
-    def newest(self, limit: int, *, until: int) -> tuple[EventView, ...]:
-        """Give the last `limit` events up to an id, of the whole service."""
-        wanted = select(EventRow).where(EventRow.serial <= until)
+    def newest(
+        self, limit: int, *, until: int, query_id: str | None = None, kinds: Kinds = None
+    ) -> tuple[EventView, ...]:
+        """Give the last `limit` events up to an id, oldest first; None: of any query or kind."""
+        wanted = _events(query_id, kinds).where(EventRow.serial <= until)
         found = rows(self._engine, wanted.order_by(EventRow.serial.desc()).limit(limit))
         return tuple(row.view for row in reversed(found))
 
@@ -109,6 +112,13 @@ class EventLog:
         with writing(self._engine) as session:
             old = delete(EventRow).where(EventRow.serial <= newest - kept)
             return cast("CursorResult[object]", session.execute(old)).rowcount
+
+
+def _events(query_id: str | None, kinds: Kinds) -> Select[EventRow]:
+    wanted = select(EventRow)
+    if query_id is not None:
+        wanted = wanted.where(EventRow.query_id == query_id)
+    return wanted if kinds is None else wanted.where(EventRow.kind.in_(kinds))
 
 
 def _ends(session: Session) -> tuple[int, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from circinus.api.schemas.explanation import WhatIfBody, WhatIfView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
+from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import shortfall_view
 from circinus.api.store.journal import edition_of
@@ -16,18 +17,20 @@ from circinus.api.use_cases.changes import changed_infrastructure, changed_query
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
+from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
 from circinus.pipelines.pipeline import Pipeline, features_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import Query
-from circinus.planner.answers.explaining import Explanation, explained
+from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
 from circinus.profiler.drawing import Drawing
-from circinus.profiler.journal import profiles_of
+from circinus.profiler.journal import MeasuredInput, profiles_of
 
 _KEPT = 8
 """Queries: one with 2,016 configurations takes some 20 MB."""
@@ -63,17 +66,28 @@ class Knowledge:
 
         count = parts.count(source, query.pipeline)
         drawing = planner.drawing(features, count, query.seed)
-        journal = parts.store.journal(record.id, edition_of(pipeline))
-        everything, operators = journal.everything(), len(pipeline.graph.operators)
-        plans = (stored.plan for stored in parts.store.plans(record.id))
+        everything = parts.store.journal(record.id, edition_of(pipeline)).everything()
+        plans = [stored.plan for stored in parts.store.plans(record.id)]
+        return cls.made(pipeline.graph, query, drawing, everything, plans)
+
+    @classmethod
+    def made(
+        cls,
+        graph: PipelineGraph,
+        query: Query,
+        drawing: Drawing,
+        measured: Iterable[tuple[Configuration, MeasuredInput]],
+        plans: Iterable[Plan],
+    ) -> Knowledge:
+        """Give what measurements of a query are, of which its plans were found."""
         known = Known(
-            graph=pipeline.graph,
-            profiles=profiles_of(everything, drawing.order, operators),
+            graph=graph,
+            profiles=profiles_of(measured, drawing.order, len(graph.operators)),
             population=len(drawing.order),
-            # The stored plans were found for the accuracy that was asked for.
+            # The plans were found for the accuracy that was asked for.
             trusted={plan.configuration: query.slo.accuracy for plan in plans},
         )
-        return cls(known=known, planner=planner, drawing=drawing)
+        return cls(known=known, planner=planner_of(query.planning), drawing=drawing)
 
     def answer(self, query: Query, infrastructure: Infrastructure) -> Answer:
         """Give what they say of the query, changed, elsewhere; InvalidInput if it does not fit."""
@@ -85,6 +99,32 @@ class Knowledge:
             if profile.configuration == plan.configuration:
                 return Work.of(profile)
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
+
+    def explain(
+        self, plan: Plan, query: Query, here: Infrastructure, now: Answer | None = None
+    ) -> ExplanationView:
+        """Give why a plan is what it is; InvalidInput if its configuration was not measured.
+
+        `now` is the answer to the query here, if it is known already.
+        """
+        return ExplanationView.of(
+            explained(plan, now or self.answer(query, here), self.known),
+            plan=plan_view(plan, query.slo, here),
+            planning=planning_view(query.planning),
+        )
+
+    def what_if(
+        self, query: Query, here: Infrastructure, change: WhatIfBody, now: Answer | None = None
+    ) -> WhatIfView:
+        """Give what a change would do; InvalidInput if it does not fit. `now` as for `explain`."""
+        changed, there = changed_query(query, change), changed_infrastructure(here, change)
+        before, after = now or self.answer(query, here), self.answer(changed, there)
+        return WhatIfView(
+            words=_words(before.plans, after.plans),
+            before=[plan_view(plan, query.slo, here) for plan in before.plans],
+            after=[plan_view(plan, changed.slo, there) for plan in after.plans],
+            shortfall=shortfall_view(after.shortfall, changed.slo, there),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,10 +148,10 @@ class Answers:
     _known: OrderedDict[tuple[str, int], _Asked] = field(default_factory=OrderedDict, init=False)
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
-    def explain(self, query_id: str, stored: StoredPlan) -> Explanation:
+    def explain(self, stored: StoredPlan) -> ExplanationView:
         """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
-        asked = self._asked(query_id)
-        return explained(stored.plan, asked.now, asked.knowledge.known)
+        asked, here = self._asked(stored.query_id), self.parts.infrastructure
+        return asked.knowledge.explain(stored.plan, asked.record.query, here, asked.now)
 
     def what_if(self, query_id: str, change: WhatIfBody) -> WhatIfView:
         """Give what a change would do, measuring nothing.
@@ -119,15 +159,7 @@ class Answers:
         NotFound if there is no query of that id, InvalidInput if the change does not fit.
         """
         asked, here = self._asked(query_id), self.parts.infrastructure
-        query, before = asked.record.query, asked.now
-        changed, there = changed_query(query, change), changed_infrastructure(here, change)
-        after = asked.knowledge.answer(changed, there)
-        return WhatIfView(
-            words=_words(before.plans, after.plans),
-            before=[plan_view(plan, query.slo, here) for plan in before.plans],
-            after=[plan_view(plan, changed.slo, there) for plan in after.plans],
-            shortfall=shortfall_view(after.shortfall, changed.slo, there),
-        )
+        return asked.knowledge.what_if(asked.record.query, here, change, asked.now)
 
     def _asked(self, query_id: str) -> _Asked:
         key = query_id, self.parts.store.state(query_id)[0]

@@ -8,15 +8,13 @@ Functions of installed packages are not read, except by functions of the same pa
 
 from __future__ import annotations
 
-import dis
-import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from inspect import getattr_static
 from itertools import islice
-from types import CellType, CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from langchain_core.runnables import (
@@ -27,6 +25,7 @@ from langchain_core.runnables import (
 )
 from langchain_core.runnables.utils import ConfigurableFieldSpec
 
+from circinus.pipelines.functions import content_of, is_installed, names_in
 from circinus.pipelines.operators import KnobValue
 
 _GRAPH_PARTS = ("StateGraph", "StateNodeSpec", "PregelNode", "BranchSpec")  # no Runnables
@@ -34,7 +33,6 @@ _HOLDING = ("nodes", "runnable", "bound", "branches", "path")  # their fields th
 _NONE_OF_THEIR_OWN = (RunnableLambda, RunnableParallel, RunnableSequence)  # but of what they hold
 _DATA = str | bytes | int | float | None
 _MOST = 10_000  # values that are looked at, the nearest first: what holds more is data
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 _Step = Runnable[Any, Any]
 
@@ -103,9 +101,9 @@ def _named(value: object) -> Iterable[object]:
 def _of_function(function: object, held: list[object]) -> list[object]:
     if not isinstance(function, FunctionType):
         return held
-    loaded, names = _names_in(function.__code__)
+    loaded, names = names_in(function.__code__)
     held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    held += [_content(cell) for cell in function.__closure__ or ()]
+    held += [content_of(cell) for cell in function.__closure__ or ()]
     held += [function.__globals__[name] for name in loaded if name in function.__globals__]
     held.append(getattr(function, "__wrapped__", None))
     known = {id(value) for value in held}
@@ -132,30 +130,8 @@ def _is_read(value: object, by: FunctionType) -> bool:
     function = getattr(value, "__func__", value)
     if not isinstance(function, FunctionType):
         return True
-    is_installed = function.__code__.co_filename.startswith(_INSTALLED)
-    return not is_installed or _package(function) == _package(by)
+    return not is_installed(function.__code__.co_filename) or _package(function) == _package(by)
 
 
 def _package(function: FunctionType) -> str:
     return str(function.__module__).partition(".")[0]
-
-
-def _content(cell: CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None
-
-
-@lru_cache(maxsize=1024)
-def _names_in(code: CodeType) -> tuple[list[str], list[str]]:
-    """Give the globals that a function loads and all that it names, functions inside included.
-
-    In an order that is the same in every process: knobs are found in it.
-    """
-    inner = [_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
-    loads = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
-    return (
-        sorted(loads.union(*(globals_ for globals_, _ in inner))),
-        sorted({*code.co_names}.union(*(names for _, names in inner))),
-    )

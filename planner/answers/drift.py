@@ -22,9 +22,10 @@ from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, re
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo, SloState
+from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.estimates import accuracy_estimate, latency_estimate
 
-_ENDLESS = 10**9  # requests to come: what was seen of them is a vanishing part
+_ENDLESS = MOST_EXAMPLES  # requests to come: what was seen of them is a vanishing part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from circinus.api.bootstrap.library import plan
+from circinus.api.bootstrap.planning_here import plan_here
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.infrastructure import Infrastructure
@@ -119,7 +119,7 @@ def test_a_hopeless_query_is_answered_in_time(kind: Kind) -> None:
     clock = SystemClock()
     start = clock.now()
 
-    result = plan(query, kind.tiers, kind.pipeline, Dataset(name="own", examples=examples))
+    result = plan_here(query, kind.tiers, kind.pipeline, Dataset(name="own", examples=examples))
 
     elapsed_s = clock.now() - start
     assert result.outcome is not PlanningOutcome.CANCELLED

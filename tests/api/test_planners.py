@@ -81,6 +81,7 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_is_replaced(
     assert process.process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_who_lets_no_thread_run_loses_its_query_and_its_seat(
     parts: ServiceParts, supervisor: PlanningSupervisor
 ) -> None:
@@ -89,6 +90,7 @@ def test_who_lets_no_thread_run_loses_its_query_and_its_seat(
     _seated(supervisor)
 
 
+@pytest.mark.slow
 def test_who_blocks_beyond_the_limits_of_its_query_loses_it_and_its_seat(
     parts: ServiceParts, supervisor: PlanningSupervisor
 ) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from circinus.api import formats
 from circinus.api.cli.rendering.tables import (
+    BestSeen,
     deployment_table,
     plans_table,
     progress_line,
@@ -248,7 +249,7 @@ def test_on_a_narrow_screen_rows_are_lines_of_whole_words_and_figures(width: int
     assert "voter.model=nearest-neighbours" in text.split()
     assert "plan:" not in printed(plans_table([plan()]), 75)
     owned = view(request=query(tenant="research"), plan_id="p-0123456789ab")
-    assert "query: q-0123456789ab" in printed(queries_table([owned])).splitlines()
+    assert "query: q-0123456789ab" in printed(queries_table([owned]), width).splitlines()
 
 
 def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:
@@ -260,6 +261,31 @@ def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:
     found = progress.model_copy(update={"best": plan()})
     assert progress_line(view(progress=found)).endswith("best 0.925 12.3 ms $0.1000/h")
     assert progress_line(view(QueryPhase.QUEUED)) == "queued"
+
+
+def test_a_best_plan_that_does_not_hold_out_is_not_told_as_never_found() -> None:
+    nothing = ProgressView(phase="searching")
+    something = nothing.model_copy(update={"best": plan()})
+    seen = BestSeen()
+    lines = [progress_line(view(progress=each), seen) for each in (nothing, something, nothing)]
+    assert [line.partition("best ")[2] for line in lines] == [
+        "none feasible yet",
+        "0.925 12.3 ms $0.1000/h",
+        "none any more: more inputs spoke against 0.925 12.3 ms $0.1000/h",
+    ]
+
+
+@pytest.mark.parametrize(("width", "columns"), [(70, 5), (80, 6), (100, 8), (120, 9)])
+def test_thirteen_queries_take_a_line_each(width: int, columns: int) -> None:
+    owned = query(tenant="acme", slo={"accuracy": 0.85, "latency_s": 0.05})
+    many = [view(id=f"q-e4839db5563{i:x}", request=owned) for i in range(13)]
+
+    lines = printed(queries_table(many), width).splitlines()
+
+    assert len(lines) <= 13 + 5
+    (head,) = [line for line in lines if "phase" in line]
+    assert len(head.replace("submitted (UTC)", "submitted").split()) == columns
+    assert sum("q-e4839db5563" in line for line in lines) == 13
 
 
 def test_the_schedule_tells_machines_reasons_and_use() -> None:

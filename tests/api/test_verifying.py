@@ -13,8 +13,9 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
-from circinus.api.cli.demo.report import ObservedTraffic, Report
+from circinus.api.cli.demo.report import Report, problems_of
 from circinus.api.cli.demo.report import verified as verify
+from circinus.api.cli.demo.sending import ObservedTraffic
 from circinus.api.cli.screen import json_text
 from circinus.api.client import Client
 from circinus.api.control.service import Service
@@ -103,6 +104,15 @@ def test_wrong_answers_break_the_accuracy(verified: Verified) -> None:
 def test_slow_answers_break_the_latency(verified: Verified) -> None:
     report = verified.report(slo=TIGHT)
     assert report.problems == ("mean latency 250 ms is above the objective, 200 ms",)
+
+
+@pytest.mark.parametrize(("latency_s", "missed"), [(0.22, True), (0.24, False)])
+def test_the_demo_forgives_a_tenth_of_a_latency_where_verify_does_not(
+    verified: Verified, latency_s: float, missed: bool
+) -> None:
+    report = verified.report(slo={**SLO, "latency_s": latency_s})  # a request takes 0.25 s
+    assert len(report.problems) == 1
+    assert any("latency" in problem for problem in problems_of(report.served)) is missed
 
 
 def test_a_tail_that_is_surely_late_is_a_problem_of_few_requests_too(verified: Verified) -> None:

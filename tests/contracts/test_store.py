@@ -347,6 +347,7 @@ def test_queries_are_chosen_and_counted_by_phase(store: Store) -> None:
     assert len(store.ids(frozenset({QueryPhase.QUEUED}))) == 1
     assert len(store.ids(frozenset({QueryPhase.QUEUED, QueryPhase.WAITING}))) == 2
     assert store.ids(frozenset()) == ()
+    assert store.counts() == {QueryPhase.WAITING: 1, QueryPhase.QUEUED: 1}
 
 
 def test_queries_are_chosen_by_tenant(store: Store) -> None:

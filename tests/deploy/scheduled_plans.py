@@ -37,6 +37,7 @@ def plan_of(
     placement: Sequence[str],
     shares: Mapping[str, float],
     replicas: Mapping[str, int],
+    configuration: int = 0,
 ) -> Plan:
     placed = {op.name: tier for op, tier in zip(graph.operators, placement, strict=True)}
     deployment = Deployment(
@@ -46,7 +47,7 @@ def plan_of(
     )
     return Plan(
         pipeline=graph.name,
-        configuration=ConfigurationSpace(graph).configuration(0),
+        configuration=ConfigurationSpace(graph).configuration(configuration),
         deployment=deployment,
         demand=deployment.demand(graph),
         accuracy=_ESTIMATE,
@@ -61,7 +62,7 @@ def chain(name: str, length: int) -> PipelineGraph:
         OperatorSpec(
             name=f"op{i}",
             after=(f"op{i - 1}",) if i else (),
-            knobs=(Knob(name="k", values=(1, 2)),),
+            knobs=(Knob(name="k", values=(1, 2.5, "$HOME, ${x} 'é'")),),
             scaling=Scaling.PROPORTIONAL,
         )
         for i in range(length)
@@ -77,10 +78,11 @@ def scheduled_chain(
     shares: Mapping[str, float] | None = None,
     replicas: Mapping[str, int] | None = None,
     machines: Mapping[str, Sequence[int]] | None = None,
+    configuration: int = 0,
 ) -> ScheduledPlan:
     """A chain with one operator per entry of `placement`; machines by tier, 0 where not given."""
     graph = chain(name, len(placement))
-    plan = plan_of(graph, placement, shares or {}, replicas or {})
+    plan = plan_of(graph, placement, shares or {}, replicas or {}, configuration)
     left = {tier: list(found) for tier, found in (machines or {}).items()}
     slices = tuple(
         Slice(tier, left[tier].pop(0) if left.get(tier) else 0, share)
@@ -115,4 +117,5 @@ def scheduled_plans(draw: st.DrawFn) -> ScheduledPlan:
         shares={tier: round(share, 9) for tier, share in shares.items()},
         replicas=replicas,
         machines=machines,
+        configuration=draw(st.integers(0, 3**length - 1)),
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -30,12 +31,15 @@ from circinus.deploy.kubernetes.names import (
     ROLE,
     TIER,
     content_hash,
+    label_value,
 )
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape, quantity
+from circinus.deploy.workers.options import parse
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from circinus.scheduler.problem import Slice
+from tests.deploy.read_back import as_planned, read_back
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
 
 VERSIONS = all_versions()[-3:]
@@ -339,6 +343,35 @@ def test_objects_of_unlike_queries_or_plans_never_share_a_name(
 
     same = (one.query_id, one.plan.id) == (other.query_id, other.plan.id)
     assert same or mine.isdisjoint(theirs)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2))
+def test_objects_of_any_plan_are_read_back_into_the_same_plan(
+    scheduled: ScheduledPlan, pinning: Pinning, standby: int
+) -> None:
+    found = render(scheduled, RenderSettings(pinning=pinning, standby=standby))
+    objects = tuple(yaml.safe_load_all(found.as_yaml()))
+    serving = [
+        d for d in of_kind("Deployment", objects) if d["metadata"]["labels"][ROLE] == SERVING
+    ]
+    pods = [
+        (d["spec"]["template"]["spec"]["containers"][0], d["spec"]["replicas"]) for d in serving
+    ]
+    planned = as_planned(scheduled.plan, scheduled.graph)
+
+    assert read_back(scheduled.graph, [(pod["args"], count) for pod, count in pods]) == planned
+    for deployment, (pod, _) in zip(serving, pods, strict=True):
+        assert node_terms(deployment)[TIER] == [label_value(parse(pod["args"]).tier)]
+    (document,) = of_kind("ConfigMap", objects)
+    told = json.loads(document["data"]["plan.json"])
+    where = scheduled.plan.deployment
+    assert told["configuration"] == planned.configuration
+    assert (told["placement"], told["allocation"], told["replicas"]) == (
+        where.placement,
+        where.allocation,
+        where.replicas,
+    )
 
 
 def test_the_same_plan_is_rendered_the_same() -> None:

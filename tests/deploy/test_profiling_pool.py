@@ -207,7 +207,6 @@ class CountingJournal(MemoryJournal):
         MemoryJournal.record(self, configuration, measured)
 
 
-@pytest.mark.slow
 def _is_worker(process: psutil.Process) -> bool:
     try:
         return processes.__name__ in process.cmdline()
@@ -215,6 +214,7 @@ def _is_worker(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> None:
     inputs = 168  # times 3 configurations: 504 measurements
     dataset = Dataset(

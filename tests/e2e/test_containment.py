@@ -102,6 +102,7 @@ def test_the_service_tells_what_went_wrong_and_plans_the_next_query(
         assert service.wait_for_phase(after, *ENDED)["outcome"] == "feasible"
 
 
+@pytest.mark.slow
 def test_cancelling_ends_an_operator_that_hangs(tmp_path: Path) -> None:
     with _serving(tmp_path, "pool", CIRCINUS_CALL_TIMEOUT_S="60") as service:
         query_id = service.submit(**_query("spinning"))
@@ -117,6 +118,7 @@ def test_cancelling_ends_an_operator_that_hangs(tmp_path: Path) -> None:
         assert service.wait_for_phase(after, *ENDED)["outcome"] == "feasible"
 
 
+@pytest.mark.slow
 def test_a_killed_service_leaves_no_operator_running(tmp_path: Path) -> None:
     service = ServiceProcess(
         tmp_path, extra={**_environment("pool"), "CIRCINUS_CALL_TIMEOUT_S": "60"}
@@ -171,6 +173,7 @@ def test_planning_in_one_s_own_process_tells_what_went_wrong(
     assert EXPECTED[name] in " ".join(f["cause"] for f in found["failures"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_operator_that_hangs_ends_with_the_command(tmp_path: Path, how: signal.Signals) -> None:
     running = _plan(tmp_path, "spinning", CIRCINUS_CALL_TIMEOUT_S="60")

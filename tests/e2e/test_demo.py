@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -16,10 +20,11 @@ from circinus.deploy.methods import PUBLISHED, parts_of
 ROOT = Path(__file__).parents[2]
 
 
-def start(*options: str) -> subprocess.Popen[str]:
+def start(*options: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "circinus.api.cli", "demo", *options],
         cwd=ROOT,
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -28,19 +33,49 @@ def start(*options: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow
-def test_the_demo_plans_deploys_and_serves_and_leaves_nothing() -> None:
-    demo = start("--json")
-    output, shown = demo.communicate(timeout=400)
-    assert demo.returncode == 0, shown
-    report = json.loads(output)
-    assert report["worked"]
-    assert report["method"]["name"] == "default"
+def require_worked(report: dict[str, Any], shown: str) -> None:
+    """All steps went well; a busy machine may have missed an objective, which is told as such."""
+    missed = [problem for problem in report["problems"] if "the objective" in problem]
+    assert report["problems"] == missed, shown
+    assert report["worked"] == (not missed)
     assert sum(query["observed"]["requests"] for query in report["queries"]) >= 200
-    assert len({str(query["objectives"]) for query in report["queries"]}) >= 2
-    for heading in ("Plans", "Schedule", "Requests", "Predicted and observed", "Binding: latency"):
+    assert len(report["queries"]) == 4
+    tiers = {tier for query in report["queries"] for tier in query["placement"].values()}
+    assert tiers == {"device", "edge", "cloud"}
+    assert all(query["cost_usd_per_hour"] > 0 for query in report["queries"])
+
+
+@pytest.mark.slow
+def test_the_demo_shows_who_makes_way_and_stays_up_until_interrupted(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\necho $1 > {opened}\n")
+    browser.chmod(0o700)
+    demo = start("--json", "--keep", "--open", BROWSER=f"{browser} %s")
+    assert demo.stderr is not None
+    shown = ""
+    for line in demo.stderr:
+        shown += line
+        if "The service stays up" in line:
+            break
+    (address,) = set(re.findall(r"http://127\.0\.0\.1:\d+/", shown))
+    assert opened.read_text().strip() == address
+    assert httpx.get(f"{address}readyz", trust_env=False).status_code == 200
+    demo.send_signal(signal.SIGINT)
+    output, rest = demo.communicate(timeout=60)
+    report = json.loads(output)
+    require_worked(report, shown)
+    assert demo.returncode == (0 if report["worked"] else 1), rest
+    assert report["method"]["name"] == "default"
+    for heading in ("Plans", "Requests", "Predicted and observed", "Binding: latency", "waits:"):
         assert heading in shown
-    assert "Closest measured plan" in shown
+    link, machines = report["link"], report["machines"]
+    assert link["why"].startswith("latency is ")
+    assert "device" in link["after"]["placement"].values()
+    assert link["before"]["id"] != link["after"]["id"]
+    assert machines["made_way"]
+    assert machines["waiting"]
+    assert machines["all_back"]
     assert "\x1b" not in shown
     assert all(len(line) <= 100 for line in shown.splitlines()), max(shown.splitlines(), key=len)
     assert leftovers() == []
@@ -50,16 +85,15 @@ def test_the_demo_plans_deploys_and_serves_and_leaves_nothing() -> None:
 def test_the_demo_runs_with_the_published_method_and_says_so() -> None:
     demo = start("--json", "--method", "published")
     output, shown = demo.communicate(timeout=400)
-    assert demo.returncode == 0, shown
     report = json.loads(output)
+    assert demo.returncode == (0 if report["worked"] else 1), shown
+    require_worked(report, shown)
     method = report["method"]
     assert (method["name"], method["scheduling"], method["dispatch"]) == (
         "published",
         "greedy",
         "kairos",
     )
-    assert report["worked"]
-    assert report["queries"]
     for query in report["queries"]:
         assert query["planning"] == parts_of(PUBLISHED.planning)
     assert "planned by published: cmbo, t_test, stratified order" in shown

@@ -22,6 +22,8 @@ import pytest
 from tests.deploy.serving import is_alive
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
+pytestmark = pytest.mark.slow  # processes that start, are killed and start again
+
 RATE_PER_S = 50.0
 BACK_WITHIN_S = 10.0
 

@@ -88,6 +88,9 @@ def test_a_wheel_holds_circinus_and_nothing_beside_it(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"circinus"}
     for needed in ("api/store/migrations/script.py.mako", "py.typed", "deploy/workers/server.py"):
         assert f"circinus/{needed}" in names
+    ui = ROOT / "api" / "http" / "ui"
+    shown = [*(ui / "static").iterdir(), *(ui / "templates").iterdir()]
+    assert {f"circinus/{path.relative_to(ROOT)}" for path in shown} <= set(names)
     assert not [name for name in names if "/tests/" in name]
 
 
@@ -112,6 +115,45 @@ def test_doctor_runs_beside_folders_of_our_names(
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "digits" in done.stdout
+
+
+SHELL = """\
+from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
+import circinus
+upper = RunnableLambda(lambda text: text.upper())
+knob = ConfigurableField(id="case")
+case = RunnablePassthrough().configurable_alternatives(knob, default_key="same", upper=upper)
+chain = RunnableLambda(lambda text: text.strip()) | case
+data = [(f" user {n} ", f"USER {n}") for n in range(40)]
+result = circinus.plan(chain, data, accuracy=0.85, latency_s=0.5, score=lambda a, b: a == b)
+result
+result.best.accuracy.value
+result.whatif(latency="0.5x").words
+result.as_runnable().invoke(" you ")
+"""
+
+
+def test_a_chain_typed_into_a_shell_is_planned(
+    python: Path, project: Path, environment: dict[str, str]
+) -> None:
+    assert len(SHELL.splitlines()) <= 15
+    done = subprocess.run(
+        [python, "-i"],
+        input=SHELL,
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    first, *_, accuracy, words, output = done.stdout.splitlines()
+    assert first.startswith("feasible: ")
+    assert accuracy == "1.0"
+    assert "the cheapest plan" in words
+    assert output == "'YOU'"
 
 
 def test_a_plan_and_a_worker_of_the_users_own_pipelines_folder_run(

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from time import process_time
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from circinus.pipelines.operators import OperatorSpec
 from circinus.pipelines.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Estimate, Slo
+from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo
 from circinus.planner.answers.drift import (
     DriftSettings,
     ObservedRequests,
@@ -194,3 +195,12 @@ def test_a_tier_that_was_not_there_may_be_faster() -> None:
     alone = replace(THREE, tiers=THREE.tiers[:1], links=(), origin=None)
     assert eased(THREE, alone)
     assert not eased(alone, THREE)
+
+
+def test_a_percentile_is_judged_without_holding_up_the_service() -> None:
+    """The look is made in the loop that answers requests: milliseconds, not seconds."""
+    slo = replace(SLO, latency_statistic=LatencyStatistic.P50)
+    before = process_time()
+    assert drifted(_plan(), slo, _seen(latency=0.6, n=200)) is not None
+    assert drifted(_plan(), slo, _seen(latency=0.4, n=200)) is None
+    assert process_time() - before < 2.0  # scipy is imported meanwhile; it took 6 s for each

@@ -6,113 +6,90 @@ Everything shown comes from the service's answers; nothing is kept when the demo
 from __future__ import annotations
 
 import signal
+import webbrowser
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
 from circinus.api import formats
 from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
 from circinus.api.cli.command import on_signal
-from circinus.api.cli.demo.report import Report, ServedQuery, comparison, problems_of, send
+from circinus.api.cli.demo.cases import (
+    CASES,
+    CONTESTED,
+    DRIFTING,
+    EXAMPLES,
+    HELD_OUT_SEED,
+    INPUTS,
+    PIPELINE,
+    PLANNING_SEED,
+    THIN_MBIT_PER_S,
+    THINNED,
+    DemoCase,
+    demo_infrastructure,
+)
+from circinus.api.cli.demo.changes import (
+    MissingMachines,
+    ThinnedLink,
+    take_machines,
+    thin_link,
+)
+from circinus.api.cli.demo.report import Report, ServedQuery, comparison, problems_of
+from circinus.api.cli.demo.sending import example_body, send
 from circinus.api.cli.demo.service import running_service
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow
 from circinus.api.client import Client
 from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.schemas.planning import MethodView
+from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import QueryView
-from circinus.api.schemas.query import DataSource, LimitsRequest, QueryRequest, SloRequest
+from circinus.api.schemas.service import RequestReply
 from circinus.deploy.methods import Method
 from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.registry import load_pipeline
 
-PIPELINE = "digits"
-PLANNING_SEED = 11  # of the inputs that are planned on
-HELD_OUT_SEED = 12  # of the inputs that requests are made of: none of them was planned on
-INPUTS = 48
-REQUESTS_PER_QUERY = 68
-_PROFILING_S = 15.0  # never reached on an idle computer; a busy one may take this long
-_CONFIGURATIONS = 48  # enough for a feasible plan, few enough for a demo
-_DEVICE_SPEED = 0.05
 _SETTLED_WITHIN_S = 180.0
 _POLL_S = 0.25
-_MOST_PLANS = 4
-_PLANS_TITLE = "Plans: no other is better in cost, latency, accuracy and demand at once"
 _SAMPLING = CalibrationSampling(configurations=4, inputs=2, seed=PLANNING_SEED)
 _CALIBRATION = CalibrationSettings(repetitions=5, pause_s=0.03)
 """Seconds, not minutes: enough to tell served from profiled, see `circinus calibrate`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoCase:
-    """One query of the demo."""
-
-    name: str  # for people
-    slo: SloRequest
-    ends: QueryPhase = QueryPhase.SERVING  # the phase that it must reach
-    configurations: int | None = _CONFIGURATIONS  # most that are measured; None: any number
-
-    @property
-    def request(self) -> QueryRequest:
-        """What is submitted."""
-        return QueryRequest(
-            pipeline=PIPELINE,
-            data=DataSource(examples=INPUTS, seed=PLANNING_SEED),
-            slo=self.slo,
-            limits=LimitsRequest(profiling_s=_PROFILING_S, configurations=self.configurations),
-        )
-
-
-CASES = (
-    DemoCase("frugal", SloRequest(accuracy=0.7, latency_s=0.2)),
-    DemoCase("quick", SloRequest(accuracy=0.75, latency_s=0.04)),
-    DemoCase("careful", SloRequest(accuracy=0.82, latency_s=0.07, cost_usd_per_hour=0.5)),
-    DemoCase(
-        "impossible", SloRequest(accuracy=0.7, latency_s=0.0001), QueryPhase.INFEASIBLE, None
-    ),
-)
-"""Three with unlike objectives, and one that nothing can meet."""
-
-
-def run(console: Console, method: Method | None = None) -> Report:
+def run(
+    console: Console, method: Method | None = None, *, keep: bool = False, show: bool = False
+) -> Report:
     """Run the demo on a console; leaves nothing behind, also when interrupted.
 
-    Without a method the service goes by that of the environment.
+    Without a method the service goes by that of the environment. With `keep` the service stays up
+    at the end until interrupted; with `show` its page is opened in a browser, if there is one.
     """
     clock = SystemClock()
     start = clock.now()
     with on_signal(signal.SIGTERM, signal.default_int_handler):  # ends it as Ctrl-C does, in order
         infrastructure = _calibrated(console)
         with running_service(infrastructure, clock, method) as client:
-            demo = _Demo(console, client, client.method())
-            demo.submit()
-            demo.wait(clock)
-            problems = list(demo.unexpected())
-            demo.show_plans()
-            served = demo.serve()
-    problems += problems_of(served)
-    elapsed_s = clock.now() - start
-    if problems:
-        console.print(Text("This did not work:", style="bold red"))
-        for problem in problems:
-            console.print(f"  {problem}", soft_wrap=True)
-    else:
-        text = f"Everything worked and was stopped again ({elapsed_s:.0f} s)."
-        console.print(Text(text, style="bold green"))
-    return Report(served=served, problems=problems, elapsed_s=elapsed_s, method=demo.method)
+            demo = _Demo(console, client, clock, client.method())
+            report = demo.told(start, show=show)
+            if keep:
+                _kept(console, client.base_url)
+    return report
 
 
 def _calibrated(console: Console) -> Infrastructure:
     """Give the demo's infrastructure with what serving makes of the seconds that are profiled."""
-    _heading(console, "How fast this computer serves")
+    _heading(console, 1, "How fast this computer serves")
     with TemporaryDirectory(prefix="circinus-demo-") as logs:
         infrastructure = calibrated_infrastructure(
             demo_infrastructure(),
@@ -124,26 +101,17 @@ def _calibrated(console: Console) -> Infrastructure:
         )
     as_is = next(tier for tier in infrastructure.tiers if not tier.emulated)
     console.print(
-        f"  In served requests, operators take {1 / as_is.speed_factor:.2f} times as long as in "
-        "a profile,\n"
-        "  each its own: measured on a worker like those that serve, and planned with."
+        f"  In served requests operators take {1 / as_is.speed_factor:.2f} times as long as in "
+        "a profile, each its own:\n  measured on a worker like those that serve, and planned with."
     )
     return infrastructure
 
 
-def demo_infrastructure() -> Infrastructure:
-    """Give the preset `local` with a device so slow that other tiers are worth their price."""
-    local = PRESETS["local"]
-    device = local.tiers[0]
-    # Waiting slows operators down, not the calls of an instance: those take as long as before.
-    slower = _DEVICE_SPEED / device.speed_factor
-    device = replace(
-        device,
-        speed_factor=_DEVICE_SPEED,
-        call_s=device.call_s * slower,
-        call_s_per_byte=device.call_s_per_byte * slower,
-    )
-    return replace(local, name="demo", tiers=(device, *local.tiers[1:]))
+def _kept(console: Console, address: str) -> None:
+    """Return when interrupted, which here is how it ends and no failure."""
+    console.print(f"\n  The service stays up: {address}/ has its page. Ctrl-C stops it.")
+    with suppress(KeyboardInterrupt):
+        Event().wait()
 
 
 @dataclass(slots=True)
@@ -152,41 +120,80 @@ class _Demo:
 
     console: Console
     client: Client
+    clock: Clock
     method: MethodView  # of the service
     cases: dict[str, DemoCase] = field(default_factory=dict)  # by the ids of their queries
     queries: dict[str, QueryView] = field(default_factory=dict)  # as they were seen last
+    plans: dict[str, PlanView] = field(default_factory=dict)  # that served first
+    problems: list[str] = field(default_factory=list)  # what did not work, in words
 
-    def submit(self) -> None:
-        """Show the service and submit the queries."""
+    def told(self, start: float, *, show: bool) -> Report:
+        """Give what all steps found; they began at that moment of the clock."""
+        self._introduce(show=show)
+        self._submit()
+        self._wait()
+        self.problems += self._unexpected()
+        all_serve = not self.problems
+        self._show_plans()
+        served = self._serve()
+        self.problems += problems_of(served)
+        link = machines = None
+        if all_serve:  # who is not served cannot make way
+            link, machines = self._thin(), self._take()
+        elapsed_s = self.clock.now() - start
+        self._conclude(elapsed_s)
+        return Report(
+            served=served,
+            problems=self.problems,
+            elapsed_s=elapsed_s,
+            method=self.method,
+            link=link,
+            machines=machines,
+        )
+
+    def _introduce(self, *, show: bool) -> None:
         console, client = self.console, self.client
-        _heading(console, "A service on this computer")
+        _heading(console, 2, "A service on this computer")
+        console.print(f"  Its page is at {client.base_url}/ as long as the demo runs.")
+        if show:
+            with suppress(webbrowser.Error):
+                webbrowser.open(f"{client.base_url}/")
         planned, scheduled, dispatched = formats.method(self.method)
-        console.print(f"  {client.base_url}, started for this demo")
         console.print(f"  Queries are {planned},\n  {scheduled}, {dispatched}.")
         console.print(tables.tiers_table(client.infrastructure()))
-        _heading(console, "Four queries, unlike objectives")
-        console.print(f"  Planned on {INPUTS} clips of seed {PLANNING_SEED}.")
+
+    def _submit(self) -> None:
+        _heading(self.console, 3, f"{len(CASES)} queries, all but one compete for the tiers")
         for case in CASES:
-            query = client.submit(case.request)
+            query = self.client.submit(case.request)
             self.cases[query.id] = case
-            line = f"  {case.name:<12}{query.id}  {formats.objectives(case.request)}"
-            console.print(line, soft_wrap=True)
+            self.console.print(
+                f"  {case.name:<12}{case.story}\n"
+                f"  {'':<12}{formats.objectives(case.request)}, weight {case.weight:g}"
+            )
 
-    def wait(self, clock: Clock) -> None:
+    def _wait(self) -> None:
         """Return once each query is served or can no longer be."""
-        _heading(self.console, "Planning and deployment")
-        deadline = clock.now() + _SETTLED_WITHIN_S
-        with Follow(self.console) as lines:
+        _heading(self.console, 4, "Planning and deployment")
+        console, client = self.console, self.client
+        console.print(f"  Each is planned on {INPUTS} clips of seed {PLANNING_SEED}.")
+        deadline = self.clock.now() + _SETTLED_WITHIN_S
+        with Follow(console) as lines, ThreadPoolExecutor(1) as pool:
+            body = example_body(0, EXAMPLES, seed=HELD_OUT_SEED)
+            first: Future[RequestReply] | None = None  # whose clips are drawn for all, meanwhile
             while True:
-                self.queries = {each: self.client.query(each) for each in self.cases}
-                told = {i: (_key(q), tables.progress_line(q)) for i, q in self.queries.items()}
+                self.queries = {each: client.query(each) for each in self.cases}
+                told = {i: (q.phase, tables.progress_line(q)) for i, q in self.queries.items()}
                 lines.update(self._named(told))
+                serving = [i for i, q in self.queries.items() if q.phase is QueryPhase.SERVING]
+                if first is None and serving:
+                    first = pool.submit(client.request, serving[0], body)
                 settled = all(query.phase in SETTLED for query in self.queries.values())
-                if settled or clock.now() > deadline:
+                if settled or self.clock.now() > deadline:
                     return
-                clock.sleep(_POLL_S)
+                self.clock.sleep(_POLL_S)
 
-    def unexpected(self) -> Iterator[str]:
+    def _unexpected(self) -> Iterator[str]:
         """Give what did not become of the queries, in words."""
         for query_id, query in self.queries.items():
             case = self.cases[query_id]
@@ -198,65 +205,116 @@ class _Demo:
             if query.phase is QueryPhase.INFEASIBLE and not binding:
                 yield f"{case.name} is infeasible, but what binds is not told"
 
-    def show_plans(self) -> None:
-        """Show the plans of every query, and which of them the schedule chose."""
-        console = self.console
-        _heading(console, _PLANS_TITLE)
-        names = {query_id: case.name for query_id, case in self.cases.items()}
-        for query_id, query in self.queries.items():
-            if query.shortfall is not None:
-                console.print(Text(f"{names[query_id]}: {query.phase.value}", style="bold"))
-                console.print(tables.shortfall_text(query.shortfall))
-                continue
-            found = self.client.plans(query_id).items
-            title = f"{names[query_id]}: {formats.objectives(query.request)}"
-            chosen = query.plan_id
-            console.print(tables.plans_table(found, title=title, chosen=chosen, most=_MOST_PLANS))
-        _heading(console, "Which plan runs where")
-        console.print(tables.schedule_table(self.client.schedule(), names))
-
-    def serve(self) -> list[ServedQuery]:
-        """Send requests to what serves; give what they found."""
+    def _show_plans(self) -> None:
+        """Show the plan of every query that the schedule chose, and why there is none."""
         console, client = self.console, self.client
-        _heading(console, "Requests")
-        clips = f"on clips of seed {HELD_OUT_SEED}, through the dispatcher"
-        console.print(f"  {REQUESTS_PER_QUERY} per query, {clips}")
+        _heading(console, 5, "Plans: which of its Pareto set each query got, and where")
+        rows = []
+        for query_id, query in self.queries.items():
+            if query.plan_id is None:
+                continue
+            found = client.plans(query_id).items
+            plan = next(each for each in found if each.id == query.plan_id)
+            self.plans[query_id] = plan
+            name, share = self.cases[query_id].name, f"1 of {len(found)}"
+            rows.append((name, share, formats.where(plan), *_figures(plan)))
+        columns = ("query", "plan", "tier, share: operators", "accuracy", "latency", "cost")
+        console.print(tables.table(None, *columns, right=[3, 4, 5], rows=rows))
+        for query_id, query in self.queries.items():
+            if (short := query.shortfall) is not None:
+                told = f"{self.cases[query_id].name} is {query.phase.value}."
+                self._say(f"{told} Binding: {', '.join(short.binding)}. {short.sentence}")
+
+    def _serve(self) -> list[ServedQuery]:
+        """Send requests to what serves; give what they found."""
+        console, client, every = self.console, self.client, EXAMPLES
+        _heading(console, 6, "Requests, on clips that nothing was planned on")
         serving = [q for q in self.queries.values() if q.phase is QueryPhase.SERVING]
         done = {query.id: 0 for query in serving}
-        with Follow(console) as lines:
+        with Follow(console) as lines, ThreadPoolExecutor(len(serving) or 1) as pool:
 
-            def tell(query_id: str, count: int) -> None:
-                done[query_id] = count
-                every = REQUESTS_PER_QUERY
+            def tell(query_id: str, number: int) -> None:
+                done[query_id] = number
                 told = {i: (str(n == every), f"{n} of {every} requests") for i, n in done.items()}
                 lines.update(self._named(told))
 
-            # One query after the other: this computer's few cores stand for many machines, and
-            # requests side by side would slow each other down as they would not on those.
-            observed = [
-                send(client, query.id, REQUESTS_PER_QUERY, tell, seed=HELD_OUT_SEED)
+            # Side by side: most of their time is waiting, for a device or edge that is emulated.
+            sent = [
+                pool.submit(send, client, query.id, every, tell, seed=HELD_OUT_SEED)
                 for query in serving
             ]
         served = []
-        for query, found in zip(serving, observed, strict=True):
-            name, plan = self.cases[query.id].name, client.plan(query.plan_id or "")
-            console.print(Text(name, style="bold"))
-            console.print(tables.deployment_table(client.deployment(query.id)))
-            served.append(ServedQuery(name=name, query=query, plan=plan, observed=found))
+        for query, found in zip(serving, sent, strict=True):
+            name, plan = self.cases[query.id].name, self.plans[query.id]
+            served.append(ServedQuery(name=name, query=query, plan=plan, observed=found.result()))
         console.print(*comparison(served), sep="\n")
         return served
+
+    def _thin(self) -> ThinnedLink:
+        """Thin a link until the service has replaced the plan that it makes late."""
+        _heading(self.console, 7, "A link thins, and plans are not told")
+        name = DRIFTING.name
+        (query_id,) = (each for each, case in self.cases.items() if case is DRIFTING)
+        ends = " and ".join(THINNED)
+        self.console.print(f"  Between {ends} {THIN_MBIT_PER_S:g} Mbit/s are left, for a while.")
+        link = thin_link(self.client, query_id, self.clock)
+        if (new := link.after) is None:
+            told = f"nothing in {link.requests} requests" if link.why is None else link.why
+            self.problems.append(f"{name} was not moved from the thinner link: {told}")
+            return link
+        told = f"After {link.requests} requests to {name} the service had noticed: {link.why}."
+        self._say(f"{told} It replaced the plan while that served:")
+        self._say(f"  old  {formats.where(link.before)}; {', '.join(_figures(link.before))}")
+        self._say(f"  new  {formats.where(new)}; {', '.join(_figures(new))}")
+        return link
+
+    def _take(self) -> MissingMachines:
+        """Take machines away and give them back; tell who made way."""
+        _heading(self.console, 8, "Machines go, and come back")
+        ids = [i for i, case in self.cases.items() if case.ends is QueryPhase.SERVING]
+        found = take_machines(self.client, ids, self.clock)
+        before, left = found.machines
+        self.console.print(f"  Of {before} machines of tier {CONTESTED} there are {left} left.")
+        for sentence in found.made_way:
+            self._say(sentence)
+        for query_id, reason in found.waiting:
+            self._say(f"{query_id} waits: {reason}")
+        if not found.made_way:
+            self.problems.append(f"nobody made way when machines of {CONTESTED} went")
+        if found.all_back:
+            self.console.print("  With all machines back, everybody is served again.")
+        else:
+            self.problems.append("not everybody is served again with all machines back")
+        return found
+
+    def _conclude(self, elapsed_s: float) -> None:
+        if not self.problems:
+            text = f"Everything worked ({elapsed_s:.0f} s)."
+            self.console.print(Text(f"\n{text}", style="bold green"))
+            return
+        self.console.print(Text("\nThis did not work:", style="bold red"))
+        for problem in self.problems:
+            self.console.print(f"  {problem}", soft_wrap=True)
 
     def _named(self, lines: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
         """Give lines by the names of queries, in a column, in place of their ids."""
         return {f"{self.cases[each].name:<10}": line for each, line in lines.items()}
 
+    def _say(self, sentence: str) -> None:
+        """Print what the service says, with names in place of the ids of queries."""
+        for query_id, case in self.cases.items():
+            sentence = sentence.replace(query_id, case.name)
+        self.console.print(Padding(Text(sentence), (0, 2)))
 
-def _key(query: QueryView) -> str:
-    progress = query.progress
-    best = progress.best.id if progress is not None and progress.best is not None else ""
-    return f"{query.phase} {best}"
+
+def _figures(plan: PlanView) -> tuple[str, str, str]:
+    return (
+        formats.fraction(plan.accuracy.value),
+        formats.seconds(plan.latency_s.value),
+        formats.dollars(plan.cost_usd_per_hour),
+    )
 
 
-def _heading(console: Console, text: str) -> None:
+def _heading(console: Console, number: int, text: str) -> None:
     console.print()
-    console.print(Rule(text, align="left"))
+    console.print(Rule(f"{number}. {text}", align="left"))

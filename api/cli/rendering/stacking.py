@@ -1,4 +1,7 @@
-"""Tables that break no word and no figure: where these need too much room, rows are lines."""
+"""Tables that break no word and no figure: where these need too much room, rows are lines.
+
+Columns that a table can do without go before any line is broken.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,37 @@ _ANY = 10_000  # a width at which nothing is cut when what a table needs is meas
 class Stacking(Table):
     """A table whose columns hold their longest word, or whose rows stand as lines."""
 
+    optional: tuple[int, ...] = ()
+    """Columns that are left out where there is no room, the first one first."""
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """See rich."""
-        least, most = zip(*map(_widths, self.columns), strict=True)
-        frame = Measurement.get(console, options.update_width(_ANY), self).maximum - sum(most)
-        spare = options.max_width - frame - sum(least)
-        if spare < 0 and len(self.columns) > 2:
-            yield from self._stacked()
+        made = self
+        while made.optional and made._whole(console, options) > options.max_width:
+            made = made._without(made.optional[0])
+        least, most = zip(*map(_widths, made.columns), strict=True)
+        spare = options.max_width - (made._whole(console, options) - sum(most)) - sum(least)
+        if spare < 0 and len(made.columns) > 2:
+            yield from self._stacked()  # where there is room for all columns
             return
-        made = copy(self)
+        drawn = copy(made)
         if 0 <= spare < sum(most) - sum(least):
             widths = _shared(spare, least, most)
-            made.columns = [replace(c, width=w) for c, w in zip(self.columns, widths, strict=True)]
-        yield from Table.__rich_console__(made, console, options)
+            drawn.columns = [
+                replace(c, width=w) for c, w in zip(made.columns, widths, strict=True)
+            ]
+        yield from Table.__rich_console__(drawn, console, options)
+
+    def _whole(self, console: Console, options: ConsoleOptions) -> int:
+        """Give the width of the table with no line broken."""
+        return Measurement.get(console, options.update_width(_ANY), self).maximum
+
+    def _without(self, gone: int) -> Stacking:
+        made = copy(self)
+        kept = [column for i, column in enumerate(self.columns) if i != gone]
+        made.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
+        made.optional = tuple(i - (i > gone) for i in self.optional[1:])
+        return made
 
     def _stacked(self) -> Iterator[Text]:
         if self.title:

@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from circinus.api import formats
 from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.explanation import ExplanationView
+from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
 from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
@@ -37,7 +36,7 @@ _PHASE_STYLES = {
 
 def table(
     title: str | None, *columns: str, right: Collection[int] = (), rows: Iterable[Cells]
-) -> Table:
+) -> Stacking:
     """Give a table in house style; `right` are the columns of figures.
 
     Text in cells is no markup on the consoles of `screen`.
@@ -146,30 +145,44 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
 
 
+def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
+    """Give what a change of circumstances would do."""
+    yield found.words
+    if found.after:
+        yield plans_table(found.after, title="Plans as they would be", most=5)
+    if found.shortfall is not None:
+        yield shortfall_text(found.shortfall)
+
+
 def queries_table(
     queries: Sequence[QueryView], ahead: Mapping[str, int] | None = None
 ) -> RenderableType:
-    """Give queries, newest first; `ahead`: how many are planned before those that are queued."""
+    """Give queries, newest first, a line each where they are wide enough.
+
+    `ahead`: how many are planned before those that are queued.
+    """
     if not queries:
         return "No queries."
     owned = any(query.request.tenant or query.request.priority for query in queries)
-    columns = ["query", "pipeline", "phase", "objectives", "plan", "spent", "submitted (UTC)"]
+    columns = ["query", "pipeline", "phase", "plan", "spent", "objectives", "submitted (UTC)"]
     columns += ["tenant", "priority"] if owned else []
     rows = (
         (
             query.id,
             query.request.pipeline,
             _phase_text(query.phase),
-            formats.objectives(query.request),
             _plan_so_far(query, (ahead or {}).get(query.id)),
             formats.seconds(None if query.progress is None else query.progress.spent_s),
-            query.submitted_at.strftime("%Y-%m-%d %H:%M:%S"),
+            formats.bounds(query.request),
+            query.submitted_at.strftime("%m-%d %H:%M"),
             query.request.tenant,
             str(query.request.priority),
         )[: len(columns)]
         for query in queries
     )
-    return table("Queries", *columns, right=[5, 8], rows=rows)
+    made = table("Queries", *columns, right=[4, 8], rows=rows)
+    made.optional = (6, 8, 7, 5) if owned else (6, 5)
+    return made
 
 
 def _plan_so_far(query: QueryView, ahead: int | None) -> str:
@@ -217,11 +230,28 @@ def query_text(query: QueryView) -> RenderableType:
     return Group(*parts)
 
 
-def progress_line(query: QueryView) -> str:
+class BestSeen:
+    """The best plan that whoever follows a search was told last: it may not hold out."""
+
+    def __init__(self) -> None:
+        self.words = ""
+
+    def note(self, progress: ProgressView) -> str:
+        """Give the best plan in words; one that no longer holds is not told as never found."""
+        if (plan := progress.best) is not None:
+            figures = formats.fraction(plan.accuracy.value), formats.seconds(plan.latency_s.value)
+            self.words = " ".join((*figures, formats.dollars(plan.cost_usd_per_hour)))
+            return self.words
+        if self.words:
+            return f"none any more: more inputs spoke against {self.words}"
+        return "none feasible yet"
+
+
+def progress_line(query: QueryView, seen: BestSeen | None = None) -> str:
     """Give phase, spend, time left and the best plan so far in one line."""
     if query.progress is None:
         return query.phase.value
-    words = progress_words(query.progress)
+    words = progress_words(query.progress, seen)
     return words if query.phase is QueryPhase.PLANNING else f"{query.phase.value}: {words}"
 
 
@@ -235,15 +265,10 @@ def _search_words(search: SearchView) -> str:
     return f"{words}; {progress_words(search.progress)}"
 
 
-def progress_words(progress: ProgressView) -> str:
-    """Give how far planning is in one line."""
-    best = "none feasible yet"
-    if (plan := progress.best) is not None:
-        best = (
-            f"{formats.fraction(plan.accuracy.value)} {formats.seconds(plan.latency_s.value)} "
-            f"{formats.dollars(plan.cost_usd_per_hour)}"
-        )
+def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
+    """Give how far planning is in one line; `seen` by somebody who had lines before."""
     left_s = formats.left_s(progress)
+    best = (seen or BestSeen()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
     return f"{progress.phase}, {spent}{left}, best {best}"

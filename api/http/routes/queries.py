@@ -20,7 +20,6 @@ from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import TAGGED, IfNoneMatch, tagged
 from circinus.api.phases import LIVE
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
-from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
@@ -122,14 +121,7 @@ def plan(plan_id: str, service: ServiceOf) -> PlanView:
 @router.get(f"{PLAN}/explanation", tags=["questions"], responses=problems(404))
 def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
     """Give why a plan is what it is, as the newest query that found it sees it."""
-    parts = service.parts
-    stored = parts.store.plan(plan_id)
-    record = parts.store.query(stored.query_id)
-    return ExplanationView.of(
-        service.answers.explain(record.id, stored),
-        plan=plan_view(stored.plan, record.query.slo, parts.infrastructure),
-        planning=planning_view(record.query.planning),
-    )
+    return service.answers.explain(service.parts.store.plan(plan_id))
 
 
 @router.post(f"{QUERY}:whatif", tags=["questions"], responses=problems(404, 409))

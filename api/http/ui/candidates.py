@@ -13,7 +13,7 @@ from circinus.planner.search.trials import TrialState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class JudgedTrial:
     """A row of the table."""
 
     trial: TrialView
@@ -23,20 +23,20 @@ class Candidate:
 
 def candidates(
     trials: Sequence[TrialView], plans: Sequence[PlanView], slo: SloRequest, chosen: str | None
-) -> Sequence[Candidate]:
+) -> Sequence[JudgedTrial]:
     """Give the candidates, the best first: plans of the front, other plans, then the nearest."""
     numbers: dict[str, int] = {}
     for number, plan in enumerate(plans, start=1):  # a configuration may have several
         numbers.setdefault(_key(plan.configuration), number)
     taken = {_key(plan.configuration) for plan in plans if plan.id == chosen}
 
-    def told(trial: TrialView) -> Candidate:
+    def told(trial: TrialView) -> JudgedTrial:
         key = _key(trial.configuration)
         if key in taken:
-            return Candidate(trial=trial, number=numbers[key], why="the schedule chose its plan")
+            return JudgedTrial(trial=trial, number=numbers[key], why="the schedule chose its plan")
         if key in numbers:
-            return Candidate(trial=trial, number=numbers[key], why="on the front, not chosen")
-        return Candidate(trial=trial, number=None, why=_why_not(trial, plans, slo))
+            return JudgedTrial(trial=trial, number=numbers[key], why="on the front, not chosen")
+        return JudgedTrial(trial=trial, number=None, why=_why_not(trial, plans, slo))
 
     return sorted(map(told, trials), key=_order)
 
@@ -45,7 +45,7 @@ def _key(configuration: Mapping[str, Mapping[str, object]]) -> str:
     return repr(sorted((o, sorted(knobs.items())) for o, knobs in configuration.items()))
 
 
-def _order(one: Candidate) -> tuple[bool, int, bool, float, float]:
+def _order(one: JudgedTrial) -> tuple[bool, int, bool, float, float]:
     trial, accuracy = one.trial, one.trial.accuracy
     feasible = trial.state is TrialState.FEASIBLE
     cost = trial.cost_usd_per_hour if feasible else None
@@ -58,11 +58,15 @@ def _why_not(trial: TrialView, plans: Sequence[PlanView], slo: SloRequest) -> st
     cost = formats.dollars(trial.cost_usd_per_hour)
     if trial.state is TrialState.FEASIBLE:
         return _beaten(trial, plans)
-    bound = "as asked" if slo.latency_s is None else f"at most {formats.seconds(slo.latency_s)}"
+    if slo.latency_s is None:  # then it is for the machines that are too few for the throughput
+        late = "machines do not hold the copies that the throughput needs"
+    else:
+        bound = formats.seconds(slo.latency_s)
+        late = f"{latency} where it is fastest, at most {bound} asked"
     most = formats.dollars(slo.cost_usd_per_hour)
     return {
         TrialState.INACCURATE: f"accuracy {accuracy}, at least {slo.accuracy:g} asked",
-        TrialState.LATE: f"{latency} where it is fastest, {bound} asked",
+        TrialState.LATE: late,
         TrialState.DEAR: f"{cost}, at most {most} asked",
         TrialState.UNDECIDED: f"accuracy {accuracy} so far does not tell about {slo.accuracy:g}",
         TrialState.FAILED: "an operator failed",

@@ -21,6 +21,11 @@ _SEE_OTHER = 303
 _MOST_FIELDS = 500
 
 
+def all_events(service: Service) -> str:
+    """Give the path of all events from now on; ask for it before anything that a page shows."""
+    return f"{ALL_EVENTS}?after={service.parts.store.events.latest()}"
+
+
 def framed(
     template: str,
     service: Service,

@@ -10,8 +10,9 @@ from fastapi.responses import HTMLResponse
 from circinus.api.http.pages import page
 from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import ShownQueries
-from circinus.api.http.ui.frame import framed
+from circinus.api.http.ui.frame import all_events, framed
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.faults import checked
 from circinus.api.schemas.progress import PageRequest
 
 router = APIRouter(include_in_schema=False)
@@ -24,7 +25,9 @@ def listing(
     service: ServiceOf, shown: ShownBy, phase: _Phase = "", cursor: _Cursor = ""
 ) -> HTMLResponse:
     """Give the page; an unknown phase is none."""
-    return framed("listing.html", service, _told(shown, phase, cursor), section="Queries")
+    events = all_events(service)
+    told = _told(shown, phase, cursor)
+    return framed("listing.html", service, told, section="Queries", events=events)
 
 
 @router.get("/ui/queries")
@@ -35,7 +38,8 @@ def part(shown: ShownBy, phase: _Phase = "", cursor: _Cursor = "") -> HTMLRespon
 
 def _told(shown: ShownQueries, phase: str, cursor: str) -> dict[str, object]:
     only = QueryPhase(phase) if phase in set(QueryPhase) else None
-    found, following = shown.listed(PageRequest(phase=only, cursor=cursor or None))
+    asked = checked(PageRequest, {"phase": only, "cursor": cursor or None})
+    found, following = shown.listed(asked)
     counts = shown.parts.store.counts()
     return {
         "queries": [each.view for each in found],

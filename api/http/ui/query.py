@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,21 +20,18 @@ from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import ShownQueries
 from circinus.api.http.ui.candidates import candidates
+from circinus.api.http.ui.deployed import deployed
 from circinus.api.http.ui.frame import framed
+from circinus.api.http.ui.happenings import happenings_of
 from circinus.api.http.ui.sliders import Group, groups, moved, what_if_of
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE
-from circinus.api.schemas.events import EventKind
-from circinus.api.schemas.explanation import ExplanationView
-from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import PlanView, plan_view
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import NotFound
 from circinus.pipelines.errors import CircinusError
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
-_SHOWN = 40  # candidates, unless all are asked for
-_HAPPENED = frozenset(EventKind) - {EventKind.PROGRESS, EventKind.MEASURED}
-_LATEST = 30
+_SHOWN = 10  # candidates, unless all are asked for
 _Plan = Annotated[str, Query(max_length=100)]
 
 
@@ -57,18 +56,25 @@ class _Seen:
 
 
 @router.get(QUERY)
-def query(query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = "") -> HTMLResponse:
+async def query(
+    query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = ""
+) -> HTMLResponse:
     """Give the page; NotFound if there is no query of that id."""
-    since = service.parts.store.events.latest()  # before what is shown is read
-    seen = _Seen.of(service, shown, query_id)
-    told = {
-        **_summary(seen),
-        **_front(seen, every=False),
-        **_plan(seen, plan),
-        **_happened(seen),
-        "groups": _groups(seen),
-        "answer": None,
-    }
+
+    def read() -> tuple[int, dict[str, object]]:
+        since = service.parts.store.events.latest()  # before what is shown is read
+        seen = _Seen.of(service, shown, query_id)
+        return since, {
+            **_summary(seen),
+            **_front(seen, every=False),
+            **_plan(seen, plan),
+            **happenings_of(service.parts.store.events, query_id),
+            "groups": _groups(seen),
+            "answer": None,
+        }
+
+    since, told = await asyncio.to_thread(read)
+    told |= await deployed(service, shown, query_id)
     events = f"/v1/queries/{query_id}/events?after={since}"
     return framed("query.html", service, told, section="Queries", events=events)
 
@@ -101,12 +107,13 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
     view, slo = seen.view, seen.view.request.slo
     plans, trials = seen.plans, seen.service.parts.store.events.trials(view.id)
     found = candidates(trials, plans, slo, view.plan_id)
-    link = f"/ui/queries/{view.id}?plan="
+    link = f"/ui/queries/{view.id}?plan={{id}}#plan"
     return {
         "query": view,
         "plans": plans,
         "search": search_svg(trials, slo),
         "fronts": [front_svg(plans, trials, slo, view.plan_id, x, link) for x in Against],
+        "states": Counter(each.trial.state for each in found).most_common(),
         "candidates": found if every else found[:_SHOWN],
         "all_candidates": len(found),
         "every": every,
@@ -132,25 +139,11 @@ def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
     told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
     told["number"] = [*stored].index(wanted) + 1
     try:
-        found = seen.service.answers.explain(view.id, stored[wanted])
+        explanation = seen.service.answers.explain(stored[wanted])
     except CircinusError as error:  # its measurements or its pipeline are gone
         return told | {"unknown": str(error)}
-    explanation = ExplanationView.of(
-        found, plan=mine, planning=planning_view(record.query.planning)
-    )
     drawn = timeline_svg(mine, explanation, view.request.slo.latency_s)
     return told | {"explanation": explanation, "timeline": drawn}
-
-
-@router.get(f"{QUERY}/happened")
-def happened(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
-    """Give what happened to it lately."""
-    return page("_happened.html", _happened(_Seen.of(service, shown, query_id)))
-
-
-def _happened(seen: _Seen) -> dict[str, object]:
-    found = seen.service.parts.store.events.of(seen.view.id, kinds=_HAPPENED)
-    return {"query": seen.view, "events": found[: -_LATEST - 1 : -1]}
 
 
 def _groups(seen: _Seen) -> Sequence[Group]:

@@ -53,7 +53,9 @@ def test_what_has_no_figures_has_no_place() -> None:
 def test_names_of_others_stay_words() -> None:
     strange = plan(HOSTILE, 0.9, 0.01, 0.1, tier=HOSTILE)
     root = parsed(
-        front_svg([strange], [trial(TrialState.LATE, 0.5, 0.1, 1.0, HOSTILE)], SLO, link="#plan-")
+        front_svg(
+            [strange], [trial(TrialState.LATE, 0.5, 0.1, 1.0, HOSTILE)], SLO, link="#plan-{id}"
+        )
     )
     (point,) = of_class(root, "plan")
     assert (point.get("data-plan"), point.get("href")) == (HOSTILE, f"#plan-{HOSTILE}")
@@ -69,7 +71,7 @@ def test_dearer_is_further_right_and_more_accurate_is_higher() -> None:
 
 
 def test_a_point_says_its_plan_and_leads_to_it() -> None:
-    root = parsed(front_svg(PLANS, TRIALS, SLO, "p-middle", link="#plan-"))
+    root = parsed(front_svg(PLANS, TRIALS, SLO, "p-middle", link="#plan-{id}"))
     assert root.get("role") == "group"
     points = of_class(root, "plan")
     assert [point.get("href") for point in points] == [f"#plan-{p.id}" for p in PLANS]
@@ -94,6 +96,15 @@ def test_objectives_are_lines_and_what_is_no_plan_says_why() -> None:
     assert "inaccurate, 20 inputs" in (cross.findtext(f"{SVG}title") or "")
     late = parsed(front_svg(PLANS, TRIALS, SLO, None, Against.LATENCY))
     assert "latency ≤ 50.0 ms" in texts(late)
+
+
+def test_of_many_the_latest_tell_what_they_are() -> None:
+    many = [trial(TrialState.LATE, 0.5, 0.1, float(i)) for i in range(1000)]
+    joined, *told, _ = of_class(parsed(front_svg([], many, SLO)), "late")  # and of the key
+    assert joined.get("d", "").count("M") == 750
+    assert joined.find(f"{SVG}title") is None
+    assert len(told) == 250
+    assert all(cross.findtext(f"{SVG}title") for cross in told)
 
 
 def test_what_is_far_out_is_at_the_edge_and_moves_nobody() -> None:

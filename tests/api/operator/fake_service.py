@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Unpack
 
 from circinus.api.client import Client, Refused
+from circinus.api.client.verbs import QueryFields, QueryInput
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
@@ -39,14 +41,23 @@ class FakeService(Client):
     starved: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
 
-    def submit(self, request: QueryRequest, *, idempotency_key: str | None = None) -> QueryView:
+    def submit(
+        self,
+        query: QueryInput | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **fields: Unpack[QueryFields],
+    ) -> QueryView:
+        request = query
+        assert isinstance(request, QueryRequest)
+        assert not fields
         self._answer(f"submit {idempotency_key}")
         if self.refuses is not None:
             raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
-        for query in self.queries.values():
-            if query.idempotency_key == idempotency_key:
-                return query
-        query = QueryView(
+        for known in self.queries.values():
+            if known.idempotency_key == idempotency_key:
+                return known
+        made = QueryView(
             id=f"q-{len(self.queries) + 1}",
             request=request,
             phase=QueryPhase.QUEUED,
@@ -54,8 +65,8 @@ class FakeService(Client):
             updated_at=_THEN,
             idempotency_key=idempotency_key,
         )
-        self.queries[query.id] = query
-        return query
+        self.queries[made.id] = made
+        return made
 
     def query(self, query_id: str) -> QueryView:
         self._answer(f"query {query_id}")
@@ -80,7 +91,7 @@ class FakeService(Client):
         plan_id = self.queries[query_id].plan_id
         return PlanList(items=[plan("p-other"), plan(plan_id or "p-none")])
 
-    def schedule(self) -> ScheduleView:
+    def schedule(self, *, observed: bool = True) -> ScheduleView:
         self._answer("schedule")
         waiting = [WaitingView(query_id=q, reason="full") for q in sorted(self.starved)]
         return ScheduleView(assignments=[], waiting=waiting, tiers=[])

@@ -10,7 +10,7 @@ from circinus.studies.report.charts import Axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class PlotArea:
     """Where values are drawn."""
 
     across: Axis

@@ -1,4 +1,4 @@
-"""`circinus.plan`: planning from a program of one's own, as the command line does it."""
+"""Planning a pipeline that is at hand, whose operators run in processes of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from circinus.pipelines.query import Query
 from circinus.planner.search.result import Observer, PlanningResult
 
 
-def plan(  # noqa: PLR0913 - a query's four parts, and three that have a default
+def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a default
     query: Query,
     infrastructure: Infrastructure,
     pipeline: Pipeline,
@@ -24,6 +24,7 @@ def plan(  # noqa: PLR0913 - a query's four parts, and three that have a default
     observer: Observer | None = None,
     reference: str = "",
     executor: ExecutorChoice | None = None,
+    kept: Kept | None = None,
 ) -> PlanningResult:
     """Give the plans of a query on a pipeline, or why there are none.
 
@@ -31,15 +32,16 @@ def plan(  # noqa: PLR0913 - a query's four parts, and three that have a default
     one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
     where there is none, so that a pipeline made in a notebook or a shell can be planned. The
     executor is as `Settings` say when it is left out. The observer hears of progress and may
-    cancel. InvalidInput if the parts do not fit together, or a pipeline that was read off a chain
-    does not give what the chain gives.
+    cancel; `kept` is of earlier planning. InvalidInput if the parts do not fit together, or a
+    pipeline that was read off a chain does not give what the chain gives.
     """
     settings = Settings()
-    told = checked(reference, pipeline, dataset.examples)
+    cancelled = (lambda: False) if observer is None else observer.cancelled
+    told = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
     with opened_executor(choice, reference, pipeline, infrastructure, logs) as runs:
         result = plan_query(
-            query, infrastructure, pipeline, dataset, observer, kept=Kept(), executor=runs
+            query, infrastructure, pipeline, dataset, observer, kept=kept, executor=runs
         )
     return replace(result, remarks=(*told, *result.remarks))

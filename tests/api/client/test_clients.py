@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from circinus.api.client import Client, Refused
+from circinus.api.client.exchange import NO_RETRIES
 from circinus.api.query_file import query_of
 from circinus.api.schemas.service import RequestBody
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
@@ -18,7 +19,8 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 def client(handler: Handler, token: str | None = None) -> Client:
-    return Client("http://service", token=token, transport=httpx.MockTransport(handler))
+    transport = httpx.MockTransport(handler)
+    return Client("http://service", token=token, retries=NO_RETRIES, transport=transport)
 
 
 def problem(status: int, **more: object) -> Handler:

@@ -1,0 +1,77 @@
+"""`circinus render`: a plan as a file that runs it without a service."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from typer import Option, echo
+
+from circinus.api.cli.deploying import PlanSource, plan_of
+from circinus.api.cli.options import InfrastructureName, pipeline_here, reference_here
+from circinus.api.cli.screen import Screen
+from circinus.api.client import Client
+from circinus.api.query_file import read_infrastructure
+from circinus.api.schemas.plan_file import PlanFile
+from circinus.api.schemas.plans import to_plan
+from circinus.api.schemas.query import SloRequest
+from circinus.deploy.compose.rendering import (
+    ComposeSettings,
+    addresses,
+    as_yaml,
+    compact,
+)
+from circinus.deploy.compose.rendering import render as file_of
+from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
+from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.slo import LatencyStatistic
+
+
+def render(
+    screen: Screen,
+    client: Client,
+    plan: PlanSource,
+    target: Annotated[Literal["compose"], Option(help="What the file is for.")] = "compose",
+    image: Annotated[str, "Of all services, with the pipeline in it."] = "circinus/worker:latest",
+    machine_cpu: Annotated[str, "CPU that stands for one machine."] = "1",
+    machine_memory: Annotated[str, "Memory of one machine."] = "2Gi",
+    infrastructure: InfrastructureName = "local",
+) -> None:
+    """Print a Compose file that runs a plan and answers its requests, without a service."""
+    found, tiers = plan_of(client, plan), read_infrastructure(infrastructure)
+    graph = pipeline_here(found.view.pipeline).graph
+    types = tuple(each.machine_type for each in found.machines)
+    desired = DesiredDeployment(
+        pipeline_reference=reference_here(found.view.pipeline),
+        plan=to_plan(found.view, graph),
+        machine_types=types if any(types) else (),
+        deadline_s=_deadline_s(found.slo),
+    )
+    instances = list(instances_of(found.query_id, desired, graph, tiers).values())
+    file = PlanFile(
+        query_id=found.query_id,
+        pipeline=desired.pipeline_reference,
+        plan=found.view,
+        machine_types=list(desired.machine_types),
+        infrastructure=infrastructure_to_dict(tiers),
+        deadline_s=desired.deadline_s,
+        addresses=addresses(len(instances)),
+    )
+    shape = MachineShape(cpu=machine_cpu, memory=machine_memory)
+    settings = ComposeSettings(image=image, machine=shape)
+    document = file_of(instances, compact(file.model_dump(mode="json")), settings)
+    if screen.as_json:
+        screen.json(document)
+    else:
+        echo(as_yaml(document), nl=False)
+
+
+def _deadline_s(slo: SloRequest | None) -> float | None:
+    """Give what its requests are to be answered within; None: whenever, or it is not known.
+
+    A mean bounds no single request, and by how much the slowest may take longer a plan that is
+    shown does not tell.
+    """
+    if slo is None or slo.throughput_per_s is not None:
+        return None
+    return None if slo.latency_statistic is LatencyStatistic.MEAN else slo.latency_s

@@ -1,0 +1,141 @@
+"""What the demo asks for: five queries of `digits`, and the tiers that four of them compete for.
+
+Prices follow speed, as on a price list: a machine of the cloud is about 17 times as fast as one
+of the edge and costs 20 times as much, and a device costs what its power and wear do. Devices and
+edge are so slow, by waiting, that where a plan runs shows in what it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.query import (
+    DataSource,
+    KnobChoice,
+    LimitsRequest,
+    QueryRequest,
+    RestrictionsRequest,
+    SloRequest,
+    TierChoice,
+)
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.restrictions import Stays
+from circinus.pipelines.slo import LatencyStatistic
+
+PIPELINE = "digits"
+PLANNING_SEED = 11  # of the inputs that are planned on
+HELD_OUT_SEED = 12  # of the inputs that requests are made of: none of them was planned on
+INPUTS = 40
+EXAMPLES = 50  # that requests are made of, and requests to each query
+CONTESTED = "edge"  # the tier that machines are taken from
+THINNED = ("device", "edge")  # the link that becomes thinner
+THIN_MBIT_PER_S = 3.0  # then: a clip takes longer than DRIFTING allows for everything
+_PROFILING_S = 10.0  # never reached on an idle computer; a busy one may take this long
+_CONFIGURATIONS = 24  # enough for a feasible plan, few enough for a demo
+_TIERS = {  # machines, dollars per hour, speed
+    "device": (1, 0.02, 0.03),
+    "edge": (2, 0.10, 0.06),
+    "cloud": (1, 2.00, 1.0),
+}
+_NEVER = TierChoice(never=["device"])
+_NOT_HANDED_OUT = RestrictionsRequest(tiers={"locator": _NEVER, "classifier": _NEVER})
+_FEW = {  # 21 configurations: all are measured, and the answer is sure at once
+    "sampler": {"stride": KnobChoice(only=[12]), "scale": KnobChoice(only=[1.0])},
+    "denoiser": {"kind": KnobChoice(only=["none"])},
+    "features": {"kind": KnobChoice(only=["pool8"])},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoCase:
+    """One query of the demo."""
+
+    name: str  # for people
+    story: str  # what it is about, in a few words
+    slo: SloRequest
+    restrictions: RestrictionsRequest = field(default_factory=lambda: _NOT_HANDED_OUT)
+    weight: float = 1.0
+    ends: QueryPhase = QueryPhase.SERVING  # the phase that it must reach
+    configurations: int | None = _CONFIGURATIONS  # most that are measured; None: any number
+
+    @property
+    def request(self) -> QueryRequest:
+        """What is submitted."""
+        return QueryRequest(
+            pipeline=PIPELINE,
+            data=DataSource(examples=INPUTS, seed=PLANNING_SEED),
+            slo=self.slo,
+            weight=self.weight,
+            limits=LimitsRequest(profiling_s=_PROFILING_S, configurations=self.configurations),
+            restrictions=self.restrictions,
+        )
+
+
+def _edge_slo(accuracy: float) -> SloRequest:
+    """Objectives that the edge alone can meet: in the cloud the least share costs more."""
+    return SloRequest(
+        accuracy=accuracy,
+        latency_s=0.065,
+        latency_statistic=LatencyStatistic.P50,
+        cost_usd_per_hour=0.09,
+    )
+
+
+DRIFTING = DemoCase(
+    name="careful",
+    story="accurate; whole clips go to the cloud while links are thick",
+    slo=SloRequest(accuracy=0.85, latency_s=0.15),
+)
+"""The query that the thinner link hits."""
+
+CASES = (
+    DemoCase(
+        name="private",
+        story="nothing may leave its device",
+        slo=SloRequest(accuracy=0.7, latency_s=0.12),
+        restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING),
+    ),
+    DemoCase(
+        name="frugal",
+        story="may not cost what the cloud does, so the edge",
+        slo=_edge_slo(accuracy=0.75),
+        weight=2.0,
+    ),
+    DemoCase(
+        name="spare",
+        story="the same, of half the weight",
+        slo=_edge_slo(accuracy=0.7),
+    ),
+    DRIFTING,
+    DemoCase(
+        name="impossible",
+        story="nothing is that fast",
+        slo=SloRequest(accuracy=0.7, latency_s=0.0001),
+        restrictions=RestrictionsRequest(knobs=_FEW),
+        ends=QueryPhase.INFEASIBLE,
+        configurations=None,
+    ),
+)
+"""Four that compete, and one that nothing can meet."""
+
+
+def demo_infrastructure() -> Infrastructure:
+    """Give the preset `local` with unlike tiers, at prices that follow their speed."""
+    local = PRESETS["local"]
+    return replace(local, name="demo", tiers=tuple(map(_priced, local.tiers)))
+
+
+def _priced(tier: Tier) -> Tier:
+    machines, price, speed = _TIERS[tier.name]
+    # Waiting slows operators down, not the calls of an instance: those take as long as before.
+    slower = speed / tier.speed_factor
+    return replace(
+        tier,
+        machines=machines,
+        price_usd_per_hour=price,
+        speed_factor=speed,
+        call_s=tier.call_s * slower,
+        call_s_per_byte=tier.call_s_per_byte * slower,
+    )

@@ -1,0 +1,157 @@
+"""What happens to queries that serve: a link thins, machines go and come back.
+
+Both steps change the world of the service, wait until it has noticed by itself, and tell what it
+did in its own words. The world is as it was afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from circinus.api.cli.demo.cases import (
+    CONTESTED,
+    EXAMPLES,
+    HELD_OUT_SEED,
+    THIN_MBIT_PER_S,
+    THINNED,
+)
+from circinus.api.cli.demo.sending import example_body
+from circinus.api.client import Client
+from circinus.api.phases import QueryPhase
+from circinus.api.schemas.base import BYTES_PER_MBIT
+from circinus.api.schemas.plans import PlanView
+from circinus.api.schemas.schedule import ScheduleView
+from circinus.api.schemas.service import EmulationBody, LinkBody, LinkView
+from circinus.pipelines.clock import Clock
+
+_MOST_REQUESTS = 150  # the service judges by 20 and more; those before the change count, too
+_SIDE_BY_SIDE = 4  # they wait for the link, not for this computer
+_WITHIN_S = 30.0
+_POLL_S = 0.1
+_ROUNDING = 1e-9  # of sums of shares
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinnedLink:
+    """What the service made of a thinner link."""
+
+    requests: int  # until another plan answered
+    why: str | None  # in the service's words; None: it noticed nothing
+    before: PlanView  # the plan that answered first
+    after: PlanView | None  # that answered then; None: no other did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingMachines:
+    """What the service made of machines that went."""
+
+    machines: tuple[int, int]  # of the contested tier, before and while they were away
+    made_way: Sequence[str]  # in the service's words
+    waiting: Sequence[tuple[str, str]]  # ids of queries, and why they waited
+    all_back: bool  # whether all served again when the machines were back
+
+
+def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
+    """Thin a link that the requests to a query cross, until another plan answers them."""
+    (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
+    stated = link.bandwidth_bytes_per_s / BYTES_PER_MBIT
+    first = client.plan(client.query(query_id).plan_id or "")
+    _imitate(client, link, THIN_MBIT_PER_S)
+    try:
+        requests, after = _until_another_answers(client, query_id, first.id, clock)
+    finally:
+        _imitate(client, link, stated)
+    replanned = client.query(query_id).replanned
+    return ThinnedLink(
+        requests=requests,
+        why=replanned[0].why if replanned else None,
+        before=first,
+        after=None if after is None else client.plan(after),
+    )
+
+
+def _imitate(client: Client, link: LinkView, mbit_per_s: float) -> None:
+    thin = LinkBody(
+        between=list(link.between), bandwidth_mbit_per_s=mbit_per_s, delay_s=link.delay_s
+    )
+    client.set_emulation(EmulationBody(links=[thin]))
+
+
+def _until_another_answers(
+    client: Client, query_id: str, first: str, clock: Clock
+) -> tuple[int, str | None]:
+    """Give how many requests were answered until another plan than the first did, and which."""
+    numbers, deadline = count(), clock.now() + _WITHIN_S
+
+    def ask() -> str | None:
+        while (index := next(numbers)) < _MOST_REQUESTS and clock.now() < deadline:
+            body = example_body(index % EXAMPLES, EXAMPLES, seed=HELD_OUT_SEED)
+            reply = client.request(query_id, body)
+            if reply.plan_id != first:
+                return reply.plan_id
+        return None
+
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        answered = [pool.submit(ask) for _ in range(_SIDE_BY_SIDE)]
+        others = [found for each in answered if (found := each.result()) is not None]
+    asked = min(next(numbers) - _SIDE_BY_SIDE, _MOST_REQUESTS)
+    return asked, others[0] if others else None
+
+
+@contextmanager
+def missing_machines(client: Client, machines: int) -> Iterator[None]:
+    """Let the contested tier have so many machines until the block is left."""
+    client.set_machines({CONTESTED: machines})
+    try:
+        yield
+    finally:
+        client.set_machines({CONTESTED: None})
+
+
+def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMachines:
+    """Take machines of the contested tier until somebody has to make way; give them back."""
+    before = client.schedule()
+    (tier,) = (each for each in before.tiers if each.tier == CONTESTED)
+    left = max(n for n in range(tier.machines) if n < tier.used - _ROUNDING or n == 0)
+    known = {each.at for each in before.displaced}
+
+    def displaced() -> ScheduleView | None:
+        now = client.schedule()
+        moved = any(each.at not in known for each in now.displaced)
+        return now if moved and _settled(client, ids) else None
+
+    with missing_machines(client, left):
+        now = _awaited(displaced, clock) or client.schedule()
+
+    def served() -> bool:
+        return all(client.query(each).phase is QueryPhase.SERVING for each in ids)
+
+    return MissingMachines(
+        machines=(tier.machines, left),
+        made_way=[each.sentence for each in now.displaced if each.at not in known],
+        waiting=[(each.query_id, each.reason) for each in now.waiting],
+        all_back=bool(_awaited(lambda: served() or None, clock)),
+    )
+
+
+def _settled(client: Client, ids: Sequence[str]) -> bool:
+    """Give whether each query serves or waits: none is being moved."""
+    still = {QueryPhase.SERVING, QueryPhase.WAITING}
+    return all(client.query(each).phase in still for each in ids)
+
+
+def _awaited(look: Callable[[], Found | None], clock: Clock) -> Found | None:
+    """Give what a look finds, once it does; None: it does not in time."""
+    deadline = clock.now() + _WITHIN_S
+    while clock.now() < deadline:
+        if (found := look()) is not None:
+            return found
+        clock.sleep(_POLL_S)
+    return None

@@ -1,0 +1,92 @@
+"""Requests to a deployed plan, and what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from circinus.api.client import Client
+from circinus.api.schemas.service import ExampleReference, Late, RequestBody
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.slo import Estimate, LatencyStatistic, SloState
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
+from circinus.planner.models.estimates import latency_at_least, latency_estimate
+
+CONFIDENCE = 0.95
+_MOST_FAILURES_TOLD = 3
+
+Told = Callable[[str, int], None]  # called with the query and the number of its requests done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTraffic:
+    """What the requests to one query gave."""
+
+    latency_s: Sequence[float]  # of every request that was answered
+    score: Sequence[float]  # likewise
+    failures: Sequence[str]  # of the others, in words
+    emulated: bool  # whether a tier or link on the way is
+    planned_on: int = 0  # how many of the inputs planning had measured
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        """Mean score, with its interval within [0, 1]; None: there is none."""
+        return accuracy_observed(np.array(self.score)) if self.score else None
+
+    def latency(self, statistic: LatencyStatistic) -> Estimate | None:
+        """Give that figure of the latencies, with its interval; None: of fewer than two answers.
+
+        The mean has Student's interval, a percentile lies between two order statistics.
+        """
+        if len(self.latency_s) < 2:
+            return None
+        seconds = np.array(self.latency_s)
+        return latency_estimate(seconds, statistic=statistic, population=MOST_EXAMPLES)
+
+    def latency_state(self, statistic: LatencyStatistic, bound_s: float) -> SloState | None:
+        """Give what is known of a latency objective; None: nothing.
+
+        Few requests cannot bound a percentile from above, but may well show that it is broken.
+        """
+        estimate = self.latency(statistic)
+        if estimate is None:
+            return None
+        least = latency_at_least(
+            np.array(self.latency_s),
+            statistic=statistic,
+            population=MOST_EXAMPLES,
+            confidence=CONFIDENCE,
+        )
+        return SloState.VIOLATED if least > bound_s else estimate.at_most(bound_s)
+
+    def failures_told(self) -> Sequence[str]:
+        """Give the first few unlike failures."""
+        return list(dict.fromkeys(self.failures))[:_MOST_FAILURES_TOLD]
+
+
+def send(
+    client: Client, query_id: str, requests: int, told: Told, *, seed: int
+) -> ObservedTraffic:
+    """Send requests to a query that serves, one after the other, with the inputs of a seed."""
+    replies, failures = [], []
+    for index in range(requests):
+        try:
+            replies.append(client.request(query_id, example_body(index, requests, seed=seed)))
+        except CircinusError as error:
+            failures.append(str(error))
+        told(query_id, index + 1)
+    return ObservedTraffic(
+        latency_s=[reply.latency_s for reply in replies],
+        score=[reply.score for reply in replies if reply.score is not None],
+        failures=failures,
+        emulated=any(reply.emulated for reply in replies),
+        planned_on=sum(reply.planned_on for reply in replies),
+    )
+
+
+def example_body(index: int, count: int, *, seed: int) -> RequestBody:
+    """Give a request with an example of the pipeline that is answered however late."""
+    example = ExampleReference(index=index, seed=seed, count=count)
+    return RequestBody(example=example, late=Late.SERVE)

@@ -1,0 +1,89 @@
+"""How the deployment of a query keeps what its plan promised, and when it did not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from circinus.api.control.service import Service
+from circinus.api.http.pages import page
+from circinus.api.http.routes.paths import QUERY
+from circinus.api.http.routes.service import ServiceOf, ShownBy
+from circinus.api.http.shown import ShownQueries, ShownQuery
+from circinus.api.phases import LIVE
+from circinus.api.schemas.events import EventKind, EventView
+from circinus.api.schemas.progress import QueryView
+from circinus.api.store.records import StoredPlan
+from circinus.api.use_cases.observing import accuracy_kept, latency_kept
+from circinus.api.use_cases.views import deployment_view
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Something that went otherwise than planned, or what was done about it."""
+
+    at: datetime
+    what: str
+    why: str
+
+
+@router.get(f"/ui{QUERY}/deployment")
+async def part(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+    """Give the part of a query's page; NotFound if there is none of that id."""
+    return page("_deployment.html", await deployed(service, shown, query_id))
+
+
+async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict[str, object]:
+    """Give what `_deployment.html` shows; NotFound if there is no query of that id.
+
+    For use within the service's event loop.
+    """
+    found = await asyncio.to_thread(shown.query, query_id)
+    record, slo = found.record, found.record.query.slo
+    status = await service.deployer.status(record.id) if record.phase in LIVE else None
+    recent = (await service.deployer.recent()).get(record.id) if status is not None else None
+    seen = service.requests.windows.seen(record.id, recent) if recent is not None else None
+    stored, turns = await asyncio.to_thread(_read, service, found)
+    plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
+    deployment = deployment_view(record, status, service.parts.infrastructure)
+    return {
+        "query": found.view,
+        "deployment": deployment,
+        "instances": [*zip(deployment.instances, status.instances if status else (), strict=True)],
+        "accuracy": None if plan is None else accuracy_kept(plan, slo, seen),
+        "latency": None if plan is None else latency_kept(plan, slo, seen),
+        "seen": seen,
+        "turns": turns,
+    }
+
+
+def _read(
+    service: Service, found: ShownQuery
+) -> tuple[Sequence[StoredPlan], Sequence[Correction]]:
+    plans = service.parts.store.plans(found.record.id)
+    drifts = service.parts.store.events.of(found.record.id, kinds={EventKind.DRIFTED})
+    turns = sorted(_turns(found.view, drifts), key=lambda turn: turn.at, reverse=True)
+    return plans, turns
+
+
+def _turns(view: QueryView, drifts: Sequence[EventView]) -> Iterator[Correction]:
+    known = {str(event.data.get("why")) for event in drifts}
+    for event in drifts:
+        yield Correction(at=event.at, what="drifted", why=str(event.data.get("why")))
+    for change in view.replanned:
+        why = "as it drifted" if change.why in known else change.why
+        yield Correction(at=change.at, what="planned again", why=why)
+    if view.search is not None:
+        why = "as it drifted" if view.search.why in known else view.search.why
+        yield Correction(at=view.search.since, what="searched on", why=why)
+        if view.search.ended_at is not None:
+            yield Correction(
+                at=view.search.ended_at, what="search over", why=view.search.ended or ""
+            )

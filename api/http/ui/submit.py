@@ -1,0 +1,158 @@
+"""Submitting a query from a page: a form with the fields of a query file, or a query file."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query
+from fastapi.responses import RedirectResponse, Response
+
+from circinus.api.control.service import Service
+from circinus.api.http.errors import problem_of
+from circinus.api.http.routes.service import ServiceOf
+from circinus.api.http.ui.frame import Form, framed
+from circinus.api.http.ui.query_form import (
+    DATASET,
+    EXAMPLES,
+    FIELDS,
+    LINES,
+    by_field,
+    document_of,
+    key_of,
+)
+from circinus.api.query_file import query_of
+from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.query import LimitsRequest, QueryRequest
+from circinus.api.schemas.service import PipelineView, pipeline_view
+from circinus.api.store.datasets import StoredDataset
+from circinus.api.use_cases.datasets import take_in
+from circinus.api.use_cases.queries import submit as submitted
+from circinus.deploy.methods import METHODS
+from circinus.pipelines.errors import CircinusError, Fault, InvalidInput
+from circinus.pipelines.query import OnFailure
+from circinus.pipelines.registry import listed
+from circinus.pipelines.slo import HoldsFor, LatencyStatistic
+from circinus.pipelines.strict_yaml import parse_document
+
+PATH = "/ui/submit"
+YAML = "yaml"
+"""The way in which a query file is pasted, and the field where."""
+router = APIRouter(include_in_schema=False)
+Choices = Sequence[tuple[str, str]]
+"""Values and their words."""
+_SEE_OTHER = 303
+_AT_FIRST: Mapping[str, str] = {"source": EXAMPLES, "data.examples": "100"}
+_CHOICES: Mapping[str, Choices] = {
+    "source": [
+        (EXAMPLES, "Examples of the pipeline"),
+        (DATASET, "A data set that was handed over"),
+        (LINES, "Data of your own"),
+    ],
+    "slo.latency_statistic": [
+        (each.value, "mean" if each.quantile is None else f"{each.value[1:]}th percentile")
+        for each in LatencyStatistic
+    ],
+    "slo.holds_for": [
+        (HoldsFor.EXAMPLES.value, "these inputs"),
+        (HoldsFor.FUTURE.value, "future inputs, with 95 % confidence"),
+    ],
+    "data.on_failure": [
+        (OnFailure.DROP.value, "scores zero, and leaves once it failed in all"),
+        (OnFailure.SCORE_ZERO.value, "scores zero"),
+        (OnFailure.STOP.value, "ends planning"),
+    ],
+}
+_EXAMPLE = """\
+pipeline: {pipeline}
+data: {{examples: 100}}
+slo: {{accuracy: 0.8, latency_s: 0.5}}
+"""
+
+
+@router.get(PATH)
+def blank(service: ServiceOf, way: Annotated[str, Query(max_length=10)] = "form") -> Response:
+    """Give the page as nobody has filled it in; `way` is `form` or `yaml`."""
+    return _shown(service, {**_AT_FIRST, "way": way})
+
+
+@router.post(PATH)
+def submit(service: ServiceOf, form: Form) -> Response:
+    """Take the query and lead to its page, or show what was typed with what is wrong."""
+    try:
+        request = _asked(service, form)
+        # As it is meant: not what else was typed, nor how numbers are written.
+        text = json.dumps(request.document, sort_keys=True)
+        record = submitted(service.parts, request, key_of(form.get("key", ""), text))
+    except CircinusError as error:
+        told = ProblemDetails.model_validate_json(bytes(problem_of(error, PATH).body))
+        return _shown(service, form, told)
+    return RedirectResponse(f"/ui/queries/{quote(record.id)}", _SEE_OTHER)
+
+
+def _asked(service: Service, form: Mapping[str, str]) -> QueryRequest:
+    """Give the query that a form asks for, its data handed over; InvalidInput by the fields."""
+    if form.get("way") == YAML:
+        return query_of(parse_document(form.get(YAML, "").encode(), field=YAML))
+    if form.get("source") != LINES:
+        return query_of(document_of(form))
+    query_of(document_of(form, examples=1))  # nothing is kept for a query that is none
+    parts = service.parts
+    try:
+        content = form.get("lines", "").encode()
+        kept, _ = take_in(parts.datasets, "jsonl", content, parts.settings, parts.clock)
+    except InvalidInput as error:
+        faults = [Fault(LINES, f"{each.field} {each.rule}", each.value) for each in error.faults]
+        raise InvalidInput(faults) from error
+    return query_of(document_of(form, dataset=kept.id))
+
+
+def _shown(
+    service: Service, form: Mapping[str, str], problem: ProblemDetails | None = None
+) -> Response:
+    catalogue = service.parts.catalogue
+    pipelines = [pipeline_view(each) for each in listed(catalogue.names, catalogue.pipeline)]
+    here = [each for each in pipelines if each.available]
+    way = YAML if form.get("way") == YAML else "form"
+    told = {
+        "form": form,
+        "way": way,
+        "key": form.get("key") or secrets.token_hex(8),
+        "problem": problem,
+        "faults": by_field(problem.errors if problem else (), {YAML} if way == YAML else FIELDS),
+        "elsewhere": [each for each in pipelines if not each.available],
+        "example": _EXAMPLE.format(pipeline=here[0].name if here else "NAME"),
+        "limits": LimitsRequest(),
+        "examples_limit": service.parts.settings.examples_limit,
+        "choices": {**_CHOICES, **_choices(service, here)},
+    }
+    shown = framed("submit.html", service, told, section="Submit", events="")
+    shown.status_code = problem.status if problem else 200
+    return shown
+
+
+def _choices(service: Service, pipelines: Sequence[PipelineView]) -> dict[str, Choices]:
+    datasets: Sequence[StoredDataset] = ()
+    with suppress(CircinusError):  # what was typed is shown whatever else cannot be
+        datasets = service.parts.datasets.all()
+    method = service.parts.settings.chosen_method.name
+    return {
+        "pipeline": [(each.name, _words(each)) for each in pipelines],
+        "data.dataset": [
+            ("", "choose one" if datasets else "none was handed over yet"),
+            *((each.id, f"{each.inputs} inputs ({each.kind}, {each.id})") for each in datasets),
+        ],
+        "planning.method": [("", f"the service's: {method}"), *((name, name) for name in METHODS)],
+    }
+
+
+def _words(pipeline: PipelineView) -> str:
+    operators = len(pipeline.operators)
+    return (
+        f"{pipeline.name} ({operators} operator{'' if operators == 1 else 's'}, "
+        f"{pipeline.configurations:,} configurations)"
+    )

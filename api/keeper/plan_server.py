@@ -1,0 +1,186 @@
+"""Answers requests to a plan without a service: `python -m circinus.api.keeper.plan_server FILE`.
+
+FILE is a plan file (`api.schemas.plan_file`); its workers are started, and started again, by
+somebody else. Requests come, and are answered, as those to a service: at the path of the plan's
+query. What a deployment needs besides is read from the environment as a service does
+(`api.settings`). It ends by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from circinus.api.bootstrap.planning import installed_version
+from circinus.api.event_log import start_event_log
+from circinus.api.http.errors import problem_of
+from circinus.api.http.gate import JSON, REQUESTS
+from circinus.api.http.loop_lag import LoopLag
+from circinus.api.http.metrics import MEDIA_TYPE, exposition
+from circinus.api.keeper.bounded import EdgeLimits
+from circinus.api.keeper.edge import listening_at, server_before
+from circinus.api.schemas.base import HealthView
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.plan_file import PlanFile
+from circinus.api.schemas.plans import to_plan
+from circinus.api.settings import Settings
+from circinus.api.store.records import NotFound
+from circinus.deploy.runtime.instances import (
+    DesiredDeployment,
+    InstanceKey,
+    InstanceSpec,
+    RunningInstance,
+    instances_of,
+)
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.workers.client import answers
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.settings import PRIVATE
+from circinus.deploy.workers.shares import enforcement_for
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
+from circinus.pipelines.files import read_file
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.registry import load_pipeline
+from circinus.pipelines.strict_json import read_json
+from circinus.scheduler.dispatch.policies import dispatch_policy
+
+_LARGEST_FILE = 2**22  # bytes
+_STARTS_WITHIN_S = 600.0  # a worker on a small share of a core
+_POLL_S = 0.2
+_AGAIN_S = 2.0  # after which a plan whose workers did not come is tried again
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """A `Launcher` of workers that somebody else starts, and starts again where they end."""
+
+    addresses: Mapping[InstanceKey, str]
+    message_bytes: int
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        address = self.addresses[spec.key]
+        try:
+            async with asyncio.timeout(_STARTS_WITHIN_S):
+                while not await answers(address, None, timeout_s=5.0):
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            raise LaunchFailed(str(spec.key), f"nobody serves at {address}", "(no log)") from error
+        enforcement = enforcement_for(spec.operators, spec.share, cgroups=True)
+        return RunningInstance(
+            address=address, enforcement=enforcement, message_bytes=self.message_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Answers what is no request that the plan answers."""
+
+    orchestrator: Orchestrator
+    query_id: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, see ASGI."""
+        if scope["type"] != "http":
+            return
+        try:
+            response = self._answer(scope["path"])
+        except CircinusError as error:
+            response = problem_of(error, scope["path"])
+        await response(scope, receive, send)
+
+    def _answer(self, path: str) -> Response:
+        asked = REQUESTS.fullmatch(path)
+        if path == "/metrics":
+            figures, lately = self.orchestrator.figures(), self.orchestrator.lately()
+            return Response(exposition(figures, lately), media_type=MEDIA_TYPE)
+        if path != "/readyz" and (asked is None or asked[1] != self.query_id):
+            raise NotFound("path", path)
+        if self.orchestrator.plan_serving(self.query_id) is None:
+            raise Unavailable("the plan's workers are starting", retry_after_s=1.0)
+        if asked is not None:
+            rule = "must be left out: without a service there are none"
+            raise InvalidInput.of("example", rule, "an example")
+        view = HealthView(version=installed_version("circinus"))
+        return Response(view.model_dump_json(), media_type=JSON)
+
+
+async def serve(file: PlanFile, settings: Settings) -> None:
+    """Answer requests to a plan until SIGTERM.
+
+    InvalidInput if the file does not fit its pipeline, or the address is not free.
+    """
+    pipeline = load_pipeline(file.pipeline, allow_import=":" in file.pipeline)
+    infrastructure = infrastructure_from_dict(file.infrastructure)
+    desired = DesiredDeployment(
+        pipeline_reference=file.pipeline,
+        plan=to_plan(file.plan, pipeline.graph),
+        deadline_s=file.deadline_s,
+        machine_types=tuple(file.machine_types),
+    )
+    keys = list(instances_of(file.query_id, desired, pipeline.graph, infrastructure))
+    if len(keys) != len(file.addresses):
+        rule = f"must be those of {len(keys)} instances"
+        raise InvalidInput.of("addresses", rule, file.addresses)
+    listening = listening_at(settings.host, settings.port)
+    orchestrator = Orchestrator(
+        infrastructure,
+        _Attached(dict(zip(keys, file.addresses, strict=True)), settings.message_limit_bytes),
+        lambda _: pipeline,
+        dispatch_policy(settings.chosen_method.dispatch),
+        SystemClock(),
+    )
+    lag, limits = LoopLag(SystemClock()), EdgeLimits(connections=settings.connection_limit)
+    lag.start()
+    others = _Others(orchestrator, file.query_id)
+    server = server_before(others, orchestrator, settings, lag, limits)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, lambda: setattr(server, "should_exit", True)
+    )
+    starting = asyncio.create_task(_until_served(orchestrator, file.query_id, desired))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await orchestrator.close()
+
+
+async def _until_served(
+    orchestrator: Orchestrator, query_id: str, desired: DesiredDeployment
+) -> None:
+    while True:
+        await orchestrator.apply({query_id: desired})
+        if orchestrator.status(query_id).phase is not DeploymentPhase.FAILED:
+            return
+        await asyncio.sleep(_AGAIN_S)
+
+
+def main() -> int:
+    """Serve the plan of a file; give the exit code."""
+    os.umask(PRIVATE)
+    try:
+        settings = Settings()
+        start_event_log(settings.log_level)
+        content = read_file(Path(sys.argv[1]), "plan file", _LARGEST_FILE)
+        file = checked(PlanFile, read_json(content, "plan file"))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(file, settings))
+    except CircinusError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""What is planned, from what a program hands over: the same query as a file or a body makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from circinus.api.cli.options import pipeline_here, reference_here
+from circinus.api.library.examples import Data, dataset_of, source_of
+from circinus.api.query_file import query_of, read_infrastructure
+from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.settings import Settings
+from circinus.pipelines import checks
+from circinus.pipelines.code_digest import code_digest
+from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+
+Plannable: TypeAlias = Any
+"""A Pipeline, what names one, or what LangChain runs or makes a Runnable of."""
+
+CHAIN = "chain"
+"""What a chain is called that was given no name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Handed:
+    """A pipeline as a program hands it over."""
+
+    pipeline: Pipeline  # as it is planned
+    chain: Any = None  # that it was read off; None: it was read off none
+    reference: str = ""  # for other processes; empty: they cannot import it
+
+    def packed(self, value: Any) -> Payload:  # noqa: ANN401 - whatever a chain takes
+        """Give what operators are given for an input: what a chain takes, as it travels."""
+        if self.chain is None:
+            given: Payload = value
+            return given
+        from circinus.pipelines.langchain.values import pack
+
+        return pack(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskedHere:
+    """What a program asks for."""
+
+    handed: Handed
+    request: QueryRequest  # data in memory is told by the number of examples
+    query: Query
+    dataset: Dataset
+    infrastructure: Infrastructure
+
+
+def asked_for(
+    handed: Handed,
+    data: Data,
+    columns: tuple[str, str],
+    infrastructure: str | Path | Infrastructure,
+    told: Mapping[str, Any],  # the query as a file has it, but for pipeline and inputs
+    settings: Settings,
+) -> AskedHere:
+    """Give what is to be planned; InvalidInput with every broken rule of one of its parts."""
+    pipeline, source = handed.pipeline, source_of(data)
+    dataset = None if source else dataset_of(data, pipeline, handed.packed, columns)
+    inputs = {"examples": len(dataset)} if dataset else source.model_dump(exclude_unset=True)  # type: ignore[union-attr]  # one of both
+    document = _plain({**told, "data": {**inputs, **told["data"]}})
+    request = query_of({"pipeline": handed.reference or pipeline.name, **document})
+    return AskedHere(
+        handed=handed,
+        request=request,
+        query=to_query(request, pipeline=pipeline.name, method=settings.chosen_method),
+        dataset=dataset or dataset_of(data, pipeline, handed.packed),
+        infrastructure=infrastructure
+        if isinstance(infrastructure, Infrastructure)
+        else read_infrastructure(str(infrastructure)),
+    )
+
+
+def handed_over(
+    given: Plannable,
+    score: Callable[[Any, Any], float] | None,
+    choices: Mapping[str, Sequence[KnobValue]] | None,
+    name: str | None,
+) -> Handed:
+    """Give the pipeline of what a program hands over.
+
+    InvalidInput if there is no such pipeline, this machine lacks what it needs, it can be no
+    chain, a chain has no score, or a pipeline, which has all three by itself, is given another.
+    """
+    if not isinstance(given, str | Pipeline):
+        return _chain(given, score, choices or {}, name or CHAIN)
+    for field, value in (("score", score), ("choices", choices), ("name", name)):
+        rule = "must be left out: the pipeline says it, a chain does not"
+        checks.require(value is None, field, rule, value)
+    if isinstance(given, str):
+        return Handed(pipeline=pipeline_here(given), reference=reference_here(given))
+    given.require_available()
+    return Handed(pipeline=given)
+
+
+def _chain(
+    chain: Plannable,
+    score: Callable[[Any, Any], float] | None,
+    choices: Mapping[str, Sequence[KnobValue]],
+    name: str,
+) -> Handed:
+    # LangChain takes long to import: who plans a pipeline need not wait for it.
+    from circinus.pipelines.langchain import Reading, pipeline_from_runnable
+
+    if not callable(score):
+        raise InvalidInput.of("score", "must be a function (output, expected) of a chain", score)
+    # Whoever edits a chain in a notebook counts no versions: what was measured of it before, or
+    # by another score, is another pipeline's.
+    version = code_digest(chain, score)
+    reading = Reading(name=name, score=score, choices=choices, version=version)
+    return Handed(pipeline=pipeline_from_runnable(chain, reading), chain=chain)
+
+
+def _plain(given: object) -> Any:  # noqa: ANN401 - a tree of whatever is in it
+    """Give a tree with Python's own mappings, lists and numbers, as strict schemas take them."""
+    if isinstance(given, Mapping):
+        return {key: _plain(value) for key, value in given.items()}
+    if isinstance(given, tuple | list):
+        return [_plain(value) for value in given]
+    return given.item() if isinstance(given, np.generic) else given

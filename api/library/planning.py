@@ -1,0 +1,259 @@
+"""`circinus.plan`: a pipeline or a chain, data, objectives; the plans come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from threading import Event
+from typing import Any, ParamSpec
+
+from circinus.api.bootstrap.planning import (
+    Kept,
+    Remembered,
+    planned_name,
+    planning_fingerprints,
+    remembered,
+)
+from circinus.api.bootstrap.planning_here import plan_here
+from circinus.api.library.asking import AskedHere, Plannable, asked_for, handed_over
+from circinus.api.library.examples import Data
+from circinus.api.library.findings import PlannedFindings
+from circinus.api.library.planned import Planned
+from circinus.api.library.watching import Watching, bar, interruptible
+from circinus.api.settings import Settings
+from circinus.api.store.journal import Checkpoint
+from circinus.api.store.measurement_lines import FileJournal
+from circinus.api.use_cases.knowledge import drawn
+from circinus.deploy.planning import planner_of
+from circinus.pipelines.code_digest import code_digest
+from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.payload import content_hash
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import PlanningLimits
+from circinus.planner.models.history import QueryRecord
+from circinus.planner.search.result import PlanningResult
+
+_STOP: ContextVar[Event | None] = ContextVar("stop", default=None)
+"""Ends the planning of this context when it is set; None: only Ctrl-C does."""
+_DEFAULTS = PlanningLimits()
+_MOST_KEPT = 1000
+"""Earlier queries looked through for those that a journal names."""
+
+P = ParamSpec("P")
+
+
+def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a default
+    pipeline_or_chain: Plannable,
+    data: Data,
+    *,
+    accuracy: float,
+    latency_s: float | None = None,
+    cost_usd_per_hour: float | None = None,
+    throughput_per_s: float | None = None,
+    latency_statistic: str = "mean",
+    holds_for: str = "examples",
+    score: Callable[[Any, Any], float] | None = None,
+    choices: Mapping[str, Sequence[KnobValue]] | None = None,
+    name: str | None = None,
+    columns: tuple[str, str] = ("input", "expected"),
+    infrastructure: str | Path | Infrastructure = "local",
+    request_rate_per_s: float | None = None,
+    restrictions: Mapping[str, Any] | None = None,
+    device: Mapping[str, float] | None = None,
+    on_failure: str = "drop",
+    profiling_s: float = _DEFAULTS.profiling_s,
+    profiling_usd: float | None = None,
+    response_s: float | None = _DEFAULTS.response_s,
+    configurations: int | None = None,
+    method: str | Mapping[str, str] | None = None,
+    seed: int = 0,
+    cold: bool = False,
+    executor: str | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Planned:
+    """Give the plans of a pipeline or chain on some data, or why there are none.
+
+    Operators run in processes of their own, copies of this one, so that what was made in a shell
+    or a notebook can be planned. Ctrl-C ends it with what was found by then; the same call goes on
+    from what was measured.
+
+    Args:
+        pipeline_or_chain: a Pipeline, the name of a registered one, `module:attribute`, a
+            LangChain Runnable (or what LangChain makes one of), or a compiled LangGraph graph.
+        data: pairs (input, expected), a data frame, a Dataset, the path of a file of JSON lines
+            or of a folder, or how many examples the pipeline shall make.
+        accuracy: least mean score over the data, in [0, 1].
+        latency_s: most seconds per request; may be left out with `throughput_per_s` only.
+        cost_usd_per_hour: most US dollars per hour; None: any.
+        throughput_per_s: least requests per second, for batch work; None: any.
+        latency_statistic: which figure `latency_s` bounds: mean, p50, p90, p95 or p99.
+        holds_for: `examples`, or `future`: with 95 % confidence for inputs of the same source.
+        score: of a chain: `score(output, expected)` in [0, 1]; higher is better.
+        choices: of a chain: values to try for configurable fields without options, by id.
+        name: of a chain; None: `chain`.
+        columns: of a data frame, those of inputs and expected outputs.
+        infrastructure: a preset, the path of a YAML file, or an Infrastructure.
+        request_rate_per_s: expected requests per second; None: one request at a time.
+        restrictions: what is not left to the planner: `tiers`, `knobs`, `stays_on_device`, as in
+            a query file.
+        device: `speed_factor`, `bandwidth_mbit_per_s`, `delay_s` of the user's own device.
+        on_failure: what an input on which an operator fails means: drop, score_zero or stop.
+        profiling_s: most operator seconds that planning may spend.
+        profiling_usd: most US dollars that it may spend; None: any.
+        response_s: most seconds until the answer; None: any.
+        configurations: most configurations to measure; None: any.
+        method: name of a method, or a mapping with parts of one; None: as CIRCINUS_METHOD says.
+        seed: of every random choice.
+        cold: start from nothing that earlier queries measured.
+        executor: what runs operators: pool, in-process, worker:TIER, ray; None: as
+            CIRCINUS_EXECUTOR says.
+        workers: how many inputs are measured at once.
+        progress: show a bar where somebody looks.
+
+    Raises:
+        InvalidInput: with every fault found: example or field, rule and value. That no plan meets
+            the objectives is no error: `best` is None then, and `shortfall` tells why.
+        Unavailable: if nothing can run operators now.
+    """
+    settings = Settings()
+    told = {
+        "slo": {"accuracy": accuracy, "latency_statistic": latency_statistic}
+        | {"holds_for": holds_for}
+        | _given(latency_s=latency_s, cost_usd_per_hour=cost_usd_per_hour)
+        | _given(throughput_per_s=throughput_per_s),
+        "data": {"on_failure": on_failure},
+        "limits": {"profiling_s": profiling_s, "response_s": response_s}
+        | _given(profiling_usd=profiling_usd, configurations=configurations),
+        "seed": seed,
+        "cold": cold,
+        **_given(request_rate_per_s=request_rate_per_s, restrictions=restrictions, device=device),
+        **_given(planning={"method": method} if isinstance(method, str) else method),
+    }
+    handed = handed_over(pipeline_or_chain, score, choices, name)
+    asked = asked_for(handed, data, columns, infrastructure, told, settings)
+    choice = settings.executor_with(executor, workers)
+    memory, stop = _Memory.of(asked, settings), _STOP.get() or Event()
+    with interruptible(stop), bar(asked.query.pipeline, wanted=progress) as shown:
+        watching = Watching(shown, asked.query.slo, asked.infrastructure, stop)
+        result = plan_here(
+            asked.query,
+            asked.infrastructure,
+            handed.pipeline,
+            asked.dataset,
+            observer=watching,
+            reference=handed.reference,
+            executor=choice,
+            kept=Kept(journal=memory.journal, history=memory.history),
+        )
+    interrupted = stop.is_set()
+    kept = memory.keep(asked, result, interrupted=interrupted)
+    remarks = (*memory.remarks, *result.remarks, *kept)
+    seed, planner = asked.query.seed, planner_of(asked.query.planning)
+    return Planned(
+        PlannedFindings(
+            request=asked.request,
+            query=asked.query,
+            infrastructure=asked.infrastructure,
+            graph=handed.pipeline.graph,
+            drawing=drawn(planner, handed.pipeline, asked.dataset, seed),
+            result=replace(result, remarks=remarks, configurations=()),
+            trials=tuple(watching.trials.values()),
+            measured=tuple(memory.journal.everything()),
+            interrupted=interrupted,
+        ),
+        handed,
+    )
+
+
+def _awaitable(function: Callable[P, Planned]) -> Callable[P, Coroutine[Any, Any, Planned]]:
+    @wraps(function)
+    async def run(*given: P.args, **named: P.kwargs) -> Planned:
+        stop = Event()
+        before = _STOP.set(stop)
+        try:  # the thread has the context of now
+            work = asyncio.ensure_future(asyncio.to_thread(function, *given, **named))
+        finally:
+            _STOP.reset(before)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            with suppress(Exception):  # it ends soon; what it gives nobody waits for any more
+                await asyncio.shield(work)
+            raise
+
+    run.__doc__ = """Plan as `plan` does, with the same arguments, while the event loop goes on.
+
+    Cancelling the task ends planning and keeps what was measured: the same call goes on from it.
+    """
+    return run
+
+
+plan_async = _awaitable(plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Memory:
+    """What earlier calls left, and what this one leaves."""
+
+    journal: FileJournal  # of this very call, if it was interrupted before
+    earlier: Remembered | None  # of other queries on the pipeline; None: none are asked
+    history: tuple[QueryRecord, ...] = ()  # what those measured
+    remarks: tuple[str, ...] = ()  # what is to be told of it
+
+    @classmethod
+    def of(cls, asked: AskedHere, settings: Settings) -> _Memory:
+        """Give what is known of what is asked for."""
+        pipeline, remarks, earlier = asked.handed.pipeline, list[str](), None
+        if not asked.request.cold:
+            try:
+                earlier = remembered(pipeline, settings.database_url)
+            except Unavailable as error:
+                remarks.append(f"planned from nothing: {error}")
+        found = () if earlier is None else earlier.earlier()
+        tiers = json.dumps(infrastructure_to_dict(asked.infrastructure), sort_keys=True)
+        parts = planning_fingerprints(asked.request.document, asked.dataset, pipeline)
+        parts |= {"code": _code(pipeline), "infrastructure": content_hash(tiers)}
+        now = Checkpoint(parts=parts, history=tuple(record.query for record in found))
+        journal = FileJournal.opened(settings.interrupted, now)
+        if journal.taken_over:  # it is told of what the first call was told of
+            told = f"went on from {journal.taken_over} measurements of a call that was interrupted"
+            remarks.append(told)
+            found = () if earlier is None else earlier.earlier(_MOST_KEPT)
+            found = tuple(r for r in found if r.query in journal.checkpoint.history)
+        return cls(journal=journal, earlier=earlier, history=found, remarks=tuple(remarks))
+
+    def keep(self, asked: AskedHere, result: PlanningResult, *, interrupted: bool) -> list[str]:
+        """Keep what was measured, for this call if it was interrupted, else for others.
+
+        Gives what is to be told of it.
+        """
+        if interrupted:
+            trouble = self.journal.trouble
+            return [f"not kept for another call: {trouble}"] if trouble else []
+        self.journal.forget()
+        if self.earlier is not None:
+            name = planned_name(asked.handed.pipeline, asked.dataset, asked.query)
+            try:
+                self.earlier.remember(name, asked.query, result)
+            except Unavailable as error:  # the plans were paid for all the same
+                return [f"not remembered: {error}"]
+        return []
+
+
+def _code(pipeline: Pipeline) -> str:
+    return code_digest([(one.run, one.run_batch) for one in pipeline.operators], pipeline.score)
+
+
+def _given(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}

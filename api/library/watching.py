@@ -1,0 +1,147 @@
+"""Watching a search from a program: a bar in a terminal or a notebook, and ending it by Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from threading import Event, current_thread, main_thread
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
+from circinus.api.cli.command import on_signal
+from circinus.api.cli.rendering.tables import progress_words
+from circinus.api.schemas.progress import TrialView, progress_view, trial_view
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.slo import Slo
+from circinus.planner.search.result import PlanningPhase, PlanningProgress
+
+_BAR_WIDTH = 20
+_EVERY_S = 0.1  # between two pictures of a bar
+
+
+class ProgressBar(Protocol):
+    """Shows how far something is."""
+
+    def show(self, part: float, words: str) -> None:
+        """Show a part in [0, 1] of what may be spent, and what there is to say."""
+
+
+@contextmanager
+def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
+    """Give a bar where somebody looks: in a notebook, or where stderr is a terminal; or none."""
+    if wanted and (display := _notebook()) is not None:
+        yield _InNotebook(name, display)
+    elif wanted and sys.stderr.isatty():
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal leaves
+        parts = (
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=_BAR_WIDTH, table_column=Column(min_width=_BAR_WIDTH)),
+            TextColumn("{task.fields[words]}", markup=False, table_column=rest),
+        )
+        console = Console(stderr=True)
+        with Progress(*parts, console=console, auto_refresh=False, expand=True) as progress:
+            yield _InTerminal(progress, progress.add_task(name, total=1.0, words="starting"))
+    else:
+        yield _Nowhere()
+
+
+@dataclass
+class Watching:
+    """An observer of a search that keeps what was found, and ends it when `stop` is set."""
+
+    bar: ProgressBar
+    slo: Slo
+    infrastructure: Infrastructure
+    stop: Event
+    trials: dict[str, TrialView] = field(default_factory=dict)  # the newest by configuration
+    _shown_s: float = -1.0
+    _clock: SystemClock = field(default_factory=SystemClock)
+
+    def progress(self, progress: PlanningProgress) -> None:
+        """See `planner.search.result.Observer`."""
+        for trial in progress.trials:
+            key = str(trial.configuration)
+            self.trials.pop(key, None)  # in the order in which they were measured last
+            self.trials[key] = trial_view(trial)
+        now, over = self._clock.now(), progress.phase is PlanningPhase.FINISHED
+        if over or now - self._shown_s >= _EVERY_S:
+            self._shown_s = now
+            view = progress_view(progress, self.slo, self.infrastructure)
+            self.bar.show(1.0 if over else _part(progress), progress_words(view))
+
+    def cancelled(self) -> bool:
+        """See there."""
+        return self.stop.is_set()
+
+
+@contextmanager
+def interruptible(stop: Event) -> Iterator[None]:
+    """Let Ctrl-C set `stop` while the block runs; a second one raises as always.
+
+    In other threads than the main one nothing is changed: no signal arrives there.
+    """
+
+    def interrupt(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler)
+
+    # A handler that is not Python's own cannot be put back.
+    if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is not None:
+        with on_signal(signal.SIGINT, interrupt):
+            yield
+    else:
+        yield
+
+
+def _part(progress: PlanningProgress) -> float:
+    """Give how much of the limit that is nearest was spent."""
+    pairs = [(progress.spent_s, progress.profiling_left_s)]
+    if progress.time_left_s is not None:
+        pairs.append((progress.elapsed_s, progress.time_left_s))
+    return max(spent / (spent + left) if spent + left > 0 else 0.0 for spent, left in pairs)
+
+
+class _Nowhere:
+    def show(self, part: float, words: str) -> None:
+        pass
+
+
+@dataclass
+class _InTerminal:
+    progress: Progress
+    task: Any  # rich's own kind of number
+
+    def show(self, part: float, words: str) -> None:
+        self.progress.update(self.task, completed=part, words=words, refresh=True)
+
+
+class _InNotebook:
+    """A bar that is an output of a cell, and renewed in place."""
+
+    def __init__(self, name: str, display: Any) -> None:  # noqa: ANN401 - IPython's own module
+        self._name, self._html = name, display.HTML
+        self._handle = display.display(self._picture(0.0, "starting"), display_id=True)
+
+    def show(self, part: float, words: str) -> None:
+        self._handle.update(self._picture(part, words))
+
+    def _picture(self, part: float, words: str) -> object:
+        bar = f'<progress max="1" value="{part:.3f}"></progress>'
+        return self._html(f"<div>{escape(self._name)} {bar} {escape(words)}</div>")
+
+
+def _notebook() -> Any:  # noqa: ANN401 - IPython's own module, or None
+    """Give what displays in a notebook; None where this is none."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if ipython is None or shell is None or type(shell).__name__ == "TerminalInteractiveShell":
+        return None
+    return ipython.display

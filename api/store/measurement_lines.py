@@ -1,0 +1,219 @@
+"""Measurements as JSON, and a journal of them in a file: planning that was broken off goes on.
+
+For planning in a program of one's own, where there is no query in a database that measurements
+could belong to. The one rule: a file of anything else than what is planned now is not gone on
+from, and a line that is torn was not measured.
+
+    first line   {"journal": 1, "parts": {...}, "history": [...]}, see `Checkpoint`
+    other lines  a `MeasurementDocument` each
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from circinus.api.schemas.base import Input
+from circinus.api.store.journal import Checkpoint
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.profile import Failure, FloatArray
+from circinus.profiler.journal import MeasuredInput, MemoryJournal
+
+_MOST_FILES = 50  # of plans that were broken off; the oldest go first
+_OWN_FILE, _OWN_FOLDER = 0o600, 0o700
+_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs")
+
+Found = tuple[Configuration, MeasuredInput]
+
+
+class MeasurementDocument(Input):
+    """One configuration on one input; null is a value that a failed measurement has not."""
+
+    configuration: dict[str, dict[str, KnobValue]]
+    """Operator -> knob -> value, in the order of the pipeline."""
+    input: int
+    """Index of the input in the data."""
+    score: float | None
+    """In [0, 1]."""
+    operator_s: list[float | None]
+    """Seconds of each operator, in topological order."""
+    output_bytes: list[float | None]
+    """What each operator hands on."""
+    input_bytes: float | None
+    """Size of the input."""
+    spent_s: float
+    """Operator seconds that it took."""
+    saved_s: float
+    """Operator seconds that the cache saved."""
+    runs: int
+    """Of operators."""
+    saved_runs: int
+    """Of operators, that the cache saved."""
+    failed_operator: str | None = None
+    """The operator that failed; none: none did."""
+    failure: str = ""
+    """Why."""
+
+    @classmethod
+    def of(cls, configuration: Configuration, measured: MeasuredInput) -> MeasurementDocument:
+        """Give the document of a measurement."""
+        failure = measured.failure
+        return cls(
+            **{name: getattr(measured, name) for name in _ALIKE},
+            configuration=configuration.as_dict(),
+            score=_number(measured.score),
+            operator_s=[_number(seconds) for seconds in measured.operator_s.tolist()],
+            output_bytes=[_number(size) for size in measured.output_bytes.tolist()],
+            input_bytes=_number(measured.input_bytes),
+            failed_operator=None if failure is None else failure.operator,
+            failure="" if failure is None else failure.cause,
+        )
+
+    @property
+    def found(self) -> Found:
+        """What was measured; InvalidInput if it cannot be."""
+        failure, operator = None, self.failed_operator
+        if operator is not None:
+            failure = Failure(input=self.input, operator=operator, cause=self.failure)
+        measured = MeasuredInput(
+            **{name: getattr(self, name) for name in _ALIKE},
+            score=_nan(self.score),
+            operator_s=_array(self.operator_s),
+            output_bytes=_array(self.output_bytes),
+            input_bytes=_nan(self.input_bytes),
+            failure=failure,
+        )
+        each = ((o, knobs.items()) for o, knobs in self.configuration.items())
+        values = tuple((o, knob, value) for o, knobs in each for knob, value in knobs)
+        return Configuration(values), measured
+
+
+class _Head(Input):
+    journal: Literal[1]
+    parts: dict[str, str]
+    history: list[str]
+
+
+@dataclass
+class FileJournal:
+    """A `profiler.journal.Journal` in a file that only its user may read.
+
+    It is for one process at a time; a second one on the same file measures some inputs twice. A
+    disk that is full or cannot be written costs what would have been kept, not the search.
+    """
+
+    path: Path  # of the file; it is made with the first measurement
+    checkpoint: Checkpoint  # what the measurements are of
+    taken_over: int = 0  # measurements that were there at the start
+    trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
+    _begun: bool = field(default=False, init=False)  # whether the file was written to
+    _kept: MemoryJournal = field(default_factory=MemoryJournal, init=False)
+    _known: dict[Configuration, None] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def opened(cls, folder: Path, now: Checkpoint) -> FileJournal:
+        """Give the journal of what `now` is of: one to go on from if there is any."""
+        parts = json.dumps(dict(now.parts), sort_keys=True)
+        path = folder / f"{blake2b(parts.encode(), digest_size=12).hexdigest()}.jsonl"
+        lines = _lines(path)
+        head = _head(next(lines, b""))
+        if head is None or head.parts != dict(now.parts):
+            return cls(path, now)
+        journal = cls(path, Checkpoint(parts=now.parts, history=tuple(head.history)))
+        for configuration, measured in _measured(lines):
+            journal._keep(configuration, measured)
+            journal.taken_over += 1
+        return journal
+
+    def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
+        """See `Journal.recall`."""
+        return self._kept.recall(configuration)
+
+    def everything(self) -> Sequence[Found]:
+        """Give every measurement, in the order in which configurations were met first."""
+        return tuple((c, measured) for c in self._known for measured in self.recall(c))
+
+    def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        """See `Journal.record`; where the file fails, `trouble` says so."""
+        self._keep(configuration, measured)
+        if self.trouble:
+            return
+        try:
+            if not self._begun:
+                self._begin()
+                self._begun = True
+            self._append(MeasurementDocument.of(configuration, measured).model_dump_json())
+        except OSError as error:
+            self.trouble = error.strerror or type(error).__name__
+
+    def forget(self) -> None:
+        """Remove the file: there is nothing to go on from any more."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def _keep(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        self._kept.record(configuration, measured)
+        self._known[configuration] = None
+
+    def _begin(self) -> None:
+        if self.taken_over:
+            self._append("")  # ends a line that was torn
+            return
+        self.path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+        by_age = sorted(self.path.parent.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+        for path in by_age[: max(len(by_age) - _MOST_FILES + 1, 0)]:
+            path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)  # of something else
+        now = self.checkpoint
+        head = _Head(journal=1, parts=dict(now.parts), history=list(now.history))
+        self._append(head.model_dump_json())
+
+    def _append(self, line: str) -> None:
+        """Write a line at once: it is there whole, or torn at the end of the file."""
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        descriptor = os.open(self.path, how, _OWN_FILE)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        yield from file
+
+
+def _head(line: bytes) -> _Head | None:
+    try:
+        return _Head.model_validate_json(line)
+    except ValidationError:
+        return None
+
+
+def _measured(lines: Iterator[bytes]) -> Iterator[Found]:
+    for line in lines:
+        with contextlib.suppress(ValueError):  # InvalidInput and ValidationError are such
+            yield MeasurementDocument.model_validate_json(line).found
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _array(values: Sequence[float | None]) -> FloatArray:
+    return np.array([_nan(value) for value in values], dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Plans as Compose files: may import what a machine is of `kubernetes`, runtime and workers."""

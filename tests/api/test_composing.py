@@ -1,0 +1,114 @@
+"""`circinus render`, and what answers requests to what it renders: what neither of them takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+from typer.testing import CliRunner, Result
+
+from circinus.api.cli import app
+from circinus.api.keeper.plan_server import serve
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.plan_file import PlanFile
+from circinus.api.settings import Settings
+from circinus.pipelines.errors import InvalidInput
+from tests.api.malformed import query
+from tests.api.test_deploying import plan_document
+
+UNKNOWN = {"confidence": 0.95, "inputs": 0, "value": None, "low": None, "high": None}
+SETTINGS = Settings(port=0, token=SecretStr("t"))
+
+
+def render(folder: Path, document: object, *words: str) -> Result:
+    (folder / "plan.yaml").write_text(json.dumps(document))
+    return CliRunner().invoke(app, ["render", str(folder / "plan.yaml"), *words])
+
+
+def plan_file(folder: Path, document: object | None = None) -> dict[str, Any]:
+    text = render(folder, document or plan_document()).stdout
+    content = yaml.safe_load(text)["configs"]["plan"]["content"]
+    found: dict[str, Any] = json.loads(content.replace("$$", "$"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "told"),
+    [
+        ({}, ("--target", "rocket"), "'rocket' is not one of 'compose'"),
+        ({}, ("--infrastructure", "one-tier"), "tier must be among"),
+        ({}, ("--image", ""), "image must not be empty"),
+        ({}, ("--machine-cpu", "fast"), "quantity must be a number"),
+        ({"pipeline": "nothing"}, (), "nothing"),
+        ({"accuracy": UNKNOWN}, (), "plan must have been measured"),
+    ],
+)
+def test_what_cannot_be_rendered_is_refused(
+    tmp_path: Path, change: dict[str, object], words: tuple[str, ...], told: str
+) -> None:
+    result = render(tmp_path, plan_document() | change, *words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert told in " ".join(result.stderr.split())
+
+
+def test_a_rendered_plan_is_that_of_the_file(tmp_path: Path) -> None:
+    result = render(tmp_path, plan_document(), "--image", "mine:1", "--machine-cpu", "2")
+    document = yaml.safe_load(result.stdout)
+    assert list(document["services"]) == ["requests", "device-0", "edge-1"]
+    assert {each["image"] for each in document["services"].values()} == {"mine:1"}
+    assert [document["services"][n]["cpus"] for n in ("device-0", "edge-1")] == [1.0, 0.5]
+    assert json.loads(render(tmp_path, plan_document(), "--json").stdout)["services"].keys() == (
+        document["services"].keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("slo", "deadline_s"),
+    [
+        ({"latency_s": 0.2}, None),  # on the mean, which bounds no request
+        ({"latency_s": 0.2, "latency_statistic": "p95"}, 0.2),
+        ({"throughput_per_s": 3.0}, None),
+    ],
+)
+def test_a_bound_on_a_percentile_is_a_deadline(
+    tmp_path: Path, slo: dict[str, object], deadline_s: float | None
+) -> None:
+    asked = query(slo={"accuracy": 0.5, **slo})
+    asked.pop("request_rate_per_s", None)
+    document = {"id": "q-1", "query": asked, "plan_id": "p-1", "plans": [plan_document()]}
+    assert plan_file(tmp_path, document)["deadline_s"] == deadline_s
+
+
+def test_addresses_are_those_of_the_plans_instances(tmp_path: Path) -> None:
+    file = checked(PlanFile, {**plan_file(tmp_path), "addresses": ["unix:/a"]})
+    with pytest.raises(InvalidInput, match="addresses must be those of 2 instances"):
+        asyncio.run(serve(file, SETTINGS))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "plan file"), ("{", "plan file must be"), ("{}", "query_id must be given")],
+)
+def test_a_plan_file_that_is_none_ends_in_2(
+    tmp_path: Path, content: str | None, told: str
+) -> None:
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_text(content)
+    ended = subprocess.run(
+        [sys.executable, "-m", "circinus.api.keeper.plan_server", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
