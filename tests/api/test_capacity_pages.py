@@ -283,5 +283,5 @@ def test_the_schedule_tells_who_is_served_waits_and_made_way(
     assert "cloud, in use 100 %" in shown
     assert "because its machines or plan are gone" in shown
     assert "so at most 0.0% is missing" in shown
-    assert text.count('<svg xmlns="http://www.w3.org/2000/svg" class="drawing"') == 2
+    assert text.count('aria-label="Machines and what fills them') == 2
     assert not re.search(r"\sstyle=|<script>|<style", text)
