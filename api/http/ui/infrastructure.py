@@ -27,6 +27,7 @@ router = APIRouter(include_in_schema=False)
 _PATH = "/ui/infrastructure"
 _DONE = {
     "machines": "The machines were changed; the schedule follows within a moment.",
+    "nothing": "Nothing was changed: no figure is another one.",
     "links": "The links are imitated so from now on; plans do not hear of it.",
 }
 _SEE_OTHER, _REFUSED = 303, 422
@@ -57,7 +58,7 @@ def set_machines(service: ServiceOf, form: Form) -> Response:
     except InvalidInput as error:
         return _page(service, machines=forms.marked(fields, error.faults), faults=error.faults)
     if "again" in form or not changes:
-        return _page(service, machines=fields)
+        return _page(service, machines=fields, done="" if changes else _DONE["nothing"])
     away = forms.taken(changes, capacity)
     if away and form.get("sure") != "yes":
         told = {"away": away, "fields": fields, "then": _then(service, changes)}
@@ -76,8 +77,9 @@ async def set_links(service: ServiceOf, form: Form) -> Response:
     except InvalidInput as error:
         links = forms.marked(fields, error.faults)
         return await asyncio.to_thread(_page, service, links=links, faults=error.faults)
-    if body is not None:
-        await emulation.set_links(to_links(body))
+    if body is None:
+        return RedirectResponse(f"{_PATH}?done=nothing", _SEE_OTHER)
+    await emulation.set_links(to_links(body))
     return RedirectResponse(f"{_PATH}?done=links", _SEE_OTHER)
 
 
