@@ -84,7 +84,7 @@ class Pulse:
             while not over.wait(every_s):
                 self.beat()
         except OSError as error:
-            trouble(_LOG, "worker.left_alone", error=error)
+            trouble(_LOG, "worker.left_alone", cause=str(error))  # the service ended
             os._exit(1)
 
 

@@ -36,10 +36,11 @@ from sqlalchemy import (
     func,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import QueuePool
 
 from circinus.api.event_log import Outage
@@ -231,6 +232,16 @@ def one_at_a_time(session: Session, what: str) -> None:
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(func.hashtext(what))))
+
+
+def insertion(engine: Engine, into: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
+    """Give an insertion that can be told what to do `on_conflict`, as each kind spells it.
+
+    `Session.merge` looks first: of two who find nothing, and both insert, one fails.
+    """
+    if engine.dialect.name == "postgresql":
+        return postgresql.insert(into)
+    return sqlite.insert(into)
 
 
 def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:

@@ -16,7 +16,7 @@ from typing import cast
 from sqlalchemy import Engine, delete, select
 
 from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.engine import connect, migrate, reading, rows, writing
+from circinus.api.store.engine import connect, insertion, migrate, reading, rows, writing
 from circinus.api.store.tables import HistoryRow, LatencyRow
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
@@ -134,6 +134,10 @@ class SqlLatencies:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        insert = insertion(engine, LatencyRow)
+        # A deployment that ends keeps what it learnt while an earlier keeping may be on its way.
+        renewed = {"learnt": insert.excluded.learnt}
+        self._upsert = insert.on_conflict_do_update(index_elements=["plan_id"], set_=renewed)
 
     def recall(self, plan_id: str) -> Learnt:
         """See `LatencyMemory.recall`."""
@@ -145,4 +149,4 @@ class SqlLatencies:
         """See `LatencyMemory.keep`."""
         document = json.loads(json.dumps(learnt, allow_nan=False))
         with writing(self._engine) as session:
-            session.merge(LatencyRow(plan_id=plan_id, learnt=document))
+            session.execute(self._upsert, {"plan_id": plan_id, "learnt": document})

@@ -16,10 +16,9 @@ from hashlib import blake2b
 
 import numpy as np
 from sqlalchemy import ColumnElement, Engine, case, delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.engine import insertion, reading, rows, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import CheckpointRow, MeasurementRow
 from circinus.pipelines.configuration import Configuration
@@ -47,8 +46,7 @@ class SqlJournal:
     ) -> None:
         self.query_id, self.edition, self.worker = query_id, edition, worker
         self._engine = engine
-        make = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-        insert = make(MeasurementRow)
+        insert = insertion(engine, MeasurementRow)
         renewed = {
             column.name: insert.excluded[column.name]
             for column in _TABLE.columns
