@@ -20,6 +20,7 @@ from circinus.pipelines.graph import PipelineGraph
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 UNPLANNABLE = "cannot be planned: "
 """How a cause begins that says nothing of the input: the operator gave what only the pipeline it
