@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -51,26 +52,25 @@ def _circinus(
     pass
 
 
-class _Studies(TyperGroup):
-    """`circinus study`, whose commands are imported on first use.
+class _OnFirstUse(TyperGroup):
+    """A group whose commands are imported on first use: `group` of the module of its name.
 
-    Studies import every planner and policy there is, with the libraries behind them: seconds that
-    no other command should wait for.
+    They import planners, policies or simulators with the libraries behind them: seconds that no
+    other command should wait for.
     """
 
     @cached_property
     def _loaded(self) -> TyperGroup:
-        from circinus.api.cli.study import group
-
-        return get_group(group())
+        module = import_module(f"circinus.api.cli.{self.name}")
+        return get_group(module.group())
 
     # Which click a context is of depends on the version of typer.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Give the names of the studies."""
+        """Give the names of its commands."""
         return self._loaded.list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Give a study by name."""
+        """Give a command by name."""
         return self._loaded.get_command(ctx, cmd_name)
 
 
@@ -99,9 +99,10 @@ command(_pipelines, machine.show)
 app.add_typer(_pipelines, name="pipelines")
 _DATASETS = "Data of one's own in the service; submit hands it over by itself."
 _group("datasets", _DATASETS, datasets.list_, datasets.add, datasets.delete)
+_group("pool", "Which instances to rent.", epilog=EPILOG, cls=_OnFirstUse)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
-_group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)
+_group("study", "Measure and compare offline.", epilog=EPILOG, cls=_OnFirstUse)
 
 
 def main() -> None:

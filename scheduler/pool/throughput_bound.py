@@ -91,3 +91,16 @@ def _check(
     checks.require(bool((counts >= 0).all()), "counts", "must be >= 0", counts)
     checks.positive("qos_s", qos_s)
     checks.share("in_time", in_time)
+
+
+def throughput_bounds(
+    share: FloatArray,  # (B,)
+    latency_s: FloatArray,  # (B, K)
+    counts: IntArray,  # (P, K)
+    qos_s: float,
+    *,
+    in_time: float = 1.0,
+) -> FloatArray:  # (P,)
+    """Give the bounds of many pools; see `throughput_bound`."""
+    solved = (throughput_bound(share, latency_s, of, qos_s, in_time=in_time) for of in counts)
+    return np.array([each.rate_rps for each in solved])
