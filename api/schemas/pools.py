@@ -27,7 +27,7 @@ _Day = Annotated[StrictStr, AfterValidator(_day)]
 _Price = Annotated[float, bounds(ranges.PRICE_USD_PER_HOUR)]
 
 
-class InstanceType(Input):
+class RentableType(Input):
     """Instances that are alike, as somebody rents them out."""
 
     name: _Name
@@ -42,7 +42,7 @@ class InstanceCatalogue(Input):
     date: _Day
     """When these were the prices."""
     source: _Name
-    types: Annotated[list[InstanceType], Field(min_length=1, max_length=1000)]
+    types: Annotated[list[RentableType], Field(min_length=1, max_length=1000)]
 
     @model_validator(mode="after")
     def _unique(self) -> Self:
