@@ -8,7 +8,7 @@ recording is a text file with a number per line: batch sizes, or seconds between
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -84,6 +84,11 @@ class LoadDraws:
         """Give the share of each batch size."""
         counts = np.bincount(self.rows, minlength=len(self.table.batches))
         return np.asarray(counts / len(self.rows))
+
+    def first(self, requests: int) -> LoadDraws:
+        """Give the first so many requests, or all that there are."""
+        of = slice(requests)
+        return replace(self, gaps=self.gaps[of], rows=self.rows[of], service_s=self.service_s[of])
 
     def bound_rps(self, pool: Pool) -> float:
         """Give the bound on the allowable rate of a pool."""
