@@ -55,7 +55,7 @@ _BAD_REQUEST = range(400, 500)
 
 def command(app: typer.Typer, body: Callable[..., None]) -> None:
     """Register a function as a command of its name, see `wrapped`."""
-    app.command(body.__name__.rstrip("_"), epilog=EPILOG)(wrapped(body))
+    app.command(body.__name__.rstrip("_").replace("_", "-"), epilog=EPILOG)(wrapped(body))
 
 
 def wrapped(body: Callable[..., None]) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.screen import Screen
-from circinus.api.cli.study_scheduling import dispatch, ilp, live, unlike
+from circinus.api.cli.study_scheduling import dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
@@ -50,7 +50,8 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    for study in (trace, stall, ilp, dispatch, live, unlike, profiling, planning, drift, fresh):
+    serving = (ilp, dispatch, pool_change, live, unlike)
+    for study in (trace, stall, *serving, profiling, planning, drift, fresh):
         command(made, study)
     return made
 

@@ -1,8 +1,10 @@
-"""`circinus study ilp`, `dispatch`, `live`, `unlike`: policies compared, simulated and real."""
+"""`circinus study ilp`, `dispatch`, `pool-change`, `live`, `unlike`: simulated and real."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,7 @@ from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study
+from circinus.studies.dispatch import pool_change as pool_change_study
 from circinus.studies.dispatch import study as dispatch_study
 from circinus.studies.dispatch import unlike as unlike_study
 from circinus.studies.dispatch.draws import ARRIVALS, MIXES, load_of
@@ -147,6 +150,52 @@ def dispatch(
     screen.show("\n".join(lines), document={"folder": out, "policies": told})
 
 
+def pool_change(
+    screen: Screen,
+    latency: Latency,
+    prices: Annotated[
+        Path, Option(metavar="CSV", help="Columns instance, usd_per_hour.", dir_okay=False)
+    ],
+    model: Model,
+    qos_ms: QosMs,
+    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    budget: Annotated[float, "USD per hour."] = 2.5,
+    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    mix_after: Annotated[
+        str, Option(metavar="NAME|FILE", help="The mix changes to it.")
+    ] = "gaussian",
+    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
+    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    requests: Annotated[int, Option(help="Requests per measurement.", min=1000)] = 20_000,
+    evaluations: Annotated[int, Option(help="Pools that a scheme tries at most.", min=1)] = 20,
+) -> None:
+    """Change the mix of sizes under load: how good is the pool that is chosen anew?
+
+    Writes pool-change.csv and pool-change.svg. Choices that try nothing stand beside schemes that
+    try one pool after the other; rates are relative to the best pool's for the new mix.
+    """
+    table = _table_of(latency, model)
+    study = pool_change_study.PoolChangeStudy(
+        table=table,
+        qos_s=qos_ms / _MS,
+        prices=_prices(prices, table.kinds),
+        budget_usd_per_hour=budget,
+        before=load_of(mix),
+        after=load_of(mix_after),
+        seeds=seeds,
+        first_seed=seed,
+        requests=requests,
+        evaluations=evaluations,
+    )
+    rows = pool_change_study.run(study, out)
+    (out / "pool-change.svg").write_text(pool_change_study.picture(rows))
+    lines = pool_change_study.lines_of(rows)
+    screen.show(
+        markdown(lines, pool_change_study.PoolChangeLine),
+        document={"folder": out, "lines": lines},
+    )
+
+
 def live(
     screen: Screen,
     latency: Latency,
@@ -226,6 +275,19 @@ def _table_of(latency: Path, model: str) -> LatencyTable:
     except (OSError, UnicodeDecodeError) as error:
         rule = "must be a file that can be read"
         raise InvalidInput.of("--latency", rule, str(error)) from error
+
+
+def _prices(file: Path, types: Sequence[str]) -> tuple[float, ...]:
+    try:
+        with file.open(newline="") as lines:
+            told = {row["instance"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        rule = "must be a file with the columns instance and usd_per_hour"
+        raise InvalidInput.of("--prices", rule, str(error)) from error
+    missing = [name for name in types if name not in told]
+    if missing:
+        raise InvalidInput.of("--prices", "must tell the price of every type, missing", missing)
+    return tuple(told[name] for name in types)
 
 
 def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:

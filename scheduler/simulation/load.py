@@ -6,7 +6,7 @@ The draws depend on the seed alone: every policy, pool and rate meets the same r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -63,6 +63,11 @@ class LoadDraws:
         """Give the share of each batch size."""
         counts = np.bincount(self.rows, minlength=len(self.table.batches))
         return np.asarray(counts / len(self.rows))
+
+    def first(self, requests: int) -> LoadDraws:
+        """Give the first so many requests, or all that there are."""
+        of = slice(requests)
+        return replace(self, gaps=self.gaps[of], rows=self.rows[of], service_s=self.service_s[of])
 
     def bound_rps(self, pool: Pool) -> float:
         """Give the bound on the allowable rate of a pool."""

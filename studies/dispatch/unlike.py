@@ -141,12 +141,7 @@ def draws_of(seed: int) -> LoadDraws:
 def allowable_of(draws: LoadDraws) -> float:
     """Give the rate at which the reference has 99 % in time, in the simulator."""
     policy = dispatch_policy(REFERENCE)
-    first = replace(
-        draws,
-        gaps=draws.gaps[:_ALLOWABLE_OF],
-        rows=draws.rows[:_ALLOWABLE_OF],
-        service_s=draws.service_s[:_ALLOWABLE_OF],
-    )
+    first = draws.first(_ALLOWABLE_OF)
     bound = 1.02 * draws.bound_rps(POOL)
     return allowable_rate(policy, first.scenarios(POOL, None), bound)[0]
 

@@ -70,6 +70,29 @@ def test_overdue_requests_are_placed_in_the_order_of_arrival() -> None:
     assert POLICY.decide(both).starts == [Start(0, 1)]
 
 
+@given(seed=st.integers(0, 10**6), doublings=st.integers(-20, 20))
+def test_nothing_in_it_is_measured_in_seconds(seed: int, doublings: int) -> None:
+    # all seconds twice as long, deadlines too, which is exact in binary: the same decision
+    rng = np.random.default_rng(seed)
+    m, n = rng.integers(1, 12, 2)
+    waited, predicted = rng.uniform(0, 3, m) ** 4, rng.uniform(0.1, 2, (m, n))
+    busy, idle, price = rng.uniform(0, 2, n), rng.random(n) < 0.5, rng.uniform(0.1, 1, n)
+    decisions = [
+        PlanAhead().decide(
+            state(
+                (predicted * unit).tolist(),
+                waited=(waited * unit).tolist(),
+                qos=unit,
+                busy=(busy * ~idle * unit).tolist(),
+                idle=idle.tolist(),
+                price=price.tolist(),
+            )
+        )
+        for unit in (1.0, 2.0**doublings)
+    ]
+    assert decisions[0] == decisions[1]
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), servers=st.integers(1, 4), load=st.floats(0.7, 3.0))
 def test_nobody_is_later_than_the_bound(seed: int, servers: int, load: float) -> None:
