@@ -44,7 +44,7 @@ from circinus.scheduler.pool.pools import Pool, PoolTrial
 from circinus.scheduler.pool.search import CheapestInTime, PoolGoal, Trials, best
 
 _SCREEN = 16  # particles that look at every pool before all look at a few
-_MOST_LOOKED_AT = 48  # pools that all particles look at
+_MOST_LOOKED_AT = 24  # pools that all particles look at
 _FAR = 1.0  # log-odds by which the screen looks further down: few particles see little
 _NO_CHANCE = 4.0  # standard deviations: a run that is worse than this may be stopped
 _LEAST_CHANCE = 1e-12  # of what is in sight, however improbable: all particles may see more

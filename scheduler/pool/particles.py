@@ -25,7 +25,7 @@ LogLikelihood = Callable[[FloatArray], FloatArray]
 """(M, D) places -> (M,): how likely an observation is there. The same for the same place."""
 
 _LEAST_EFFECTIVE = 0.5  # share of the particles below which they are drawn again and moved
-_SWEEPS = 3  # moves of each particle then: with fewer, drawn-again particles stay twins
+_SWEEPS = 2  # moves of each particle then: drawn again alone, they would be twins
 _SPREAD = 2.38  # over sqrt(D): the best step of a random walk (Roberts et al., 1997)
 _JITTER = 1e-6  # variance added where all particles agree: their covariance has to have a root
 _NEAREST = 1e-3  # steps of the tempering are no shorter: a likelihood may be 0 nearly everywhere
