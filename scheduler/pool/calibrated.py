@@ -97,12 +97,12 @@ class Calibrated:
     profile_error: float = 0.15
     # e and the error of s, `> 0`: what scales and arrivals cannot explain. Chosen on drawn
     # problems (docs/studies/pool.md)
-    model_error: float = 0.01
-    shape_error: float = 0.1
+    model_error: float = 0.02
+    shape_error: float = 0.2
     doubt: float = 0.05  # it settles when something cheaper is feasible with less, in (0, 1)
     particles: int = 128  # M, `>= 16`
     seed: int = 0
-    _known: dict[tuple[PoolTrial, ...], Particles] = field(
+    _known: dict[tuple[float, tuple[PoolTrial, ...]], Particles] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -136,7 +136,7 @@ class Calibrated:
 
     def _after(self, goal: CheapestInTime, trials: Trials) -> Particles:
         """Give the particles that know these trials, from those that knew the last but one on."""
-        key = (goal.in_time, *trials)
+        key = (goal.in_time, tuple(trials))
         if key not in self._known:
             rng = self._rng(trials, 0)
             if trials:

@@ -22,13 +22,13 @@ import numpy as np
 from circinus.pipelines.profile import FloatArray, IntArray
 
 LogLikelihood = Callable[[FloatArray], FloatArray]
-"""(M, D) places -> (M,): how likely an observation is there. The same for the same place."""
+"""(M, D) places -> (M,), finite: how likely an observation is there. Pure."""
 
 _LEAST_EFFECTIVE = 0.5  # share of the particles below which they are drawn again and moved
 _SWEEPS = 2  # moves of each particle then: drawn again alone, they would be twins
 _SPREAD = 2.38  # over sqrt(D): the best step of a random walk (Roberts et al., 1997)
 _JITTER = 1e-6  # variance added where all particles agree: their covariance has to have a root
-_NEAREST = 1e-3  # steps of the tempering are no shorter: a likelihood may be 0 nearly everywhere
+_CLOSE, _HALVINGS = 0.01, 60  # of the length of a step, which may be very short
 
 
 class Particles(NamedTuple):
@@ -97,9 +97,11 @@ def _bearable(log_weight: FloatArray, likely: FloatArray, most: float) -> float:
     if _enough(log_weight + most * likely):
         return most
     low, high = 0.0, most
-    while high - low > _NEAREST * most:
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _enough(log_weight + middle * likely) else (low, middle)
+        if high - low < _CLOSE * high:
+            break
     return high
 
 
@@ -112,7 +114,8 @@ def _moved(
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
     weight = _normal(log_weight)
-    spread = np.atleast_2d(np.cov(z.T, aweights=weight)) + _JITTER * np.eye(z.shape[1])
+    apart = z - weight @ z
+    spread = (weight * apart.T) @ apart + _JITTER * np.eye(z.shape[1])
     root = _SPREAD / np.sqrt(z.shape[1]) * np.linalg.cholesky(spread)
     chosen = systematic(weight, len(z), rng)
     z, likely = z[chosen], likely[chosen]

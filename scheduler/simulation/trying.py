@@ -33,15 +33,30 @@ from circinus.scheduler.simulation.engine import SLACK_S, Scenario, simulate
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.workload import BatchMix
 
-SMOOTHEST, MOST_BURSTY = 1 / 32, 4.0
-"""Squared coefficients of variation of gaps: 32 ms on average in whole ms, and bursty."""
+SMOOTHEST, MOST_BURSTY = 1 / 16, 16.0
+"""Squared coefficients of variation of gaps, a Poisson process halfway."""
 
-_STEPS = 8  # V, a factor of two each; between them gaps are interpolated
+_STEPS = 9  # V, a factor of two each; between them gaps are interpolated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialLoad:
+    """What is sent in a trial."""
+
+    mix: BatchMix
+    qos_s: float  # a request should be answered within, `> 0`
+    rate_rps: float  # requests per second on average, `> 0`
+    requests: int = 10_000  # `>= 100`
+
+    def __post_init__(self) -> None:
+        checks.positive("qos_s", self.qos_s)
+        checks.positive("rate_rps", self.rate_rps)
+        checks.at_least("requests", self.requests, 100)
 
 
 @compiled_part
 def _step(variability: float, steps: int) -> tuple[int, float]:
-    """Give the step below a variability, never the last one, and the part of the way to the next."""
+    """Give the step below, never the last one, and the part of the way to the next."""
     place = variability * (steps - 1)
     low = min(int(place), steps - 2)
     return low, place - low
@@ -60,12 +75,12 @@ class TrialDraws:
     @property
     def requests(self) -> int:
         """N."""
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     @property
     def streams(self) -> int:
         """S."""
-        return self.rows.shape[0]
+        return int(self.rows.shape[0])
 
     def arrived_s(self, stream: int, variability: float) -> FloatArray:  # (N,)
         """Give when the requests of a stream arrive."""
@@ -76,28 +91,23 @@ class TrialDraws:
 
 def trial_draws(
     table: LatencyTable,
-    mix: BatchMix,
+    load: TrialLoad,
     rng: np.random.Generator,
     *,
-    qos_s: float,  # `> 0`
-    rate_rps: float,  # requests per second, `> 0`
-    requests: int = 10_000,  # of a run, `>= 100`; as many as of a trial
     streams: int = 4,  # `>= 2`: their spread is what a finite run leaves open
 ) -> TrialDraws:
-    """Draw the requests of simulated trials; InvalidInput if a number is out of its range."""
-    checks.positive("qos_s", qos_s)
-    checks.positive("rate_rps", rate_rps)
-    checks.at_least("requests", requests, 100)
+    """Draw the requests of simulated trials; InvalidInput if there are fewer streams."""
     checks.at_least("streams", streams, 2)
     shape = 1.0 / np.geomspace(SMOOTHEST, MOST_BURSTY, _STEPS)[:, None]
     gaps, rows, service = [], [], []
     for _ in range(streams):
-        gaps.append(gamma.ppf(rng.random(requests), shape) / shape / rate_rps)
-        rows.append(table.rows(mix(requests, rng)))
+        uniform = rng.random(load.requests)
+        gaps.append(gamma.ppf(uniform, shape) / shape / load.rate_rps)
+        rows.append(table.rows(load.mix(load.requests, rng)))
         service.append(table.sampled_s(rows[-1], rng))
     return TrialDraws(
         table=table,
-        qos_s=qos_s,
+        qos_s=load.qos_s,
         gaps_s=np.array(gaps),
         rows=np.array(rows),
         service_s=np.array(service),
@@ -221,10 +231,12 @@ class DispatchedTrials:
     ) -> FloatArray:  # (E,)
         """See there; a run that was stopped gives 0."""
         most_late = (1.0 - enough) * self.requests if enough > 0 else inf
-        return np.array([
-            simulate(self._scenario(*run), self.policy, most_late=most_late).in_time
-            for run in zip(pools, scale, variability.tolist(), stream.tolist(), strict=True)
-        ])
+        return np.array(
+            [
+                simulate(self._scenario(*run), self.policy, most_late=most_late).in_time
+                for run in zip(pools, scale, variability.tolist(), stream.tolist(), strict=True)
+            ]
+        )
 
     def _scenario(
         self, pool: IntArray, scale: FloatArray, variability: float, stream: int

@@ -21,9 +21,13 @@ from circinus.scheduler.pool.calibrated import Calibrated
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.search import CheapestInTime, best
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.trying import FirstComeTrials, TrialDraws, trial_draws
+from circinus.scheduler.simulation.trying import (
+    FirstComeTrials,
+    TrialDraws,
+    TrialLoad,
+    trial_draws,
+)
 from circinus.scheduler.simulation.workload import (
-    BatchMix,
     bursty_gaps,
     poisson_gaps,
     ribbon_batches,
@@ -67,16 +71,6 @@ class ReliabilityRow:
     true: float  # share that was so
     true_low: float  # Wilson interval of the share, 95 %
     true_high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLoad:
-    """What is sent to pools."""
-
-    mix: BatchMix
-    qos_s: float
-    rate_rps: float
-    requests: int  # of a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +171,7 @@ def tabled_problem(
     space: PoolSpace,
     shares: Mapping[Pool, float],  # in time, of every pool
     table: LatencyTable,
-    load: PoolLoad,
+    load: TrialLoad,
     seed: int,
     *,
     error: float = 0.15,
@@ -193,13 +187,13 @@ def tabled_problem(
     truth = np.array([shares[pool] for pool in pools])
     rng = _rng(seed, 0)
     wrong = scaled(columns(table, space.types), _factors(rng, len(space.types), error))
-    return _problem(table.model, space, truth, _draws(wrong, load, rng))
+    return _problem(table.model, space, truth, trial_draws(wrong, load, rng))
 
 
 def simulated_problem(
     space: PoolSpace,
     table: LatencyTable,
-    load: PoolLoad,
+    load: TrialLoad,
     seed: int,
     *,
     error: float = 0.15,
@@ -210,8 +204,8 @@ def simulated_problem(
     """
     rng, known = _rng(seed, 0), columns(table, space.types)
     wrong = scaled(known, _factors(rng, len(space.types), error))
-    drawn = _draws(wrong, load, rng)
-    truth = _simulated(space, _draws(known, load, _rng(seed, 1), streams=8))
+    drawn = trial_draws(wrong, load, rng)
+    truth = _simulated(space, trial_draws(known, load, _rng(seed, 1), streams=8))
     return _problem(f"{table.model} simulated", space, truth, drawn)
 
 
@@ -238,11 +232,11 @@ def drawn_problem(seed: int, *, error: float = 0.15) -> PoolProblem:
     qos_s = float(mean_s[-1, 0] * rng.uniform(1.1, 2.0))
     typical = mean_s[16]
     rate = float(rng.uniform(2.5, 4.0) / typical[0])
-    load = PoolLoad(mix=ribbon_batches, qos_s=qos_s, rate_rps=rate, requests=5000)
+    load = TrialLoad(mix=ribbon_batches, qos_s=qos_s, rate_rps=rate, requests=5000)
     cells = np.exp(_CELL_ERROR * rng.standard_normal(mean_s.shape))
     wrong = scaled(true, _factors(rng, 3, error) * cells)
-    drawn = _draws(wrong, load, rng)
-    truth = _simulated(space, _other_arrivals(_draws(true, load, rng, streams=32), rate, rng))
+    drawn = trial_draws(wrong, load, rng)
+    truth = _simulated(space, _other_arrivals(trial_draws(true, load, rng, streams=32), rate, rng))
     return _problem("drawn", space, truth, drawn)
 
 
@@ -268,29 +262,15 @@ def _rng(seed: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng([_STREAM, seed, purpose])
 
 
-def _draws(
-    table: LatencyTable, load: PoolLoad, rng: np.random.Generator, streams: int = 4
-) -> TrialDraws:
-    return trial_draws(
-        table,
-        load.mix,
-        rng,
-        qos_s=load.qos_s,
-        rate_rps=load.rate_rps,
-        requests=load.requests,
-        streams=streams,
-    )
-
-
 def _other_arrivals(drawn: TrialDraws, rate: float, rng: np.random.Generator) -> TrialDraws:
     """Give draws whose gaps are no gamma distribution's, whatever the variability."""
     shape, kind = drawn.rows.shape, rng.integers(3)
     if kind == 0:
         gaps = np.array([poisson_gaps(shape[1], rng) for _ in range(shape[0])]) / rate
     elif kind == 1:
-        gaps = np.array([
-            bursty_gaps(shape[1], rng, burstiness=2.0, mean_run=20.0) for _ in range(shape[0])
-        ])
+        gaps = np.array(
+            [bursty_gaps(shape[1], rng, burstiness=2.0, mean_run=20.0) for _ in range(shape[0])]
+        )
         gaps /= rate
     else:
         gaps = rng.poisson(1e3 / rate, shape) / 1e3
@@ -299,7 +279,7 @@ def _other_arrivals(drawn: TrialDraws, rate: float, rng: np.random.Generator) ->
 
 def _simulated(space: PoolSpace, drawn: TrialDraws) -> FloatArray:  # (P,)
     count = len(space.pools)
-    poisson = np.full(count, 5 / 7)  # a squared coefficient of variation of 1
+    poisson = np.full(count, 0.5)
     stream = np.arange(count) % drawn.streams
     scale = np.ones(space.pools.shape)
     return FirstComeTrials(draws=drawn).in_time(space.pools, scale, poisson, stream)
@@ -307,6 +287,4 @@ def _simulated(space: PoolSpace, drawn: TrialDraws) -> FloatArray:  # (P,)
 
 def _problem(model: str, space: PoolSpace, truth: FloatArray, drawn: TrialDraws) -> PoolProblem:
     goal = CheapestInTime(space=space)
-    return PoolProblem(
-        model=model, goal=goal, truth=truth, simulator=FirstComeTrials(draws=drawn)
-    )
+    return PoolProblem(model=model, goal=goal, truth=truth, simulator=FirstComeTrials(draws=drawn))
