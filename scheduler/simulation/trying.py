@@ -18,7 +18,6 @@ the same uniform numbers, so that a run is nearly continuous in the variability 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -144,9 +143,14 @@ class FirstComeTrials:
     ) -> FloatArray:  # (E,)
         """See there."""
         draws = self.draws
-        most_late = int((1.0 - enough) * draws.requests)
+        most_late = _most_late(enough, draws.requests)
         given = _Requests(draws.gaps_s, draws.service_s, draws.qos_s + SLACK_S, most_late)
         return _shares(pools, scale, variability, stream, given)
+
+
+def _most_late(enough: float, requests: int) -> int:
+    """Give how many may be late where so much is enough, whatever the rounding."""
+    return int((1.0 - enough) * requests + 1e-6)
 
 
 class _Requests(NamedTuple):
@@ -230,7 +234,7 @@ class DispatchedTrials:
         enough: float = 0.0,
     ) -> FloatArray:  # (E,)
         """See there; a run that was stopped gives 0."""
-        most_late = (1.0 - enough) * self.requests if enough > 0 else inf
+        most_late = _most_late(enough, self.requests)
         return np.array(
             [
                 simulate(self._scenario(*run), self.policy, most_late=most_late).in_time

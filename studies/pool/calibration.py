@@ -35,7 +35,7 @@ from circinus.scheduler.simulation.workload import (
 from circinus.studies.report.tables import grouped, written
 
 FEASIBLE, CHEAPEST = "feasible", "cheapest"
-"""What is claimed: the proposed pool is feasible; the pool settled on is the cheapest that is."""
+"""What is stated: the proposed pool is feasible; the pool settled on is the cheapest that is."""
 
 _MOST = 60  # trials of a search
 _BINS = 5
@@ -45,13 +45,13 @@ _STREAM = 2021  # of problems; strategies have their seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRow:
-    """A line of `claims.csv`: something that was said with a probability."""
+class StatementRow:
+    """A line of `statements.csv`: something that was said with a probability."""
 
     model: str  # name of the problem
     seed: int  # of its hidden factors and of the strategy
     trial: int  # that it was said before, from 1
-    claim: str  # `feasible` or `cheapest`
+    about: str  # `feasible` or `cheapest`
     pool: str  # counts of each type, joined by spaces; empty: it has none to settle on
     stated: float  # probability
     true: bool  # whether it was so
@@ -60,10 +60,10 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliabilityRow:
-    """A line of `reliability.csv`: the claims of a model whose probabilities are in a bin."""
+    """A line of `reliability.csv`: the statements of a model whose probabilities are in a bin."""
 
     model: str
-    claim: str
+    about: str
     low: float  # the bin
     high: float
     count: int
@@ -94,17 +94,17 @@ class PoolProblem:
 
 def run(
     problems: Callable[[int], PoolProblem], seeds: Sequence[int], out: Path
-) -> tuple[list[ClaimRow], list[ReliabilityRow]]:
-    """Give the claims of a search for each seed, and how reliable they are; both are written."""
-    found = (row for seed in seeds for row in claims(problems(seed), seed))
-    said = written(found, ClaimRow, out / "claims.csv")
+) -> tuple[list[StatementRow], list[ReliabilityRow]]:
+    """Give what is stated in a search for each seed, and how reliable it is; write both."""
+    found = (row for seed in seeds for row in statements(problems(seed), seed))
+    said = written(found, StatementRow, out / "statements.csv")
     return said, written(reliability(said), ReliabilityRow, out / "reliability.csv")
 
 
-def claims(
+def statements(
     problem: PoolProblem, seed: int, strategy: Calibrated | None = None
-) -> Iterator[ClaimRow]:
-    """Give all that is claimed in a search; the strategy is `calibrated` as it comes."""
+) -> Iterator[StatementRow]:
+    """Give all that is stated in a search; the strategy is `calibrated` as it comes."""
     asked = strategy or Calibrated(simulator=problem.simulator, seed=seed)
     goal, trials = problem.goal, list[PoolTrial]()
     cheapest = goal.space.costs[problem.good].min(initial=np.inf)
@@ -115,11 +115,11 @@ def claims(
         cost = np.inf if pool is None else goal.space.cost(pool)
         optimal = bool(cost <= cheapest + 1e-9)
         settles = advice.pool is None
-        yield ClaimRow(
+        yield StatementRow(
             model=problem.model,
             seed=seed,
             trial=len(trials) + 1,
-            claim=CHEAPEST if settles else FEASIBLE,
+            about=CHEAPEST if settles else FEASIBLE,
             pool=" ".join(map(str, pool or ())),
             stated=advice.settled if settles else advice.feasible,
             true=optimal if settles or pool is None else _feasible(problem, pool),
@@ -134,10 +134,10 @@ def _feasible(problem: PoolProblem, pool: Pool) -> bool:
     return bool(problem.good[problem.goal.space.place(pool)])
 
 
-def reliability(rows: Iterable[ClaimRow], bins: int = _BINS) -> list[ReliabilityRow]:
-    """Give how often claims were true, in so many bins of equal width; empty ones are left out."""
+def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[ReliabilityRow]:
+    """Give how often statements were true, in so many bins; empty ones are left out."""
     found = []
-    for (model, claim), group in sorted(grouped(list(rows), "model", "claim").items()):
+    for (model, about), group in sorted(grouped(list(rows), "model", "about").items()):
         place = np.minimum([int(bins * row.stated) for row in group], bins - 1)
         stated, true = (np.array([getattr(r, n) for r in group]) for n in ("stated", "true"))
         for b in np.unique(place).tolist():
@@ -147,7 +147,7 @@ def reliability(rows: Iterable[ClaimRow], bins: int = _BINS) -> list[Reliability
             found.append(
                 ReliabilityRow(
                     model=model,
-                    claim=claim,
+                    about=about,
                     low=b / bins,
                     high=(b + 1) / bins,
                     count=count,
