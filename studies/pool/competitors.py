@@ -1,8 +1,8 @@
 """Whom Ribbon is compared with: random, hill climbing, response surface, annealing, genetic.
 
-Ribbon's section 5.3 has the first three, Kairos (figures 2 and 11) names the others. All go by what a
-goal says: worth, what is feasible, what is hopeless. So none tries a pool that prices rule out,
-which the published ones may: stronger competitors.
+Ribbon's section 5.3 has the first three, Kairos (figures 2 and 11) names the others. All go by
+what a goal says: worth, what is feasible, what is hopeless. So none tries a pool that prices rule
+out, which the published ones may: stronger competitors.
 
 Each is a walk: a generator that yields the pool to try and is sent all trials so far.
 """
@@ -21,7 +21,7 @@ from circinus.scheduler.pool.search import PoolGoal, Trials
 
 Walk = Generator[Pool, Trials, None]
 
-_HOTTEST = 0.05  # temperature of the first trial, in worth: a pool more or less is of that order
+_HOTTEST = 0.05  # heat of the first trial, in worth: a pool more or less is of that order
 _COOLING = 0.95  # of each trial
 _POPULATION = 10  # of genetic
 _MUTATION = 0.5  # share of children with one instance more or less
@@ -92,7 +92,7 @@ def response_surface(goal: PoolGoal, rng: np.random.Generator) -> Walk:
 
 
 def annealing(goal: PoolGoal, rng: np.random.Generator) -> Walk:
-    """Go to a random neighbour: if it is better, or with exp(gain / temperature) (Kairos, figure 2).
+    """Go to a random neighbour if it is better, else with exp(gain / heat) (Kairos, figure 2).
 
     Where none is left, it goes on from a random pool.
     """
