@@ -16,6 +16,7 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.screen import Screen
+from circinus.api.cli.study_pool import pool
 from circinus.api.cli.study_scheduling import dispatch, ilp, live, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
@@ -50,7 +51,10 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    for study in (trace, stall, ilp, dispatch, live, unlike, profiling, planning, drift, fresh):
+    for study in (
+        *(trace, stall, ilp, dispatch, live, unlike, pool),
+        *(profiling, planning, drift, fresh),
+    ):
         command(made, study)
     return made
 

@@ -37,7 +37,9 @@ class Ribbon:
 
     seed: int = 0
     first: int = 2  # pools drawn at random before the process is asked, `>= 1`
-    xi: float = 0.1  # improvement of worth that does not count, `>= 0`; that of the artefact
+    # improvement of worth that does not count, `>= 0`. 0, as the paper tells of none: the
+    # artefact's 0.1 tries a few more pools (docs/studies/pool.md)
+    xi: float = 0.0
     surrogate: PoolSurrogateSettings = field(default_factory=PoolSurrogateSettings)
 
     def __post_init__(self) -> None:
@@ -57,7 +59,6 @@ class Ribbon:
             np.array([trial.pool for trial in trials], dtype=np.float64),
             worth,
             goal.space.pools[hopeful].astype(np.float64),
-            np.array(goal.space.most, dtype=np.float64),
             self.surrogate,
         )
         gained = expected_improvement(mean, deviation, worth.max() + self.xi)

@@ -3,14 +3,16 @@
 | symbol | meaning | shape |
 | --- | --- | --- |
 | n, P, K | pools tried, pools asked for, types | |
-| x | counts, rounded, over the most of each type: in [0, 1] | (n, K), (P, K) |
+| x | counts, rounded | (n, K), (P, K) |
 | y | what the tried ones were worth, standardised | (n,) |
-| k' | Matern 5/2 of rounded counts, times an output scale | |
+| k' | Matern 5/2 of rounded counts, one length for all types, times an output scale | |
 
     k'(x_i, x_j) = k(R(x_i), R(x_j))    (Ribbon, equation 3)
 
-Its length and output scales maximise the marginal likelihood, from the same start each time, so
-that the same trials give the same process. All in float64 on one thread.
+Counts are not divided by the most of each type: neither the paper nor the artefact does, and then
+more pools are tried (docs/studies/pool.md). Length and output scale maximise the marginal
+likelihood, from the same start each time, so that the same trials give the same process. All in
+float64 on one thread.
 """
 
 from __future__ import annotations
@@ -43,13 +45,13 @@ _SMALLEST_VARIANCE = 1e-12  # rounding can push a variance at a tried pool below
 class PoolSurrogateSettings:
     """How hyper-parameters are learnt."""
 
-    per_type: bool = False  # a length of its own for each type; else one for all, as published
     # most steps of L-BFGS, `>= 0`. 15: the likelihood hardly rises any more
     steps: int = 15
-    # of lengths, in parts of a type's range: where learning starts, and bounds, `> 0`
-    first_length: float = 0.3
-    shortest: float = 0.02
-    longest: float = 20.0
+    # of the length, in instances: where learning starts, as the artefact; and bounds, `> 0`. The
+    # artefact's are wider, 1e-5 to 1e5: beyond ours nothing changes but the conditioning of K
+    first_length: float = 1.0
+    shortest: float = 0.05
+    longest: float = 1000.0
 
     def __post_init__(self) -> None:
         checks.non_negative("surrogate.steps", self.steps)
@@ -63,7 +65,6 @@ def predicted(
     tried: FloatArray,  # counts of the pools tried, (n, K), n >= 1
     worth: FloatArray,  # (n,), finite
     asked: FloatArray,  # counts, (P, K)
-    most: FloatArray,  # of each type, (K,)
     settings: PoolSurrogateSettings | None = None,
 ) -> tuple[FloatArray, FloatArray]:  # (P,), (P,)
     """Give mean and standard deviation of what pools are worth, after some were tried.
@@ -71,28 +72,29 @@ def predicted(
     InvalidInput if shapes disagree or a worth is not finite.
     """
     settings = settings or PoolSurrogateSettings()
-    _check(tried, worth, most)
+    _check(tried, worth, asked)
     offset, deviation = float(worth.mean()), float(worth.std())
     scale = deviation if deviation > _CONSTANT else 1.0
     y = torch.from_numpy((worth - offset) / scale)
     with _one_thread():
-        model = _Model(_encoded(tried, most), y, settings)
+        model = _Model(_rounded(tried), y, settings)
         _learn(model, settings.steps)
-        mean, spread = _posterior(model, _encoded(asked, most))
+        mean, spread = _posterior(model, _rounded(asked))
     return offset + scale * mean, scale * spread
 
 
-def _check(tried: FloatArray, worth: FloatArray, most: FloatArray) -> None:
+def _check(tried: FloatArray, worth: FloatArray, asked: FloatArray) -> None:
     checks.require(len(tried) >= 1, "tried", "must not be empty", len(tried))
     columns = tried.shape[1]
-    checks.require(columns == len(most), "tried", f"must have {len(most)} columns", columns)
+    rule = f"must have {columns} columns"
+    checks.require(asked.shape[1] == columns, "asked", rule, asked.shape)
     shape = (len(tried),)
     checks.require(worth.shape == shape, "worth", f"must have shape {shape}", worth.shape)
     checks.require(bool(np.isfinite(worth).all()), "worth", "must be finite", "NaN or infinity")
 
 
-def _encoded(counts: FloatArray, most: FloatArray) -> torch.Tensor:
-    return torch.from_numpy(np.rint(counts) / np.maximum(most, 1.0))
+def _rounded(counts: FloatArray) -> torch.Tensor:
+    return torch.from_numpy(np.rint(counts))
 
 
 class _Model(gpytorch.models.ExactGP):
@@ -102,11 +104,7 @@ class _Model(gpytorch.models.ExactGP):
         )
         super().__init__(x, y, likelihood)
         between = gpytorch.constraints.Interval(settings.shortest, settings.longest)
-        self.matern = gpytorch.kernels.MaternKernel(
-            nu=2.5,
-            ard_num_dims=x.shape[1] if settings.per_type else None,
-            lengthscale_constraint=between,
-        )
+        self.matern = gpytorch.kernels.MaternKernel(nu=2.5, lengthscale_constraint=between)
         self.mean = gpytorch.means.ZeroMean()
         self.kernel = gpytorch.kernels.ScaleKernel(self.matern)
         self.to(torch.float64)

@@ -20,6 +20,7 @@ from circinus.scheduler.pool.pools import Pool, PoolTrial
 from circinus.scheduler.pool.search import PoolGoal, Trials
 
 Walk = Generator[Pool, Trials, None]
+WalkMaker = Callable[[PoolGoal, np.random.Generator], Walk]
 
 _HOTTEST = 0.05  # heat of the first trial, in worth: a pool more or less is of that order
 _COOLING = 0.95  # of each trial
@@ -32,7 +33,7 @@ _BIRTHS = 20  # children that are hopeless, before one comes from elsewhere
 class WalkingStrategy:
     """A `PoolStrategy` that walks; one that is shown other trials than its own starts again."""
 
-    walk: Callable[[PoolGoal, np.random.Generator], Walk]
+    walk: WalkMaker
     seed: int = 0
     _goal: PoolGoal | None = field(default=None, init=False, repr=False)
     _way: Walk | None = field(default=None, init=False, repr=False)

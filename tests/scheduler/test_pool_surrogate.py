@@ -15,7 +15,6 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.profile import FloatArray
 from circinus.scheduler.pool.surrogate import NOISE, PoolSurrogateSettings, predicted
 
-MOST = np.array([4.0, 8.0])
 TRIED = np.array([[0.0, 0.0], [4.0, 8.0], [1.0, 6.0], [3.0, 2.0]])
 WORTH = np.array([0.1, 0.5, 0.7, 0.4])
 ASKED = np.array([[1.0, 6.0], [2.0, 5.0], [0.0, 8.0]])
@@ -28,14 +27,14 @@ UNLEARNT = PoolSurrogateSettings(steps=0)
         (np.empty((0, 2)), np.empty(0), "tried must not be empty"),
         (TRIED, WORTH[:3], r"worth must have shape \(4,\)"),
         (TRIED, np.array([0.1, nan, 0.2, 0.3]), "worth must be finite"),
-        (TRIED[:, :1], WORTH, r"tried must have 2 columns"),
+        (TRIED[:, :1], WORTH, r"asked must have 1 columns"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
     tried: FloatArray, worth: FloatArray, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        predicted(tried, worth, ASKED, MOST)
+        predicted(tried, worth, ASKED)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_what_makes_no_sense_is_refused(
         ({"steps": -1}, "surrogate.steps must be finite and >= 0"),
         ({"shortest": 0.0}, "surrogate.shortest must be finite and > 0"),
         ({"first_length": 0.01}, "surrogate.first_length must be between"),
-        ({"longest": 0.3}, "surrogate.first_length must be between"),
+        ({"longest": 1.0}, "surrogate.first_length must be between"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
@@ -54,7 +53,7 @@ def test_settings_that_make_no_sense_are_refused(changed: dict[str, Any], messag
 
 def closed_form(length: float) -> tuple[FloatArray, FloatArray]:
     def kernel(a: FloatArray, b: FloatArray) -> FloatArray:
-        r = sqrt(5) * np.linalg.norm((a[:, None] - b[None]) / MOST / length, axis=-1)
+        r = sqrt(5) * np.linalg.norm((a[:, None] - b[None]) / length, axis=-1)
         return np.asarray((1 + r + r**2 / 3) * np.exp(-r))  # Matern 5/2
 
     inverse = np.linalg.inv(kernel(TRIED, TRIED) + NOISE * np.eye(len(TRIED)))
@@ -65,14 +64,14 @@ def closed_form(length: float) -> tuple[FloatArray, FloatArray]:
 
 
 def test_it_predicts_what_the_closed_form_does() -> None:
-    mean, deviation = predicted(TRIED, WORTH, ASKED, MOST, UNLEARNT)
+    mean, deviation = predicted(TRIED, WORTH, ASKED, UNLEARNT)
     by_hand = closed_form(UNLEARNT.first_length)
     assert mean == pytest.approx(by_hand[0], abs=1e-7)
     assert deviation == pytest.approx(by_hand[1], abs=1e-6)
 
 
 def test_a_pool_that_was_tried_is_known() -> None:
-    mean, deviation = predicted(TRIED, WORTH, TRIED, MOST)
+    mean, deviation = predicted(TRIED, WORTH, TRIED)
     assert mean == pytest.approx(WORTH, abs=1e-4)
     assert (deviation < 1e-3).all()
 
@@ -81,29 +80,28 @@ def test_a_pool_that_was_tried_is_known() -> None:
 @settings(max_examples=20, deadline=None)
 def test_counts_that_round_alike_are_one_pool(a: int, b: int, da: float, db: float) -> None:
     asked = np.array([[a, b], [a + da, b + db]], dtype=np.float64)
-    mean, deviation = predicted(TRIED, WORTH, asked, MOST, UNLEARNT)
+    mean, deviation = predicted(TRIED, WORTH, asked, UNLEARNT)
     assert mean[0] == mean[1]
     assert deviation[0] == deviation[1]
 
 
-def test_equal_worths_are_no_news_and_a_type_of_which_there_is_none_does_not_matter() -> None:
-    most = np.array([4.0, 0.0])
-    tried = np.array([[1.0, 0.0], [4.0, 0.0]])
-    mean, deviation = predicted(tried, np.array([0.3, 0.3]), tried[:1] + 1, most)
-    assert mean == pytest.approx([0.3])
+def test_equal_worths_are_no_news() -> None:
+    mean, deviation = predicted(TRIED[:2], np.array([0.3, 0.3]), ASKED)
+    assert mean == pytest.approx([0.3] * 3)
     assert np.isfinite(deviation).all()
 
 
-def test_a_length_per_type_is_longer_where_nothing_depends_on_the_type() -> None:
-    rng = np.random.default_rng(0)
-    tried = rng.integers(0, [5, 9], size=(30, 2)).astype(np.float64)
-    asked = np.array([[2.0, 0.0], [2.0, 8.0]])
-    each = PoolSurrogateSettings(per_type=True, steps=50)
-    mean, _ = predicted(tried, np.sin(2 * tried[:, 0]), asked, MOST, each)
-    assert mean == pytest.approx([np.sin(4.0)] * 2, abs=0.05)
+def test_the_length_is_learnt() -> None:
+    # a wave of 2 pi in 16: what lies between every second count is known within little
+    tried = np.arange(0.0, 25.0, 2.0)[:, None]
+    between = tried[:-1] + 1
+    worth, truth = np.sin(tried[:, 0] * np.pi / 8), np.sin(between[:, 0] * np.pi / 8)
+    learnt, _ = predicted(tried, worth, between)
+    unlearnt, _ = predicted(tried, worth, between, UNLEARNT)
+    assert np.abs(learnt - truth).max() < 0.5 * np.abs(unlearnt - truth).max()
 
 
 def test_the_number_of_threads_is_left_as_it_was() -> None:
     before = torch.get_num_threads()
-    predicted(TRIED, WORTH, ASKED, MOST)
+    predicted(TRIED, WORTH, ASKED)
     assert torch.get_num_threads() == before
