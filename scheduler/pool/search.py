@@ -81,11 +81,13 @@ class CheapestInTime:
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
         """See there: tried, at least as dear as a feasible one, or within a violating one."""
         found = _tried(self.space, trials)
-        for trial in trials:
-            if self.feasible(trial):
-                found |= self.space.costs >= self.space.cost(trial.pool) - 1e-12
-            elif self.prunes_below is not None and trial.value < self.in_time - self.prunes_below:
-                found |= contained(self.space.pools, trial.pool)
+        chosen = best(self, trials)
+        if chosen is not None:
+            found |= self.space.costs >= self.space.cost(chosen.pool) - 1e-12
+        if self.prunes_below is not None:
+            for trial in trials:
+                if not self.feasible(trial) and trial.value < self.in_time - self.prunes_below:
+                    found |= contained(self.space.pools, trial.pool)
         return found
 
 
