@@ -69,7 +69,7 @@ class CheapestInTime:
     def worth(self, trial: PoolTrial) -> float:
         """See `PoolGoal.worth`."""
         if not self.feasible(trial):
-            return 0.5 * max(trial.value, 0.0) / self.in_time
+            return 0.5 * min(max(trial.value, 0.0) / self.in_time, 1.0)
         dearest = self.space.dearest
         saved = 1.0 - self.space.cost(trial.pool) / dearest if dearest > 0 else 1.0
         return 0.5 + 0.5 * saved
@@ -128,12 +128,16 @@ class LargestRate:
 
 
 def search(
-    goal: PoolGoal, strategy: PoolStrategy, measure: MeasurePool, most: int
+    goal: PoolGoal,
+    strategy: PoolStrategy,
+    measure: MeasurePool,
+    most: int,
+    known: Trials = (),  # before; the strategy learns from them, and they are none of the result
 ) -> list[PoolTrial]:
     """Try the pools that a strategy proposes, at most so many; give the trials in order."""
     trials: list[PoolTrial] = []
     while len(trials) < most:
-        pool = strategy.propose(goal, trials)
+        pool = strategy.propose(goal, [*known, *trials])
         if pool is None:
             break
         trials.append(measure(pool))
