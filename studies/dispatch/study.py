@@ -26,10 +26,12 @@ from circinus.scheduler.dispatch.baselines import SizeThreshold
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
+from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
-from circinus.studies.dispatch.draws import Load, LoadDraws, Pool, allowable_rate, draw, load_of
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars
 from circinus.studies.report.tables import grouped, written

@@ -14,8 +14,8 @@ from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
-from circinus.studies.dispatch.draws import load_of
 from circinus.studies.dispatch.study import (
     POLICIES,
     DispatchStudy,
