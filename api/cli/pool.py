@@ -19,8 +19,9 @@ from circinus.api.use_cases.pools import PoolQuestion, choose_pool, priced
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.simulation.draws import draw
+from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
-from circinus.studies.dispatch.draws import ARRIVALS, MIXES, draw, load_of
 
 _MS = 1e3
 _FEW = 4000  # requests of the draw that candidates are found on

@@ -10,7 +10,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.pools import PoolSpace
-from circinus.scheduler.simulation.load import LoadDraws
+from circinus.scheduler.simulation.draws import LoadDraws
 from circinus.scheduler.simulation.pool_choice import PoolChoice, PoolChooser
 
 

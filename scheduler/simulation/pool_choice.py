@@ -18,11 +18,11 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
-from circinus.scheduler.dispatch.policy import BoolArray, FloatArray, IntArray
+from circinus.scheduler.dispatch.policy import BoolArray, FloatArray
 from circinus.scheduler.pool.pools import Pool, PoolSpace, contained
-from circinus.scheduler.pool.throughput_bound import throughput_bounds
-from circinus.scheduler.simulation.engine import simulate
-from circinus.scheduler.simulation.load import IN_TIME, LoadDraws, allowable_rate
+from circinus.scheduler.pool.throughput_bounds import throughput_bounds
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws
+from circinus.scheduler.simulation.pool_search import SimulatedRates
 
 _COARSE, _FINE = 0.02, 0.002  # relative tolerances of rates
 _KEEP = 0.9  # short runs are noisy: only what is clearly worse than the best needs no look
@@ -72,7 +72,9 @@ class PoolChooser:
     @cached_property
     def bounds(self) -> FloatArray:  # (P,)
         """The bound on the rate of each pool, per second."""
-        return self._bounds(self.space.pools)
+        of = self.coarse
+        latency_s, pools = of.table.mean_s, self.space.pools
+        return throughput_bounds(of.share, latency_s, pools, of.qos_s, in_time=IN_TIME)
 
     def largest_for(self, budget_usd_per_hour: float) -> PoolChoice:
         """Give the pool with the largest rate for a budget, among those with the best bounds."""
@@ -171,20 +173,13 @@ class PoolChooser:
         return found
 
     def _serves(self, pool: Pool, draws: LoadDraws, rate_rps: float) -> bool:
-        scenario = draws.scenarios(pool, self.policy.level)(rate_rps)
-        most_late = (1.0 - IN_TIME) * len(scenario.arrived_s)
-        return simulate(scenario, self.policy, most_late=most_late + 1e-6).in_time >= IN_TIME
+        return self._on(draws).in_time(pool, rate_rps) >= IN_TIME
 
     def _rate(self, pool: Pool, draws: LoadDraws, tolerance: float) -> float:
-        highest = 1.02 * float(self._bounds(np.array([pool]), draws)[0])
-        if highest <= 0:
-            return 0.0
-        scenarios = draws.scenarios(pool, self.policy.level)
-        return allowable_rate(self.policy, scenarios, highest, tolerance=tolerance)[0]
+        return self._on(draws, tolerance).rate(pool)
 
-    def _bounds(self, pools: IntArray, draws: LoadDraws | None = None) -> FloatArray:
-        of = draws or self.coarse
-        return throughput_bounds(of.share, of.table.mean_s, pools, of.qos_s, in_time=IN_TIME)
+    def _on(self, draws: LoadDraws, tolerance: float = _FINE) -> SimulatedRates:
+        return SimulatedRates(policy=self.policy, draws=draws, tolerance=tolerance)
 
     def _told(self, pool: Pool, rates: Sequence[float]) -> PoolFigures:
         return PoolFigures(

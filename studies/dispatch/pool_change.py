@@ -4,7 +4,8 @@
 
 The pool that is best for the first mix serves at a share of its allowable rate while the monitor
 looks on; then the mix changes. Some choose from the sizes seen since, without trying anything:
-`bound` takes the pool with the highest LP bound, `simulated` looks for the best one in the
+`bound` takes the pool with the highest LP bound, `kairos` chooses in one shot as published
+(5.2), `simulated` looks for the best one in the
 simulator, in the order of bounds. Others try pool after pool and get better, as in Kairos'
 figure 12 (8.4): `kairos_plus` under Kairos' matching, `drs` and `clockwork` under theirs, all
 three in the order of bounds with its pruning (algorithm 1), which the paper grants them, too;
@@ -27,24 +28,25 @@ from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import FloatArray, IntArray
+from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
+from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
+from circinus.scheduler.pool.one_shot import one_shot
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
+from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.search import LargestRate, MeasurePool, search
+from circinus.scheduler.pool.throughput_bounds import throughput_bounds
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
-from circinus.scheduler.simulation.load import Load, LoadDraws, allowable_rate
+from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.workload import changing, poisson_gaps, recorded_batches
-from circinus.studies.dispatch.draws import draw, load_of
-from circinus.studies.dispatch.pool_strategies import (
-    ExpectedImprovement,
-    InOrderOfBounds,
-    best_of,
-)
 from circinus.studies.dispatch.study import policy_for
 from circinus.studies.report.charts import COLOURS, Bar, bars
 from circinus.studies.report.tables import grouped, written
 
-OLD, BOUND, SIMULATED, RIBBON = "old", "bound", "simulated", "ribbon"
+OLD, BOUND, KAIROS, SIMULATED = "old", "bound", "kairos", "simulated"
+RIBBON = "ribbon"
 TRYING = {"kairos_plus": "kairos", "drs": "drs", "clockwork": "clockwork", RIBBON: "fcfs"}
 """Who tries pools, and the dispatch policy that serves them."""
 
@@ -131,16 +133,21 @@ def bounded(draws: LoadDraws, space: PoolSpace, budget: float) -> LargestRate:
     Other pools have bound 0: they are contained in one of those.
     """
     full = space.within(budget) & ~space.within(budget - min(space.prices))
-    bounds = np.zeros(len(space.pools))
-    for place in np.flatnonzero(full):
-        bounds[place] = draws.bound_rps(tuple(space.pools[place].tolist()))
+    bounds, latency_s = np.zeros(len(space.pools)), draws.table.mean_s
+    pools, qos_s = space.pools[full], draws.qos_s
+    bounds[full] = throughput_bounds(draws.share, latency_s, pools, qos_s, in_time=IN_TIME)
     return LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
 
 
 def searched(goal: LargestRate, measure: MeasurePool, most: int | None = None) -> list[PoolTrial]:
     """Give trials in the order of bounds, until no pool can be better (Kairos, algorithm 1)."""
-    strategy = InOrderOfBounds(bounds=goal.bounds)
+    strategy = KairosPlus(bounds=goal.bounds)
     return search(goal, strategy, measure, most or len(goal.bounds))
+
+
+def best_of(trials: Sequence[PoolTrial]) -> PoolTrial:
+    """Give the trial of the largest value; there must be one."""
+    return max(trials, key=lambda trial: trial.value)
 
 
 def measured(draws: LoadDraws, policy: str, *, tolerance: float) -> MeasurePool:
@@ -200,6 +207,9 @@ class _Seed:
         seen = self._seen(sizes)
         goal = self._goal(seen)
         yield BOUND, tuple(self.space.pools[np.argmax(goal.bounds)].tolist())
+        affordable = self.space.pools[self.space.within(self.study.budget_usd_per_hour)]
+        figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
+        yield KAIROS, one_shot(affordable, kairos_bounds(figures, affordable)).pool
         simulated = measured(seen, DEFAULT.dispatch, tolerance=_COARSE)
         yield SIMULATED, best_of(searched(goal, simulated)).pool
 
@@ -208,12 +218,14 @@ class _Seed:
     ) -> list[PoolTrial]:
         """Give the trials of a scheme, under the new mix."""
         measure, most = measured(unseen, policy, tolerance=_FINE), self.study.evaluations
+        goal = self._goal(self._seen(sizes))
         if scheme != RIBBON:
-            return searched(self._goal(self._seen(sizes)), measure, most)
-        anything = np.full(len(self.space.pools), np.inf)  # it knows no bounds
+            return searched(goal, measure, most)
+        # it knows no bound of a pool, but one of all
+        anything = np.full_like(goal.bounds, goal.bounds.max())
         budget = self.study.budget_usd_per_hour
-        goal = LargestRate(space=self.space, budget_usd_per_hour=budget, bounds=anything)
-        return search(goal, ExpectedImprovement(seed=self.seed), measure, most)
+        blind = LargestRate(space=self.space, budget_usd_per_hour=budget, bounds=anything)
+        return search(blind, Ribbon(seed=self.seed), measure, most)
 
     def watched(self, pool: Pool, rate_rps: float) -> Change:
         """Give what a monitor tells of the change, on a run of the pool at that rate."""

@@ -9,11 +9,11 @@ import pytest
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import simulate
-from circinus.scheduler.simulation.load import IN_TIME, LoadDraws, allowable_rate
+from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.scheduler.simulation.pool_choice import PoolChooser
-from circinus.studies.dispatch.draws import draw, load_of
 
 PRICES = (1.0, 0.3)
 QOS_S = 0.15

@@ -13,23 +13,19 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.policy import Fleet
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime, LargestRate, search
+from circinus.scheduler.pool.search import LargestRate
 from circinus.scheduler.simulation.engine import Scenario, simulate
-from circinus.studies.dispatch.draws import load_of
+from circinus.scheduler.simulation.loads import load_of
 from circinus.studies.dispatch.pool_change import (
     PoolChangeRow,
     PoolChangeStudy,
+    best_of,
     bounded,
     lines_of,
     picture,
     results,
     searched,
     waiting_at_arrivals,
-)
-from circinus.studies.dispatch.pool_strategies import (
-    ExpectedImprovement,
-    InOrderOfBounds,
-    best_of,
 )
 from circinus.studies.dispatch.study import draws_of
 from tests.studies.test_dispatch import lines, study, table
@@ -101,26 +97,6 @@ def test_a_search_in_the_order_of_bounds_ends_where_no_bound_is_above_the_best()
     rates[2, 1] = 1.0
     assert best_of(searched(near, measure, 2)) == PoolTrial((2, 1), 1.0)
     assert asked[2:] == [(2, 1), (1, 2)]
-
-
-def test_expected_improvement_climbs_to_the_top_of_a_smooth_hill() -> None:
-    space = PoolSpace(types=("a", "b"), prices=(0.0, 0.0), most=(12, 12))
-    nothing_pruned = CheapestInTime(space=space, in_time=1.0)
-
-    def measure(pool: Pool) -> PoolTrial:
-        return PoolTrial(pool, float(np.exp(-((pool[0] - 8) ** 2 + (pool[1] - 4) ** 2) / 40)) / 2)
-
-    trials = search(nothing_pruned, ExpectedImprovement(seed=3), measure, 25)
-    assert len({trial.pool for trial in trials}) == 25
-    assert best_of(trials).pool == (8, 4)
-
-
-def test_strategies_propose_nothing_when_nothing_is_left() -> None:
-    space = PoolSpace(types=("a",), prices=(1.0,), most=(1,))
-    goal = LargestRate(space=space, budget_usd_per_hour=1.0, bounds=np.ones(1))
-    trials = [PoolTrial((1,), 0.5)]
-    assert ExpectedImprovement().propose(goal, trials) is None
-    assert InOrderOfBounds(bounds=goal.bounds).propose(goal, trials) is None
 
 
 def test_who_waits_when_a_request_comes_is_counted() -> None:

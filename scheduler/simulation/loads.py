@@ -1,21 +1,24 @@
-"""What is sent in a study, told in words (`kairos`, `bursty`, the path of a recording), and drawn.
+"""What is sent, told in words (`kairos`, `bursty`, the path of a recording), as commands take it.
 
 A recording is a text file with a number per line: batch sizes, or seconds between arrivals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import read_file
 from circinus.scheduler.dispatch.policy import FloatArray
 from circinus.scheduler.simulation import workload
-from circinus.scheduler.simulation.load import DrawStreams, Gaps, Load, LoadDraws, drawn
-from circinus.scheduler.simulation.measurements import LatencyTable
+
+Gaps = Callable[[int, np.random.Generator], FloatArray]
+"""(count, rng) -> gaps of mean 1, shape (count,)."""
 
 MIXES: Mapping[str, workload.BatchMix] = {
     "kairos": workload.kairos_batches,
@@ -23,6 +26,15 @@ MIXES: Mapping[str, workload.BatchMix] = {
     "gaussian": workload.gaussian_batches,
 }
 ARRIVALS: Mapping[str, Gaps] = {"poisson": workload.poisson_gaps, "bursty": workload.bursty_gaps}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is sent; named after the mix, and the arrivals unless they are Poisson."""
+
+    name: str
+    sizes: workload.BatchMix
+    gaps: Gaps
 
 
 def load_of(
@@ -67,21 +79,8 @@ def _gaps(word: str) -> Gaps:
 def _numbers(field: str, word: str, known: Mapping[str, object]) -> FloatArray:
     rule = f"must be {', '.join(known)} or a file with a number per line"
     try:
-        numbers = np.array(Path(word).read_text().split(), dtype=np.float64)
-    except (OSError, ValueError) as error:
+        numbers = np.array(read_file(Path(word), field).split(), dtype=np.float64)
+    except ValueError as error:  # InvalidInput, too: no such file
         raise InvalidInput.of(field, rule, word) from error
     checks.require(len(numbers) > 0 and bool(np.isfinite(numbers).all()), field, rule, word)
     return numbers
-
-
-def draw(
-    table: LatencyTable, qos_s: float, load: Load, requests: int, seed: int, *, sampled: bool
-) -> LoadDraws:
-    """Give the requests of a seed."""
-    return drawn(table, qos_s, load, requests, streams(seed), sampled=sampled)
-
-
-def streams(seed: int) -> DrawStreams:
-    """Give what the requests of a seed are drawn from."""
-    spawned = np.random.SeedSequence([2023, seed]).spawn(3)
-    return DrawStreams(seed, *map(np.random.default_rng, spawned))

@@ -1,6 +1,7 @@
-"""Requests drawn of a seed, and the largest rate of them that a pool serves in time.
+"""Requests drawn of a seed, and the search of the allowable rate on them.
 
-The draws depend on the seed alone: every policy, pool and rate meets the same requests.
+One rule: the draws depend on the seed alone, so that every policy, pool and rate meets the same
+requests.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,31 +19,11 @@ from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.throughput_bound import throughput_bound
 from circinus.scheduler.simulation import workload
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
+from circinus.scheduler.simulation.loads import Load
 from circinus.scheduler.simulation.measurements import LatencyTable
 
 IN_TIME = 0.99
 """Share of the requests that must be in time (Kairos, section 7: the QoS is a 99th percentile)."""
-
-Gaps = Callable[[int, np.random.Generator], FloatArray]
-"""(count, rng) -> gaps of mean 1, shape (count,)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is sent; named after the mix, and the arrivals unless they are Poisson."""
-
-    name: str
-    sizes: workload.BatchMix
-    gaps: Gaps
-
-
-class DrawStreams(NamedTuple):
-    """What the requests of a seed are drawn from."""
-
-    seed: int
-    arrivals: np.random.Generator
-    sizes: np.random.Generator
-    service: np.random.Generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +75,20 @@ class LoadDraws:
         return lambda rate: given(arrived_s=workload.arrival_times(self.gaps, rate))
 
 
-def drawn(
-    table: LatencyTable, qos_s: float, load: Load, requests: int, of: DrawStreams, *, sampled: bool
+def draw(
+    table: LatencyTable, qos_s: float, load: Load, requests: int, seed: int, *, sampled: bool
 ) -> LoadDraws:
-    """Give requests: gaps, sizes, service times."""
-    rows = table.rows(load.sizes(requests, of.sizes))
+    """Give the requests of a seed: gaps, sizes, service times."""
+    streams = np.random.SeedSequence([2023, seed]).spawn(3)
+    arrivals, sizes, service = (np.random.Generator(np.random.PCG64(each)) for each in streams)
+    rows = table.rows(load.sizes(requests, sizes))
     return LoadDraws(
-        seed=of.seed,
+        seed=seed,
         table=table,
         qos_s=qos_s,
-        gaps=load.gaps(requests, of.arrivals),
+        gaps=load.gaps(requests, arrivals),
         rows=rows,
-        service_s=table.sampled_s(rows, of.service) if sampled else table.mean_s[rows],
+        service_s=table.sampled_s(rows, service) if sampled else table.mean_s[rows],
         sampled=sampled,
     )
 
