@@ -31,6 +31,10 @@ def pool(
     most: Annotated[
         int | None, Option(help="Evaluations of a search; none: all pools.", min=1)
     ] = None,
+    prunes_below: Annotated[
+        float | None,
+        Option(help="What misses 99 % by more prunes what it contains; none: as each strategy."),
+    ] = None,
 ) -> None:
     """Count the pools that strategies try before the cheapest with 99 % of the requests in time.
 
@@ -43,6 +47,7 @@ def pool(
         seeds=seeds,
         first_seed=first_seed,
         most=most,
+        prunes_below=prunes_below,
     )
     with screen.follow() as lines:
 

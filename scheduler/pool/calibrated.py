@@ -99,7 +99,9 @@ class Calibrated:
     # problems (docs/studies/pool.md)
     model_error: float = 0.02
     shape_error: float = 0.2
-    doubt: float = 0.05  # it settles when something cheaper is feasible with less, in (0, 1)
+    # it settles when no trial is expected to save that share of the price of the best so far, or,
+    # without a feasible one, to be feasible with that probability; in (0, 1)
+    least_gain: float = 0.005
     particles: int = 128  # M, `>= 16`
     seed: int = 0
     _known: dict[tuple[float, tuple[PoolTrial, ...]], Particles] = field(
@@ -110,7 +112,7 @@ class Calibrated:
         checks.non_negative("profile_error", self.profile_error)
         checks.positive("model_error", self.model_error)
         checks.positive("shape_error", self.shape_error)
-        checks.open_probability("doubt", self.doubt)
+        checks.open_probability("least_gain", self.least_gain)
         checks.at_least("particles", self.particles, _SCREEN)
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
@@ -129,7 +131,8 @@ class Calibrated:
         pools, saving = space.pools[hopeful], limit - space.costs[hopeful]
         p, settled = self._chances(goal, trials, pools, saving)
         first = int(np.lexsort((p, p * saving))[-1])  # where nothing is saved, the likeliest
-        if 1.0 - settled < self.doubt:
+        gain = p[first] if chosen is None else p[first] * saving[first] / limit
+        if gain < self.least_gain:
             return Advice(None, 0.0, settled)
         pool: Pool = tuple(pools[first].tolist())
         return Advice(pool, float(p[first]), settled)

@@ -62,6 +62,8 @@ class PoolStudy:
     seeds: int = 40  # how many, `>= 1`
     first_seed: int = 0  # the others follow, `>= 0`
     most: int | None = None  # evaluations of a search, `>= 1`; None: as many as there are pools
+    # of all goals, `>= 0`, see `CheapestInTime`; None: that of each contestant
+    prunes_below: float | None = None
 
     def __post_init__(self) -> None:
         checks.require(len(self.lookups) > 0, "lookups", "must not be empty", self.lookups)
@@ -73,6 +75,7 @@ class PoolStudy:
         checks.at_least("seeds", self.seeds, 1)
         checks.at_least("first_seed", self.first_seed, 0)
         checks.at_least("most", self.most, 1)
+        checks.non_negative("prunes_below", self.prunes_below)
 
 
 def run(
@@ -89,16 +92,19 @@ def results(study: PoolStudy) -> Iterator[PoolRow]:
     for lookup in study.lookups:
         for name in study.strategies:
             for seed in range(study.first_seed, study.first_seed + study.seeds):
-                yield searched(lookup, name, seed, study.most or len(lookup.space.pools))
+                yield searched(study, lookup, name, seed)
 
 
-def searched(lookup: PoolLookup, name: str, seed: int, most: int) -> PoolRow:
-    """Give how a strategy fares that tries at most so many pools."""
-    contestant = CONTESTANTS[name]
+def searched(study: PoolStudy, lookup: PoolLookup, name: str, seed: int) -> PoolRow:
+    """Give how a strategy fares."""
+    contestant, threshold = CONTESTANTS[name], study.prunes_below
     goal = CheapestInTime(
-        space=lookup.space, in_time=lookup.in_time, prunes_below=contestant.prunes_below
+        space=lookup.space,
+        in_time=lookup.in_time,
+        prunes_below=contestant.prunes_below if threshold is None else threshold,
     )
     strategy = contestant.made(lookup, seed)
+    most = study.most or len(lookup.space.pools)
     trials: list[PoolTrial] = []
     found = False
     while not found and len(trials) < most:

@@ -71,8 +71,8 @@ def share(pool: Pool, law: CapacityLaw, scale: Sequence[float]) -> float:
         ({"profile_error": -0.1}, "profile_error must be finite and >= 0"),
         ({"model_error": 0.0}, "model_error must be finite and > 0"),
         ({"shape_error": 0.0}, "shape_error must be finite and > 0"),
-        ({"doubt": 0.0}, r"doubt must be in \(0, 1\)"),
-        ({"doubt": 1.0}, r"doubt must be in \(0, 1\)"),
+        ({"least_gain": 0.0}, r"least_gain must be in \(0, 1\)"),
+        ({"least_gain": 1.0}, r"least_gain must be in \(0, 1\)"),
         ({"particles": 15}, "particles must be >= 16"),
     ],
 )
@@ -135,7 +135,7 @@ def test_stated_probabilities_are_those_of_the_closed_form() -> None:
     slope = STEEP * error
     observed_s = TARGET + STEEP * np.log(8 / need) - slope * -0.33
     strategy = Calibrated(
-        simulator=law, model_error=1e-9, shape_error=noise, particles=2000, doubt=1e-6
+        simulator=law, model_error=1e-9, shape_error=noise, particles=2000, least_gain=1e-6
     )
     violated = PoolTrial((8,), float(expit(observed_s)))
     saved = PoolTrial((10,), 0.999)

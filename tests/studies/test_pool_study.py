@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ def lookup(**changed: float) -> PoolLookup:
     return PoolLookup(model="own", space=SPACE, shares=shares)
 
 
+def search(table: PoolLookup, name: str, seed: int, most: int | None = None) -> PoolRow:
+    return searched(PoolStudy(lookups=(table,), most=most), table, name, seed)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -35,6 +40,7 @@ def lookup(**changed: float) -> PoolLookup:
         ({"seeds": 0}, "seeds must be >= 1"),
         ({"first_seed": -1}, "first_seed must be >= 0"),
         ({"most": 0}, "most must be >= 1"),
+        ({"prunes_below": -0.1}, "prunes_below must be finite and >= 0"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
@@ -43,7 +49,7 @@ def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message
 
 
 def test_a_search_ends_with_the_optimum_and_is_told_in_full() -> None:
-    row = searched(lookup(), "random", 3, 99)
+    row = search(lookup(), "random", 3)
     assert row.found
     count = row.evaluations_to_optimum
     assert count is not None
@@ -52,7 +58,7 @@ def test_a_search_ends_with_the_optimum_and_is_told_in_full() -> None:
 
 
 def test_a_search_that_may_try_too_few_has_not_found_it() -> None:
-    rows = [searched(lookup(), "random", seed, 1) for seed in range(20)]
+    rows = [search(lookup(), "random", seed, 1) for seed in range(20)]
     missed = [row for row in rows if not row.found]
     assert missed
     assert {row.evaluations_to_optimum for row in missed} == {None}
@@ -62,15 +68,24 @@ def test_pruning_throws_away_an_optimum_that_a_violating_pool_contains() -> None
     # (3, 4) and all between do worse than the optimum that they contain
     worse = {f"p{a}_{b}": 0.9 for a, b in ((2, 2), (2, 3), (2, 4), (3, 0), (3, 1), (3, 2))}
     odd = lookup(**worse)
-    safe = [searched(odd, "ribbon_safe", seed, 99) for seed in range(10)]
-    pruned = [searched(odd, "ribbon", seed, 99) for seed in range(10)]
+    safe = [search(odd, "ribbon_safe", seed) for seed in range(10)]
+    pruned = [search(odd, "ribbon", seed) for seed in range(10)]
     assert all(row.found for row in safe)
     assert not all(row.found for row in pruned)
 
 
+def test_a_threshold_for_all_is_that_of_every_strategy() -> None:
+    table = lookup()
+    study = PoolStudy(lookups=(table,), prunes_below=0.01)
+    for seed in range(5):
+        assert searched(study, table, "ribbon_safe", seed) == replace(
+            search(table, "ribbon", seed), strategy="ribbon_safe"
+        )
+
+
 def test_another_pool_of_the_same_price_is_the_optimum_as_well() -> None:
     # 5 USD/h: (2, 1), (1, 3); both in time
-    rows = [searched(lookup(p1_3=1.0), "ribbon_safe", seed, 99) for seed in range(5)]
+    rows = [search(lookup(p1_3=1.0), "ribbon_safe", seed) for seed in range(5)]
     assert all(row.found for row in rows)
 
 
