@@ -74,7 +74,7 @@ def test_pools_with_room_for_another_instance_are_not_looked_at() -> None:
     looked_at = goal.space.pools[goal.bounds > 0]
     assert looked_at.tolist() == [[0, 10], [1, 5], [2, 0]]
     # (1, 5) cannot do more than its LP bound
-    assert goal.bounds[goal.space.place((1, 5))] == draws.bound_rps((1, 5))
+    assert goal.bounds[goal.space.place((1, 5))] == pytest.approx(draws.bound_rps((1, 5)))
 
 
 def test_a_search_in_the_order_of_bounds_ends_where_no_bound_is_above_the_best() -> None:
@@ -117,8 +117,8 @@ def test_who_waits_when_a_request_comes_is_counted() -> None:
 def test_what_is_best_in_the_simulator_is_best() -> None:
     rows = list(results(change()))
     schemes = [line.scheme for line in lines_of(rows)]
-    assert schemes[:4] == ["old", "bound", "simulated", "kairos_plus"]
-    assert schemes[-2:] == ["bound", "simulated"]  # a window later
+    assert schemes[:4] == ["old", "bound", "kairos", "simulated"]
+    assert schemes[-3:] == ["bound", "kairos", "simulated"]  # a window later
     # 0.6 % of the new sizes are late on `slow`, which a bound is glad of: ten of those and no
     # base are its choice from many sizes, and 20 % too slow. The simulator's is the best
     assert all(row.of_best >= 0.95 for row in rows if row.scheme == "simulated")
