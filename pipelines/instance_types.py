@@ -28,7 +28,7 @@ _TOP = (*_SHARED, "types")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceType:
+class PricedType:
     """What can be rented, and what an hour of it costs."""
 
     name: str  # unique in a catalogue
@@ -61,7 +61,7 @@ class InstanceType:
             raise InvalidInput.of("date", "must be a date, as 2025-01-31", self.date) from error
 
 
-Catalogue = Mapping[str, InstanceType]
+Catalogue = Mapping[str, PricedType]
 """By name."""
 
 
@@ -84,16 +84,16 @@ def known_types() -> Catalogue:
     return parse_catalogue(Path(__file__).with_suffix(".yaml").read_bytes())
 
 
-def _type(entry: object, shared: Mapping[str, object], place: str) -> InstanceType:
+def _type(entry: object, shared: Mapping[str, object], place: str) -> PricedType:
     if not isinstance(entry, dict):
         raise InvalidInput.of(place, "must be a mapping", entry)
-    names = [each.name for each in fields(InstanceType)]
+    names = [each.name for each in fields(PricedType)]
     _known(entry, names, place)
     told = {**shared, **entry}
     for name in names[:5]:
         checks.require(name in told, f"{place}.{name}", "must be given", None)
     try:
-        return InstanceType(**told)
+        return PricedType(**told)
     except InvalidInput as error:
         (fault,) = error.faults
         raise InvalidInput.of(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
-from circinus.pipelines.instance_types import Catalogue, InstanceType, known_types
+from circinus.pipelines.instance_types import Catalogue, PricedType, known_types
 from circinus.scheduler.simulation.choosing import cheapest_for_rate, largest_for_budget
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
@@ -36,7 +36,7 @@ class PoolAnswer:
     """What was chosen, and the prices that it was chosen by."""
 
     choice: PoolChoice
-    priced: tuple[InstanceType, ...]  # the types to choose among
+    priced: tuple[PricedType, ...]  # the types to choose among
 
 
 def latencies_of(lines: Iterable[str], model: str) -> LatencyTable:
