@@ -1,66 +1,74 @@
-"""Choosing a pool of instances: which to rent for requests whose latencies were measured."""
+"""Which pool of instances to rent, as a command or a request asks it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from circinus.api.schemas.pools import PoolChoiceView, PricedType
+from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
-from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.pool.pools import PoolSpace
-from circinus.scheduler.simulation.draws import LoadDraws
-from circinus.scheduler.simulation.pool_choice import PoolChoice, PoolChooser
+from circinus.pipelines.instance_types import Catalogue, PricedType, known_types
+from circinus.scheduler.simulation.choosing import cheapest_for_rate, largest_for_budget
+from circinus.scheduler.simulation.loads import Load, load_of
+from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolChoice, PoolQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolQuestion:
-    """What is to be served, and what may be paid; one of rate and budget."""
+class PoolTerms:
+    """What is asked; either a budget or a rate."""
 
-    draws: Sequence[LoadDraws]  # of several seeds; the first has fewer requests
-    prices: Mapping[str, PricedType]  # of the types that were measured, in their order
-    dispatch: str  # name of the policy
-    rate_rps: float | None = None
+    qos_s: float  # requests are due within
     budget_usd_per_hour: float | None = None
-    most: int = 30  # instances of each type
+    rate_rps: float | None = None
+    types: Sequence[str] = ()  # to choose among, the base type first; none: those measured
+    prices: Catalogue = field(default_factory=dict)  # before those of the built-in catalogue
+    load: Load = field(default_factory=load_of)  # sizes and arrivals
+    dispatch: str = DEFAULT.dispatch
+    method: str = ChoiceMethod.SIMULATED
+    sampled: bool = False  # each run takes its own luck; False: the mean
+    requests: int = 10_000  # of a simulated run
+    seed: int = 0
 
-    def __post_init__(self) -> None:
-        told = [self.rate_rps, self.budget_usd_per_hour]
-        rule = "must be given, or budget, and not both"
-        checks.require(told.count(None) == 1, "rate", rule, self.rate_rps)
-        checks.at_least("most", self.most, 1)
-        checks.at_least("draws", len(self.draws), 2)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAnswer:
+    """What was chosen, and the prices that it was chosen by."""
+
+    choice: PoolChoice
+    priced: tuple[PricedType, ...]  # the types to choose among
 
 
-def choose_pool(question: PoolQuestion) -> PoolChoiceView:
-    """Give the cheapest pool for a rate, or the largest rate for a budget.
+def latencies_of(lines: Iterable[str], model: str) -> LatencyTable:
+    """Give the measured latencies of a model, see `scheduler.simulation.measurements`."""
+    return parse_latencies(lines, model)
 
-    InvalidInput if a number is out of its range, a type has no price, or a budget pays for no
-    instance. That no pool does is an answer.
-    """
-    coarse, *fine = question.draws
-    types, prices = tuple(question.prices), [p.usd_per_hour for p in question.prices.values()]
-    if question.budget_usd_per_hour is None:
-        space = PoolSpace(types=types, prices=tuple(prices), most=(question.most,) * len(types))
-    else:
-        space = PoolSpace.within_budget(types, prices, question.budget_usd_per_hour, question.most)
-    chooser = PoolChooser(
-        space=space, policy=dispatch_policy(question.dispatch), coarse=coarse, fine=fine
+
+def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
+    """Choose a pool; InvalidInput if the terms make no sense, or a type has no price."""
+    checks.among("method", terms.method, [*ChoiceMethod])
+    both = (terms.budget_usd_per_hour is None) == (terms.rate_rps is None)
+    rule = "must be given or a rate, and not both"
+    checks.require(not both, "budget", rule, terms.budget_usd_per_hour)
+    table = table.of_kinds(tuple(terms.types) or table.kinds)
+    known = {**known_types(), **terms.prices}
+    missing = [name for name in table.kinds if name not in known]
+    rule = "must have every type to choose among, or leave them out of the types"
+    checks.require(not missing, "prices", rule, f"none of {', '.join(missing)}")
+    priced = tuple(known[name] for name in table.kinds)
+    question = PoolQuestion(
+        table=table,
+        prices=tuple(each.price_usd_per_hour for each in priced),
+        qos_s=terms.qos_s,
+        dispatch=terms.dispatch,
+        load=terms.load,
+        method=ChoiceMethod(terms.method),
+        sampled=terms.sampled,
+        requests=terms.requests,
+        seed=terms.seed,
     )
-    return PoolChoiceView.told(_chosen(chooser, question), question.prices, question.dispatch)
-
-
-def priced(types: Sequence[str], known: Mapping[str, PricedType]) -> dict[str, PricedType]:
-    """Give the prices of types; InvalidInput if one is not known."""
-    missing = [kind for kind in types if kind not in known]
-    if missing:
-        rule = f"must be in the catalogue, with a price: {', '.join(sorted(known))}"
-        raise InvalidInput.of("type", rule, missing[0])
-    return {kind: known[kind] for kind in types}
-
-
-def _chosen(chooser: PoolChooser, question: PoolQuestion) -> PoolChoice:
-    if question.rate_rps is not None:
-        return chooser.cheapest_for(question.rate_rps)
-    return chooser.largest_for(question.budget_usd_per_hour or 0.0)
+    if terms.rate_rps is not None:
+        choice = cheapest_for_rate(question, terms.rate_rps)
+    else:
+        choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)
+    return PoolAnswer(choice=choice, priced=priced)

@@ -44,13 +44,14 @@ class LatencyTable:
             raise InvalidInput.of("batch", rule, outside[0])
         return np.searchsorted(self.batches, sizes)
 
-    def only(self, kinds: Sequence[str]) -> LatencyTable:
-        """Give the table of some types, in that order; InvalidInput if one was not measured."""
+    def of_kinds(self, kinds: Sequence[str]) -> LatencyTable:
+        """Give the table of some instance types, in that order; InvalidInput if one is unknown."""
+        checks.require(len(kinds) > 0, "types", "must not be empty", kinds)
         checks.unique("types", kinds)
         for kind in kinds:
             checks.among("types", kind, self.kinds)
-        of = [self.kinds.index(kind) for kind in kinds]
-        mean_s, std_s = self.mean_s[:, of], self.std_s[:, of]
+        at = [self.kinds.index(kind) for kind in kinds]
+        mean_s, std_s = self.mean_s[:, at], self.std_s[:, at]
         return replace(self, kinds=tuple(kinds), mean_s=mean_s, std_s=std_s)
 
     def quantile_s(self, level: float) -> FloatArray:  # (B, K)

@@ -86,6 +86,12 @@ def test_bounds_come_down_and_sub_pools_are_left_out() -> None:
     assert not {(1, 3), (1, 2), (0, 4)} & {*asked}
 
 
+def test_full_pools_are_those_to_which_nothing_can_be_added() -> None:
+    space = three_dollars()
+    full = {tuple(pool) for pool in space.pools[space.full(2.2)].tolist()}
+    assert full == {(0, 4), (1, 2), (2, 0)}  # of 1 and 0.5 USD
+
+
 @needs_data
 @pytest.mark.parametrize(("model", "pool"), [("rm2", (1, 0, 13, 0)), ("mtwnd", (2, 0, 9, 0))])
 @pytest.mark.parametrize("policy", ["plan_ahead", "kairos"])
