@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -53,25 +52,26 @@ def _circinus(
     pass
 
 
-class _OnFirstUse(TyperGroup):
-    """A group whose commands are imported on first use: `group` of the module of its name.
+class _Studies(TyperGroup):
+    """`circinus study`, whose commands are imported on first use.
 
-    They import planners, policies or simulators with the libraries behind them: seconds that no
-    other command should wait for.
+    Studies import every planner and policy there is, with the libraries behind them: seconds that
+    no other command should wait for.
     """
 
     @cached_property
     def _loaded(self) -> TyperGroup:
-        module = import_module(f"circinus.api.cli.{self.name}")
-        return get_group(module.group())
+        from circinus.api.cli.study import group
+
+        return get_group(group())
 
     # Which click a context is of depends on the version of typer.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Give the names of its commands."""
+        """Give the names of the studies."""
         return self._loaded.list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Give a command by name."""
+        """Give a study by name."""
         return self._loaded.get_command(ctx, cmd_name)
 
 
@@ -103,7 +103,7 @@ _group("datasets", _DATASETS, datasets.list_, datasets.add, datasets.delete)
 _group("pool", "Instances to rent.", pools.choose, epilog=EPILOG)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
-_group("study", "Measure and compare offline.", epilog=EPILOG, cls=_OnFirstUse)
+_group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)
 
 
 def main() -> None:
