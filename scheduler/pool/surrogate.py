@@ -9,8 +9,8 @@
 
     k'(x_i, x_j) = k(R(x_i), R(x_j))    (Ribbon, equation 3)
 
-Counts are not divided by the most of each type: neither the paper nor the artefact does, and then
-more pools are tried (docs/studies/pool.md). Length and output scale maximise the marginal
+Counts are not divided by the most of each type, as neither the paper nor the artefact does;
+docs/studies/pool.md has what that changes. Length and output scale maximise the marginal
 likelihood, from the same start each time, so that the same trials give the same process. All in
 float64 on one thread.
 """
