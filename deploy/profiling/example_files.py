@@ -85,8 +85,7 @@ class ExampleFiles:
         """End all processes."""
         self._sets.clear()
         for task in self._tasks:
-            if not task.cancelling():  # again, it would not wait for its process
-                task.cancel()
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _until(
