@@ -98,6 +98,28 @@ class LiveSchedule:
             self._admit(query_id)
             self._fill_after(before)
 
+    def put(self, candidate: Candidate, at: Assignment) -> bool:
+        """Take in a live query that asks for other slices, exactly there; False: no room.
+
+        Then it is as it was.
+        """
+        query_id = candidate.query_id
+        old, before = self._ready[query_id], self._served.get(query_id)
+        self._drop(query_id)
+        self._enter(candidate)
+        if self._resume(query_id, at):
+            self._fill_after(before)
+            return True
+        self._drop(query_id)
+        self._enter(old.candidate)
+        if before is not None:
+            self._resume(query_id, before)
+        return False
+
+    def fill(self) -> None:
+        """Serve whoever waits and fits."""
+        self._fill({tier.name for tier in self._shared})
+
     def leave(self, query_id: str) -> None:
         """Let a query go; serve whoever fits into its place; InvalidInput if it is not live."""
         known = query_id in self._ready
@@ -120,7 +142,6 @@ class LiveSchedule:
         served = renumbered(self._served, numbering(self._problem.tiers), numbering(tiers))
         self._problem = replace(self._problem, tiers=tiers)
         self._shared = [t for t in tiers if not t.dedicated]
-        names = [t.name for t in self._shared]
         before, ready = served, self._ready
         self._served, self._ready, self._waiting = {}, {}, {}
         self._clear()
@@ -129,7 +150,7 @@ class LiveSchedule:
         by_rate = sorted(before, key=lambda q: (-ready[q].rate, q))
         for query_id in [q for q in by_rate if not self._resume(q, before[q])]:
             self._admit(query_id)
-        self._fill(set(names))
+        self.fill()
 
     @property
     def least_priority_served(self) -> int | None:
