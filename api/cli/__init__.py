@@ -18,6 +18,7 @@ from circinus.api.cli import (
     doctor,
     machine,
     planning,
+    pooling,
     queries,
     service,
     serving,
@@ -99,6 +100,8 @@ command(_pipelines, machine.show)
 app.add_typer(_pipelines, name="pipelines")
 _DATASETS = "Data of one's own in the service; submit hands it over by itself."
 _group("datasets", _DATASETS, datasets.list_, datasets.add, datasets.delete)
+_POOL = "The mix of machine types that a query is served by."
+_group("pool", _POOL, pooling.apply, pooling.show, pooling.drop)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)

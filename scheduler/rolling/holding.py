@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from circinus.scheduler.problem import Candidate, Problem
+from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
 from circinus.scheduler.rolling.pooling import (
-    NO_POOL,
-    ChosenPool,
     Lacking,
     Unfit,
     bound,

@@ -10,15 +10,12 @@ served as any other, and what is missing is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.plan import DemandItem
-from circinus.pipelines.ranges import Range
 from circinus.scheduler.compiled.feasibility import same_place
 from circinus.scheduler.problem import (
     PARTS,
@@ -32,54 +29,10 @@ from circinus.scheduler.problem import (
     parts_of,
     quota_parts,
 )
+from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
 
-SLICES = Range(0, 1000)
-"""Of one machine type in a pool. More would take the scheduler longer than a look may take."""
-
 _CENT = 1e-9  # sums of prices are not exact
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenPool:
-    """Which machine types serve a query, in place of its plan's own replicas there."""
-
-    # shared tier with types -> type -> slices, in `SLICES`, at least one of each tier
-    slices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    # what the query may cost on its machines, at their types' prices, `>= 0`; infinite: any
-    most_usd_per_hour: float = inf
-
-    def __post_init__(self) -> None:
-        for tier, counts in self.slices.items():
-            for kind, count in counts.items():
-                SLICES.check(f"pool.{tier}/{kind}", count)
-            rule = "must have at least one slice"
-            checks.require(any(counts.values()), f"pool.{tier}", rule, dict(counts))
-        usd = self.most_usd_per_hour
-        checks.require(usd >= 0, "pool.most_usd_per_hour", "must be >= 0", usd)
-
-    def words(self) -> str:
-        """Give it in words: `edge/small=3 edge/large=1`."""
-        counts = ((f"{t}/{k}", n) for t, kinds in self.slices.items() for k, n in kinds.items())
-        return " ".join(f"{name}={count}" for name, count in counts if count)
-
-
-NO_POOL = ChosenPool()
-"""What a query has whose plan's own replicas serve it."""
-
-
-def require_pool(pool: ChosenPool, tiers: Iterable[Tier]) -> None:
-    """Raise InvalidInput unless a pool names types of shared tiers, at least one tier."""
-    by_name = {tier.name: tier for tier in tiers}
-    checks.require(bool(pool.slices), "pool", "must name at least one TIER/TYPE", "none")
-    for name, counts in pool.slices.items():
-        checks.among("pool.tier", name, by_name)
-        tier = by_name[name]
-        rule = "must be shared: on a dedicated tier every query has machines of its own"
-        checks.require(not tier.dedicated, "pool.tier", rule, name)
-        checks.require(bool(tier.types), "pool.tier", "must have machine types", name)
-        for kind in counts:
-            checks.among(f"pool.{name}", kind, [each.name for each in tier.types])
 
 
 class Unfit(NamedTuple):
@@ -243,7 +196,7 @@ def _left(tiers: Mapping[str, Tier], others: Sequence[Assignment]) -> dict[tuple
     """Give the parts that others leave of each machine, by tier and number."""
     left = {(t.name, machine): PARTS for t in tiers.values() for machine in range(t.machines)}
     for name, machine, share in (s for a in others for s in a.machines):
-        if not tiers[name].dedicated:
+        if (name, machine) in left and not tiers[name].dedicated:  # else it is gone
             left[name, machine] -= parts_of(share)
     return left
 

@@ -40,9 +40,10 @@ from circinus.scheduler.rolling.ageing import (
     preemptions,
 )
 from circinus.scheduler.rolling.aside import scheduled
+from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.holding import Pooling
 from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.scheduler.rolling.pooling import ChosenPool, unmoved
+from circinus.scheduler.rolling.pooling import unmoved
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
 
 _STALE = 0.1

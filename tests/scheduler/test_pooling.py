@@ -24,15 +24,8 @@ from circinus.scheduler.problem import (
     validate,
 )
 from circinus.scheduler.rolling.ageing import Ageing
-from circinus.scheduler.rolling.pooling import (
-    NO_POOL,
-    ChosenPool,
-    Lacking,
-    Unfit,
-    has_pool,
-    pooled,
-    require_pool,
-)
+from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool, require_pool
+from circinus.scheduler.rolling.pooling import Lacking, Unfit, has_pool, pooled
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
 from tests.scheduler.problems import candidate, plan
 
