@@ -39,7 +39,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def submit(service: ServiceProcess) -> str:
-    """A query that takes all of one machine."""
+    """A query that takes more than half of a machine."""
     return service.submit(
         pipeline="steady",
         data={"examples": 8},
@@ -77,88 +77,92 @@ def statuses(service: ServiceProcess, query_id: str, until: Event) -> Counter[in
     """What requests get, one after the other, until somebody says that it is enough."""
     got = Counter[int]()
     while not until.is_set():
-        body = {"input": {"value": 5}}
+        body = {"input": {"value": 5}, "late": "serve"}  # one instance cannot be in time for both
         answer = service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
         got[answer.status_code] += 1
     return got
 
 
+def is_on(service: ServiceProcess, query_id: str, **counts: int) -> None:
+    """Wait until exactly these instances are there."""
+    service.wait_for(lambda: types(service, query_id) == counts, f"{query_id} to be on {counts}")
+
+
+def apply(service: ServiceProcess, query_id: str, *slices: str) -> None:
+    done = circinus(service, "apply", query_id, *slices)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
-def test_a_pool_is_started_before_the_old_instances_end_and_lasts_over_a_restart(
-    service: ServiceProcess,
-) -> None:
+def test_what_cannot_be_is_refused_and_changes_nothing(service: ServiceProcess) -> None:
     query_id = submit(service)
     service.wait_for_phase(query_id, "serving")
-    assert types(service, query_id) == {"small": 1}
-    (before,) = instances(service, query_id)
-
-    # What is refused says why, and nothing is changed.
+    before = instances(service, query_id)
     assert pool(service, query_id)["detail"] == f"pool must exist, got '{query_id}'."
     refused = circinus(service, "apply", query_id, "cloud/small=3", "cloud/large=1")
-    assert refused.returncode == 1, refused.stderr
-    assert "1 of 3 slices of 1 find no room on cloud/small" in refused.stderr
+    assert refused.returncode == 2
+    assert " find no room on cloud/small" in refused.stderr
     unknown = circinus(service, "apply", query_id, "cloud/tiny=1")
     assert unknown.returncode == 2
     assert "pool.cloud must be among small, large" in unknown.stderr
     dedicated = circinus(service, "apply", query_id, "device/x=1")
+    assert dedicated.returncode == 2
     assert "pool.tier must be shared" in dedicated.stderr
-    assert instances(service, query_id) == [before]
+    assert instances(service, query_id) == before
 
+
+@pytest.mark.slow
+def test_instances_of_a_pool_serve_before_old_ones_end(service: ServiceProcess) -> None:
+    query_id = submit(service)
+    service.wait_for_phase(query_id, "serving")
+    assert types(service, query_id) == {"small": 1}
     over = Event()
     with ThreadPoolExecutor() as threads:
         clients = [threads.submit(statuses, service, query_id, over) for _ in range(2)]
         try:
-            applied = circinus(service, "apply", query_id, "cloud/large=1")
-            assert applied.returncode == 0, applied.stderr
-            service.wait_for(
-                lambda: types(service, query_id) == {"large": 1}, "the large instance alone"
-            )
-            applied = circinus(service, "apply", query_id, "cloud/small=2", "cloud/large=1")
-            assert applied.returncode == 0, applied.stderr
-            service.wait_for(
-                lambda: types(service, query_id) == {"small": 2, "large": 1}, "the whole pool"
-            )
+            apply(service, query_id, "cloud/large=1")
+            is_on(service, query_id, large=1)
+            apply(service, query_id, "cloud/small=2", "cloud/large=1")
+            is_on(service, query_id, small=2, large=1)
         finally:
             over.set()
         got = sum((client.result() for client in clients), Counter[int]())
     assert set(got) == {200}  # nobody noticed
     shown = pool(service, query_id)
     assert (shown["state"], shown["missing"]) == ("placed", None)
-    assert shown["cost_usd_per_hour"] == 6.0
     (assigned,) = service.ask("GET", "/v1/schedule").json()["assignments"]
     assert assigned["pool"] == {"cloud": {"small": 2, "large": 1}}
     assert Counter(at["machine_type"] for at in assigned["machines"]) == {"small": 2, "large": 1}
+    share = assigned["machines"][0]["share"]
+    assert shown["cost_usd_per_hour"] == pytest.approx(6.0 * share)  # 2 at 1 USD/h, one at 4
 
-    # All machines are its own now.
-    other = submit(service)
+
+@pytest.mark.slow
+def test_a_pool_lasts_until_its_machines_go_or_it_is_dropped(service: ServiceProcess) -> None:
+    query_id = submit(service)
+    service.wait_for_phase(query_id, "serving")
+    apply(service, query_id, "cloud/small=2", "cloud/large=1")
+    is_on(service, query_id, small=2, large=1)
+    other = submit(service)  # all machines are the pool's
     service.wait_for_phase(other, "waiting")
 
     assert service.stop() == 0
     service.start()
-    service.wait_for(
-        lambda: types(service, query_id) == {"small": 2, "large": 1}, "the pool again"
-    )
+    is_on(service, query_id, small=2, large=1)
     assert pool(service, query_id)["state"] == "placed"
     assert service.query(other)["phase"] == "waiting"
-
-    # One machine less: served by the plan, and told; it is placed again when the machine is back.
-    body: dict[str, object] = {"machines": {"cloud/large": 0}}
-    assert service.ask("PATCH", "/v1/infrastructure", json=body).status_code == 200
-    service.wait_for(lambda: pool(service, query_id)["state"] == "lacking", "the lack to be told")
-    assert pool(service, query_id)["missing"] == "1 of 1 slices of 1 find no room on cloud/large"
     assert service.ask("DELETE", f"/v1/queries/{other}/deployment").status_code == 200
-    body = {"machines": {"cloud/large": None}}
-    assert service.ask("PATCH", "/v1/infrastructure", json=body).status_code == 200
-    service.wait_for(
-        lambda: types(service, query_id) == {"small": 2, "large": 1}, "the pool once more"
-    )
+
+    service.ask("PATCH", "/v1/infrastructure", json={"machines": {"cloud/large": 0}})
+    service.wait_for(lambda: pool(service, query_id)["state"] == "lacking", "the lack to be told")
+    assert "find no room on cloud/large" in pool(service, query_id)["missing"]
+    is_on(service, query_id, small=1)
+    service.ask("PATCH", "/v1/infrastructure", json={"machines": {"cloud/large": None}})
+    is_on(service, query_id, small=2, large=1)
 
     dropped = circinus(service, "drop", query_id)
     assert dropped.returncode == 0, dropped.stderr
-    service.wait_for(lambda: types(service, query_id).total() == 1, "the plan's own instance")
+    is_on(service, query_id, small=1)
     events = service.ask("GET", f"/v1/queries/{query_id}/events?limit=1000").json()["items"]
     states = [each["data"]["state"] for each in events if each["kind"] == "query.pool"]
-    assert states == [
-        *("chosen", "placed", "chosen", "placed"),
-        *("lacking", "placed", "dropped"),
-    ]
+    assert states == ["chosen", "placed", "lacking", "placed", "dropped"]
