@@ -70,7 +70,12 @@ class Pooling:
         if not self._wanted and not self._has:
             self.told = PoolsTold()
             return False
-        lost = [query_id for query_id in sorted(self._has) if self._lost(live, query_id)]
+        lost = self._lost(live.problem())
+        for query_id in lost:
+            plain = self._plain[query_id]
+            self.left(query_id)
+            if live.is_live(query_id):  # else it is set aside
+                live.arrive(plain)
         lacking: dict[str, str] = {}
         unfit: dict[str, str] = {}
         changed = set()
@@ -90,16 +95,14 @@ class Pooling:
         )
         return bool(lost or changed)
 
-    def _lost(self, live: LiveSchedule, query_id: str) -> bool:
-        """Let a query compete as any other if its pool's machines are gone; give whether."""
-        problem, plain, pool = live.problem(), self._plain[query_id], self._has[query_id]
-        at = problem.running.get(query_id)
-        if at is not None and has_pool(problem.tiers, plain, at, pool):
-            return False
-        self.left(query_id)
-        if any(c.query_id == query_id for c in problem.candidates):  # else it is set aside
-            live.arrive(plain)
-        return True
+    def _lost(self, problem: Problem) -> list[str]:
+        """Give the queries that do not have their pools any more, as machines of them are gone."""
+
+        def has(query_id: str) -> bool:
+            at, plain = problem.running.get(query_id), self._plain[query_id]
+            return at is not None and has_pool(problem.tiers, plain, at, self._has[query_id])
+
+        return [query_id for query_id in sorted(self._has) if not has(query_id)]
 
     def _by_worth(self, live: LiveSchedule) -> list[Candidate]:
         """Give the queries that should have another pool than they have, the first in line first.

@@ -85,6 +85,10 @@ class LiveSchedule:
         """The queries that run."""
         return dict(self._served)
 
+    def is_live(self, query_id: str) -> bool:
+        """Give whether there is a live query of that id."""
+        return query_id in self._ready
+
     def arrive(self, candidate: Candidate) -> None:
         """Take in a query, or a live one with other plans or weight; serve it if it fits.
 

@@ -19,6 +19,7 @@ from circinus.scheduler.problem import (
     Assignment,
     Candidate,
     Problem,
+    Schedule,
     SchedulingPolicy,
     Slice,
     validate,
@@ -350,6 +351,28 @@ def test_policies_that_move_others_leave_pools_where_they_are(name: str) -> None
         assert step.whole
         assert edges(live) == mine
         assert validate(live.problem(), step.schedule) == ()
+
+
+class FailingWith:
+    """A policy that fails with a query once it is told to."""
+
+    name = ""
+
+    def schedule(self, problem: Problem) -> Schedule:
+        if self.name in {c.query_id for c in problem.candidates}:
+            raise ValueError("not this one")
+        return Greedy().schedule(problem)
+
+
+def test_a_query_that_is_set_aside_gives_its_pool_up() -> None:
+    policy = FailingWith()
+    live = rolling(q(), policy=policy, pools={"q": mix(large=4)})
+    assert edges(live) == [3, 3, 4, 4]
+    policy.name = "q"
+    step = live.change(Events(arriving=(q("o", share=1.0), q("x", share=1.0))), 1.0)
+    assert step.schedule.aside == ("q",)
+    assert (step.pools, step.lacking) == ({}, {})
+    assert live.change(Events(leaving=("q",), pools={}), 2.0).schedule.aside == ()
 
 
 changes = st.lists(
