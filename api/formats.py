@@ -102,11 +102,12 @@ def where(plan: PlanView) -> str:
 
 def slices(served: AssignmentView) -> str:
     """Give what a query has of which machines, extra replicas with a `+`."""
-    extras = (f"+ {_slice(each)}" for each in served.extras)
-    return ", ".join([*map(_slice, served.machines), *extras])
+    extras = (f"+ {machine(each)}" for each in served.extras)
+    return ", ".join([*map(machine, served.machines), *extras])
 
 
-def _slice(at: MachineShare) -> str:
+def machine(at: MachineShare) -> str:
+    """Give a share of a machine."""
     kind = "" if at.machine_type is None else f" ({at.machine_type})"
     return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
 

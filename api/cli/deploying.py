@@ -200,14 +200,21 @@ class NamedPlan(NamedTuple):
 
 
 def plan_of(client: Client, source: str) -> NamedPlan:
-    """Give the plan of a file that `circinus export` wrote, or of a query of the service."""
+    """Give the plan of a file that `circinus export` wrote, or of a query of the service.
+
+    InvalidInput for a query on a pool: what is rendered has a plan's own replicas.
+    """
     if Path(source).exists():
         document = read_document(Path(source))
         query = document.get("query")
         return NamedPlan(*plan_in(document), None if query is None else query_of(query).slo, ())
     query = client.query(source)
     view, assignments = client.plan(query.plan_id or ""), client.schedule().assignments
-    machines = next((a.machines for a in assignments if a.query_id == source), [])
+    served = next((a for a in assignments if a.query_id == source), None)
+    if served is not None and served.pool is not None:
+        rule = "must be dropped first (circinus pool drop): what is rendered is the plan itself"
+        raise InvalidInput.of("pool", rule, served.pool)
+    machines = [] if served is None else served.machines
     return NamedPlan(source, view, query.request.slo, machines)
 
 

@@ -21,6 +21,7 @@ from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIf
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanList, PlanView
+from circinus.api.schemas.pooling import PoolBody, PoolView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
@@ -195,6 +196,30 @@ def deployment(query_id: str) -> Call[service.DeploymentView]:
 def undeploy(query_id: str) -> Call[QueryView]:
     """Give the query after retiring it and freeing its capacity."""
     path, read = _query(query_id, "/deployment"), QueryView.model_validate_json
+    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+
+
+def pool(query_id: str) -> Call[PoolView]:
+    """Give the mix of machine types that should serve a query."""
+    return _get(PoolView, _query(query_id, "/pool"))
+
+
+def set_pool(query_id: str, slices: Mapping[str, Mapping[str, int]]) -> Call[PoolView]:
+    """Give the pool of a query that is served by it from now on: tier -> type -> slices."""
+    body = checked(PoolBody, {"slices": {tier: dict(n) for tier, n in slices.items()}})
+    return Call(
+        method="PUT",
+        path=_query(query_id, "/pool"),
+        read=PoolView.model_validate_json,
+        repeat=Repeat.ALWAYS,
+        headers=_JSON,
+        content=_json(body),
+    )
+
+
+def drop_pool(query_id: str) -> Call[QueryView]:
+    """Give a query that is served by its plan's own replicas from now on."""
+    path, read = _query(query_id, "/pool"), QueryView.model_validate_json
     return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
 
 

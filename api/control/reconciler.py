@@ -155,6 +155,7 @@ class Reconciler:
             deadline_s=plan.deadline_s(served.slo),
             machine_types=served.machine_types,
             extras=served.extras,
+            pool=served.pool,
         )
 
     def _mark_deployed(

@@ -22,12 +22,14 @@ from circinus.api.use_cases.scheduling import (
     LiveQuery,
     Target,
     live_queries,
+    pools_of,
     problem_of,
     running_on,
 )
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.scheduler.problem import Assignment, Slice
+from circinus.scheduler.problem import Assignment, Schedule, Slice
+from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
 from circinus.scheduler.rolling.replicas import FollowedLoad, ReplicaSettings, followed, granted
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
@@ -49,6 +51,7 @@ class Rescheduler:
     _aside: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     _machines: dict[str, int] = field(default_factory=dict, init=False)
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
+    _pools: dict[str, ChosenPool] = field(default_factory=dict, init=False)  # of live queries
     _rolling: RollingSchedule | None = field(default=None, init=False)
     _revision: int = field(default=0, init=False)  # of the schedule that it stored
     _loads: dict[str, FollowedLoad] = field(default_factory=dict, init=False)  # of served queries
@@ -100,7 +103,8 @@ class Rescheduler:
         running = running_on(infrastructure, before)
         problem = problem_of(live, infrastructure, running, self.parts.quotas)
         times = Times(since=before.since, overdue=frozenset(before.overdue))
-        rolling = RollingSchedule(problem, times, self.parts.upkeep, now)
+        self._pools = pools_of(self.parts.store.pools(), self._live)
+        rolling = RollingSchedule(problem, times, self.parts.upkeep, now, self._pools)
         self._machines, self._infrastructure = _shared(infrastructure), infrastructure
         target = self._put_in_force(rolling, rolling.last, now)
         self._rolling = rolling
@@ -119,10 +123,13 @@ class Rescheduler:
         now = numbering(infrastructure.tiers)
         self._extras = renumbered(self._extras, numbering(self._infrastructure.tiers), now)
         self._machines, self._infrastructure = machines, infrastructure
+        pools = pools_of(self.parts.store.pools(), self._live)
+        wanted, self._pools = None if pools == self._pools else pools, pools
         return Events(
             arriving=tuple(query.candidate for query in arriving.values()),
             leaving=leaving,
             machines=changed,
+            pools=wanted,
         )
 
     def _take_in(self, revisions: Mapping[str, int]) -> dict[str, LiveQuery]:
@@ -138,7 +145,8 @@ class Rescheduler:
     ) -> bool:
         """Let extra replicas follow what comes and what is left; give whether any changed."""
         served = rolling.last.schedule.by_query
-        rates = {q: self._live[q].rate_per_s for q in served if q in arrivals_per_s}
+        alone = served.keys() - rolling.last.pools.keys()  # a pool is what was chosen, not more
+        rates = {q: self._live[q].rate_per_s for q in alone if q in arrivals_per_s}
         seen = {q: arrivals_per_s[q] / rate for q, rate in rates.items() if rate is not None}
         self._loads = followed(self._loads, seen, now, self.replicas)
         before = self._extras
@@ -159,8 +167,10 @@ class Rescheduler:
         self._revision = self.parts.store.schedules.replace(extras)
         counts = {query: len(extra.machines) for query, extra in self._extras.items()}
         event(_LOG, "replicas.followed", extras=counts)
-        schedule = rolling.last.schedule
-        return Target.of(self._live, schedule, self._infrastructure, self._extras)
+        return self._target(rolling.last, rolling.last.schedule)
+
+    def _target(self, step: Step, schedule: Schedule) -> Target:
+        return Target.of(self._live, schedule, self._infrastructure, self._extras, step.pools)
 
     def _extra_slices(self) -> dict[str, tuple[Slice, ...]]:
         return {query: extra.machines for query, extra in self._extras.items()}
@@ -181,6 +191,8 @@ class Rescheduler:
                 since=times.since,
                 overdue=tuple(sorted(times.overdue)),
                 extras=self._extra_slices(),
+                pools={query: pool.slices for query, pool in step.pools.items()},
+                lacking=step.lacking,
             ),
             # a record for each query that caused a displacement
             tuple(
@@ -189,6 +201,9 @@ class Rescheduler:
                 for by in (found.by or (None,))
             ),
         )
+        for query_id, why in step.unfit.items():
+            only = self._pools.pop(query_id).slices
+            self.parts.store.drop_pool(query_id, at=now, why=why, only=only)
         words = {found.query_id: found.words for found in step.displaced}
         event(
             _LOG,
@@ -207,7 +222,7 @@ class Rescheduler:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
-        return Target.of(self._live, schedule, self._infrastructure, self._extras)
+        return self._target(step, schedule)
 
 
 def _shared(infrastructure: Infrastructure) -> dict[str, int]:

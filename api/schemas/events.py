@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     REPLANNED = "query.replanned"
     DRIFTED = "query.drifted"
     SCHEDULE = "schedule.changed"
+    POOL = "query.pool"
     DEPLOYMENT = "deployment.changed"
     MACHINES = "machines.changed"
     EMULATION = "emulation.changed"
@@ -35,8 +36,8 @@ class EventView(View):
     """Grows with every event: whoever saw one never misses a later one with a smaller id."""
     at: Time = Field(description="When, UTC.")
     kind: str
-    """`query.phase`, `.progress`, `.measured`, `.replanned` or `.drifted`, `schedule.changed`,
-    `deployment.changed`, `machines.changed` or `emulation.changed`."""
+    """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted` or `.pool`,
+    `schedule.changed`, `deployment.changed`, `machines.changed` or `emulation.changed`."""
     query_id: str | None = Field(default=None, description="Of which query; none: of the service.")
     words: str = Field(description="The same in a sentence.")
     data: dict[str, JsonValue] = Field(description="Its figures and names, by kind.")

@@ -138,6 +138,9 @@ class QueryView(View):
     shortfall: ShortfallView | None = None
     """For a query without a feasible plan: what binds."""
     plan_id: str | None = Field(default=None, description="The plan that the schedule chose.")
+    pool: dict[str, dict[str, int]] | None = None
+    """Mix of machine types that should serve it: tier -> type -> slices; none: its plan's own
+    replicas."""
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
     idempotency_key: str | None = None

@@ -32,6 +32,8 @@ class AssignmentView(View):
     since: Time | None = Field(default=None, description="Since when it is served, UTC.")
     cost_usd_per_hour: float | None = None
     """At the prices of these machines; a plan's own is what it costs at most."""
+    pool: dict[str, dict[str, int]] | None = None
+    """Chosen mix that it is on: tier -> machine type -> slices; none: its plan's own replicas."""
     extras: list[MachineShare] = Field(default_factory=list)
     """Where further replicas are, while more requests come than planned for and room is left;
     not counted in `cost_usd_per_hour` and utilisation."""

@@ -21,6 +21,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningSummary
 from circinus.scheduler.problem import Schedule, Slice
+from circinus.scheduler.rolling.chosen import Slices
 from circinus.scheduler.rolling.renumbering import Numbering
 
 REPLANNED = "replanned: "
@@ -122,6 +123,8 @@ class StoredQuery:
     search: Search | None = None  # the latest since its plans were stored; None: there was none
     revision: int = 0  # grows whenever plans are stored for it
     version: int = 1  # grows with all that is stored of it, but for the beats of its worker
+    # the mix of machine types that should serve it, slices by tier and type; None: its plans' own
+    pool: Slices | None = None
 
     @cached_property
     def request(self) -> QueryRequest:
@@ -248,3 +251,7 @@ class InForce:
     overdue: tuple[str, ...] = ()  # served because they waited too long; their turn is not over
     # query -> slices of its extra replicas, see `scheduler.rolling.replicas`
     extras: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
+    # query -> the pool that it is served by, see `scheduler.rolling.pooling`
+    pools: Mapping[str, Slices] = field(default_factory=dict)
+    # query that should be -> what is missing, in words
+    lacking: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import Engine, delete, or_, select
@@ -12,7 +12,13 @@ from circinus.api.schemas.events import EventKind
 from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import one_at_a_time, reading, rows, writing
 from circinus.api.store.records import DisplacedRecord, InForce, NewEvent
-from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow, tell
+from circinus.api.store.tables import (
+    DisplacementRow,
+    MachinesRow,
+    ScheduleRow,
+    pool_told,
+    tell,
+)
 
 IN_FORCE = 1
 """Id of the row."""
@@ -62,6 +68,7 @@ class ScheduleStore:
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)
             if changed := _changes(before, new, displaced):
                 tell(session, _told(row.revision, changed, new.made_at))
+            tell(session, *_pools_told(before, new))
             return row.revision
 
     def _before(self, row: ScheduleRow) -> InForce:
@@ -134,6 +141,16 @@ def _changes(
             changed[query_id] = {"state": "waits", "why": why, "displaced_by": by}
     gone = (old.by_query.keys() | old.waiting.keys()) - new.by_query.keys() - new.waiting.keys()
     return changed | {query_id: {"state": "gone"} for query_id in sorted(gone)}
+
+
+def _pools_told(before: InForce, now: InForce) -> Iterator[NewEvent]:
+    """Tell which queries got their pools, and which lack them that did not before."""
+    for query_id, pool in now.pools.items():
+        if before.pools.get(query_id) != pool:
+            yield pool_told(query_id, "placed", now.made_at, pool)
+    for query_id, why in now.lacking.items():
+        if query_id not in before.lacking:
+            yield pool_told(query_id, "lacking", now.made_at, {}, why)
 
 
 def _told(revision: int, changed: Mapping[str, Mapping[str, object]], at: float) -> NewEvent:

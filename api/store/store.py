@@ -46,6 +46,7 @@ from circinus.api.store.tables import (
     tell,
 )
 from circinus.api.store.together import Together
+from circinus.scheduler.rolling.chosen import Slices
 
 _CANCELLED = "cancelled"
 
@@ -149,6 +150,39 @@ class Store:
         with reading(self._engine) as session:
             found = session.execute(wanted.order_by(QueryRow.serial))
             return {query_id: revision for query_id, revision in found}
+
+    def pools(self) -> Mapping[str, Slices]:
+        """Give the pools that should serve live queries, by id. Cheap."""
+        there = QueryRow.phase.in_(LIVE), QueryRow.pool.is_not(None)
+        with reading(self._engine) as session:
+            found = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
+            return {query_id: pool for query_id, pool in found if pool is not None}
+
+    def set_pool(self, query_id: str, pool: Slices, *, at: float) -> StoredQuery:
+        """Store the pool that should serve a query; the same again changes nothing.
+
+        NotFound if there is none of that id, Conflict if it is not live.
+        """
+        with writing(self._engine) as session:
+            row = _found(session, query_id, lock=True)
+            if row.phase not in LIVE:
+                raise Conflict("phase", "must be serving to be given a pool", row.phase)
+            if row.pool != pool:
+                row.want_pool(session, pool, at)
+                session.flush()
+            return row.record
+
+    def drop_pool(self, query_id: str, *, at: float, why: str, only: Slices | None = None) -> bool:
+        """Forget the pool of a query; False: it has none, or another than `only`, None: any.
+
+        NotFound if there is none of that id.
+        """
+        with writing(self._engine) as session:
+            row = _found(session, query_id, lock=True)
+            if row.pool is None or only not in (None, row.pool):
+                return False
+            row.want_pool(session, None, at, why)
+            return True
 
     def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:
         """Cancel a queued query at once, and ask the worker of one in planning to stop.

@@ -40,6 +40,7 @@ from circinus.api.store.records import (
     StoredPlan,
     StoredQuery,
 )
+from circinus.scheduler.rolling.chosen import ChosenPool, Slices
 
 # Named constraints, so that a migration can find them again.
 _NAMES = {
@@ -132,6 +133,7 @@ class QueryRow(Base):
     tenant: Mapped[str] = mapped_column(Text, default="", server_default="")
     search: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    pool: Mapped[dict[str, dict[str, int]] | None] = mapped_column(_DOCUMENT)
     version: Mapped[int] = mapped_column(server_default="1")  # the mapping counts changes by it
 
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - as the base has it
@@ -206,6 +208,12 @@ class QueryRow(Base):
         )
         tell(session, replanned)
 
+    def want_pool(self, session: Session, pool: Slices | None, at: float, why: str = "") -> None:
+        """Store the pool that should serve the query; None: none any more, and why."""
+        told = pool_told(self.id, "dropped" if pool is None else "chosen", at, pool or {}, why)
+        self.pool = None if pool is None else {tier: dict(kinds) for tier, kinds in pool.items()}
+        tell(session, told)
+
     def drop_search(self, session: Session, at: float, why: str) -> None:
         """End a search if there is one; its worker hears of that by its next beat."""
         if self.search is not None and self.search["ended"] is None:
@@ -233,6 +241,18 @@ class QueryRow(Base):
             self.enter(session, QueryPhase.FAILED, at, crashed)
         else:
             self.enter(session, QueryPhase.QUEUED, at, cause)
+
+
+def pool_told(query_id: str, state: str, at: float, pool: Slices, why: str = "") -> NewEvent:
+    """Give what is told of the pool of a query; `why` may be empty."""
+    more = ", ".join(filter(None, (ChosenPool(slices=pool).words(), why)))
+    return NewEvent(
+        kind=EventKind.POOL,
+        at=at,
+        query_id=query_id,
+        words=f"pool of {query_id} is {state}" + (f": {more}" if more else ""),
+        data={"state": state, "pool": pool, "why": why or None},
+    )
 
 
 class DatasetRow(Base):

@@ -27,6 +27,8 @@ from circinus.scheduler.problem import (
     Slice,
 )
 from circinus.scheduler.rolling.ageing import Preemption, preemptions
+from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool, Slices
+from circinus.scheduler.rolling.pooling import bound
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
 from circinus.scheduler.rolling.scheduler import Times
 
@@ -37,9 +39,10 @@ class Served:
 
     plan: Plan
     slo: Slo
-    # of the machine of each item of the plan's demand; None: its tier has no types
+    # of the machine of each item of the plan's demand; None: its tier has no types, or a pool
     machine_types: tuple[str | None, ...] = ()
     extras: tuple[ExtraReplica, ...] = ()  # beyond the plan's demand, while there is room
+    pool: tuple[ExtraReplica, ...] = ()  # in place of its items on the tiers of the query's pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +87,27 @@ class LiveQuery:
             return inf
         return self.slo.cost_usd_per_hour - self.plans[plan_id].cost_usd_per_hour
 
+    def pool(self, slices: Slices) -> ChosenPool:
+        """Give a pool of it, which costs no more than its objective says."""
+        usd = self.slo.cost_usd_per_hour
+        return ChosenPool(slices=slices, most_usd_per_hour=inf if usd is None else usd)
+
     def served(
-        self, at: Assignment, extras: Sequence[Slice], infrastructure: Infrastructure
+        self,
+        at: Assignment,
+        infrastructure: Infrastructure,
+        extras: Sequence[Slice] = (),
+        pool: ChosenPool = NO_POOL,  # that it has
     ) -> Served:
         """Give what serving it takes by one of its plans, on machines of an infrastructure."""
-        types = machine_types(extras, infrastructure)
+        plan, pooled = self.plans[at.plan_id], pool.slices.keys()
+        own = iter(machine_types([s for s in at.machines if s.tier not in pooled], infrastructure))
         return Served(
-            plan=self.plans[at.plan_id],
+            plan=plan,
             slo=self.slo,
-            machine_types=machine_types(at.machines, infrastructure),
-            extras=tuple(
-                ExtraReplica(extra.tier, kind) for extra, kind in zip(extras, types, strict=True)
-            ),
+            machine_types=tuple(None if i.tier in pooled else next(own) for i in plan.demand),
+            extras=_replicas(extras, infrastructure),
+            pool=_replicas([s for s in at.machines if s.tier in pooled], infrastructure),
         )
 
 
@@ -113,19 +125,29 @@ class Target:
         schedule: Schedule,
         infrastructure: Infrastructure,
         extras: Mapping[str, Assignment] | None = None,
+        pools: Mapping[str, ChosenPool] | None = None,
     ) -> Target:
         """Give what should run under a schedule of live queries, by id, on its machines.
 
-        `extras` are slices of further replicas; None: there are none.
+        `extras` are slices of further replicas, `pools` those that queries have; None: there are
+        none.
         """
         more = {query: extra.machines for query, extra in (extras or {}).items()}
+        mixes = pools or {}
         return cls(
             served={
-                a.query_id: live[a.query_id].served(a, more.get(a.query_id, ()), infrastructure)
+                a.query_id: live[a.query_id].served(
+                    a, infrastructure, more.get(a.query_id, ()), mixes.get(a.query_id, NO_POOL)
+                )
                 for a in schedule.assignments
             },
             waiting=schedule.waiting,
         )
+
+
+def _replicas(slices: Sequence[Slice], infrastructure: Infrastructure) -> tuple[ExtraReplica, ...]:
+    types = machine_types(slices, infrastructure)
+    return tuple(ExtraReplica(s.tier, kind) for s, kind in zip(slices, types, strict=True))
 
 
 def machine_types(
@@ -171,13 +193,33 @@ def live_queries(
     return live, aside
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveProblem:
+    """The scheduling problem as it stands, without queries that cannot compete."""
+
+    plain: Problem  # as if nobody had a pool
+    pools: Mapping[str, ChosenPool]  # that queries should have
+
+    @classmethod
+    def of(cls, parts: ServiceParts) -> LiveProblem:
+        """Give what is stored."""
+        store = parts.store
+        live, _ = live_queries(store, store.live())
+        infrastructure = parts.capacity.now()
+        running = running_on(infrastructure, store.schedules.read()[1])
+        problem = problem_of(tuple(live.values()), infrastructure, running, parts.quotas)
+        return cls(plain=problem, pools=pools_of(store.pools(), live))
+
+
+def pools_of(stored: Mapping[str, Slices], live: Mapping[str, LiveQuery]) -> dict[str, ChosenPool]:
+    """Give the pools of live queries, by id."""
+    return {q: live[q].pool(slices) for q, slices in stored.items() if q in live}
+
+
 def live_problem(parts: ServiceParts) -> Problem:
-    """Give the scheduling problem as it stands, without queries that cannot compete."""
-    store = parts.store
-    live, _ = live_queries(store, store.live())
-    infrastructure = parts.capacity.now()
-    running = running_on(infrastructure, store.schedules.read()[1])
-    return problem_of(tuple(live.values()), infrastructure, running, parts.quotas)
+    """Give it with those bound to their pools who run on them."""
+    now = LiveProblem.of(parts)
+    return bound(now.plain, now.pools)[0]
 
 
 def running_on(infrastructure: Infrastructure, in_force: InForce) -> dict[str, Assignment]:
@@ -217,12 +259,13 @@ def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessm
 
     InvalidInput if a tier or a leaving query is not there, or an arriving one has a live one's id.
     """
-    changed = _changed(live_problem(parts), change)
+    now = LiveProblem.of(parts)
+    changed, held = bound(_changed(now.plain, change), now.pools)
     _, in_force = parts.store.schedules.read()
     times = Times(since=in_force.since, overdue=frozenset(in_force.overdue))
     queries = [candidate.query_id for candidate in changed.candidates]
     standings = times.standings(queries, parts.clock.timestamp())
-    schedule = parts.upkeep.whole(changed, standings)
+    schedule = parts.upkeep.whole(changed, standings, held)
     return schedule, assess(changed, schedule)
 
 

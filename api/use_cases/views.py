@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import planning_view
+from circinus.api.schemas.pooling import PoolView
 from circinus.api.schemas.progress import (
     QueryView,
     ReplannedView,
@@ -22,7 +23,13 @@ from circinus.api.schemas.schedule import (
     WaitingView,
 )
 from circinus.api.schemas.service import DeploymentView, InstanceView, LatelyView, ObservedView
-from circinus.api.store.records import REPLANNED, DisplacedRecord, InForce, StoredQuery
+from circinus.api.store.records import (
+    REPLANNED,
+    DisplacedRecord,
+    InForce,
+    NotFound,
+    StoredQuery,
+)
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.infrastructure import Infrastructure, Tier
@@ -151,10 +158,32 @@ def _assignment_view(
         machines=_machine_shares(assignment.machines, infrastructure),
         extras=_machine_shares(in_force.extras.get(assignment.query_id, ()), infrastructure),
         since=in_force.since.get(assignment.query_id),
+        pool=in_force.pools.get(assignment.query_id),
         cost_usd_per_hour=sum(
             at.share * infrastructure.tier(at.tier).typed(name).price_usd_per_hour
             for at, name in zip(assignment.machines, types, strict=True)
         ),
+    )
+
+
+def pool_view(record: StoredQuery, in_force: InForce, infrastructure: Infrastructure) -> PoolView:
+    """Give the pool of a query, on an infrastructure with the machines of the schedule in force.
+
+    NotFound if it has none.
+    """
+    if record.pool is None:
+        raise NotFound("pool", record.id)
+    at = in_force.schedule.by_query.get(record.id)
+    shown = None if at is None else _assignment_view(at, infrastructure, in_force)
+    missing = in_force.lacking.get(record.id)
+    placed = in_force.pools.get(record.id) == record.pool
+    return PoolView(
+        query_id=record.id,
+        slices={tier: dict(kinds) for tier, kinds in record.pool.items()},
+        state="placed" if placed else "pending" if missing is None else "lacking",
+        missing=None if placed else missing,
+        machines=[] if shown is None else shown.machines,
+        cost_usd_per_hour=None if shown is None else shown.cost_usd_per_hour,
     )
 
 

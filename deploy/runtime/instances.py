@@ -26,7 +26,7 @@ _HEALTH_S = 5.0
 
 
 class ExtraReplica(NamedTuple):
-    """One more copy of a plan's operators on a tier, beyond its demand, while there is room."""
+    """A copy of a plan's operators on a tier, beside those of its demand or in their place."""
 
     tier: str
     machine_type: str | None = None  # of its machine; None: the tier has no types
@@ -40,15 +40,19 @@ class DesiredDeployment:
     plan: Plan
     sample: Payload | None = None  # run once before serving; None: the first request waits
     deadline_s: float | None = None  # within which its requests are in time; None: whenever
-    # of the machine of each item of the plan's demand, in its order; None: its tier has no types.
-    # Empty: nobody said where items sit, and each is as its whole tier is
+    # of the machine of each item of the plan's demand, in its order; None: its tier has no types,
+    # or a pool. Empty: nobody said where items sit, and each is as its whole tier is
     machine_types: tuple[str | None, ...] = ()
-    extras: tuple[ExtraReplica, ...] = ()  # on tiers of the plan
+    extras: tuple[ExtraReplica, ...] = ()  # on tiers of the plan, while there is room
+    pool: tuple[ExtraReplica, ...] = ()  # on tiers of the plan, in place of its demand's items
 
     @property
     def goal(self) -> object:
         """What equals only where the same has to be started: neither sample nor deadline count."""
-        return (self.pipeline_reference, self.plan.id, self.machine_types, self.extras)
+        return (
+            *(self.pipeline_reference, self.plan.id),
+            *(self.machine_types, self.extras, self.pool),
+        )
 
 
 class InstanceKey(NamedTuple):
@@ -115,20 +119,25 @@ def instances_of(
 ) -> dict[InstanceKey, InstanceSpec]:
     """Give the instances of a plan; InvalidInput if it does not fit.
 
-    There is one for each item of its demand, and one for each extra replica, as large as the
-    others on its tier. An instance runs its operators one at a time on the item's whole share.
-    That is never slower than running each on its part of it: w operators that could run at once
-    share w times the share of one.
+    There is one for each item of its demand, or of the pool on its tier, and one for each extra
+    replica, all as large as the demand says of the tier. An instance runs its operators one at a
+    time on the item's whole share. That is never slower than running each on its part of it: w
+    operators that could run at once share w times the share of one.
     """
     plan, demand = desired.plan, desired.plan.deployment.demand(graph)
     types = desired.machine_types or (None,) * len(demand)
     fits, rule = len(types) == len(demand), f"must be one for each of {len(demand)} items"
     checks.require(fits, "machine_types", rule, list(types))
-    shares = dict(demand)
-    items = [(*item, machine_type) for item, machine_type in zip(demand, types, strict=True)]
-    for extra in desired.extras:
-        checks.among("extras", extra.tier, shares)
-        items.append((extra.tier, shares[extra.tier], extra.machine_type))
+    shares, pooled = dict(demand), {each.tier for each in desired.pool}
+    items = [
+        (tier, share, machine_type)
+        for (tier, share), machine_type in zip(demand, types, strict=True)
+        if tier not in pooled
+    ]
+    for name, more in (("pool", desired.pool), ("extras", desired.extras)):
+        for each in more:
+            checks.among(name, each.tier, shares)
+            items.append((each.tier, shares[each.tier], each.machine_type))
     found: dict[InstanceKey, InstanceSpec] = {}
     replicas = Counter[tuple[str, str | None]]()
     for tier, share, machine_type in items:

@@ -9,7 +9,8 @@ Three means, as a change of the problem that a policy is asked:
   an older one. Who got in that way keeps its place for a turn against other overdue ones.
 
 The bound. Let there be n live queries, each with a plan that fits the empty machines (and
-its tenant's whole quota), a reschedule at least every r seconds, and machines that stay.
+its tenant's whole quota), a reschedule at least every r seconds, and machines that stay
+(what pools hold, `scheduler.rolling.pooling`, counts as machines that are not there).
 Then nobody waits longer than
 
     limit_s + n * (turn_s + r).
@@ -29,7 +30,7 @@ schedule, whatever the cause was.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ from circinus.scheduler.problem import (
     Schedule,
     Slice,
     aggregate_parts,
+    held_by_tenants,
     parts_of,
     quota_parts,
 )
@@ -94,18 +96,23 @@ def overdue(
     return tuple(query for _, query in sorted(late))
 
 
-def aged(problem: Problem, standings: Mapping[str, Standing], ageing: Ageing) -> Problem:
+def aged(
+    problem: Problem,
+    standings: Mapping[str, Standing],
+    ageing: Ageing,
+    held: Collection[str] = (),  # queries over whom there is no claim
+) -> Problem:
     """Give the problem as waiting, priorities and claims change it; no standing: just came."""
     late = overdue(problem, standings, ageing)
-    safe = {
+    safe = set(held) | {
         q
         for q, standing in standings.items()
         if standing.overdue_entry and standing.since_s < ageing.turn_s
     }
     claims = dict.fromkeys(late, frozenset(problem.running.keys() - safe))
-    way = make_way(problem, claims, in_turn=True)
+    way = make_way(problem, claims, held, in_turn=True)
     entered = way.running.keys() - problem.running.keys()
-    way = make_way(way, _by_priority(way, safe | entered), in_turn=False)
+    way = make_way(way, _by_priority(way, safe | entered), held, in_turn=False)
     top = 1 + max((c.priority for c in problem.candidates), default=0)
 
     def changed(c: Candidate) -> Candidate:
@@ -178,15 +185,22 @@ def _spots(assignment: Assignment, shared: set[str]) -> set[tuple[str, int]]:
     return {(s.tier, s.machine) for s in assignment.machines if s.tier in shared}
 
 
-def make_way(problem: Problem, claims: Mapping[str, frozenset[str]], *, in_turn: bool) -> Problem:
+def make_way(
+    problem: Problem,
+    claims: Mapping[str, frozenset[str]],
+    held: Collection[str] = (),
+    *,
+    in_turn: bool,
+) -> Problem:
     """Give the problem with claimants put where they may run, and those in their way taken off.
 
     A claim is that of a waiting query, over the running ones that have to make way when it cannot
     be placed otherwise. For each, the first one first, the plan and machines are taken whose
-    queries weigh least together. One that would fit empty machines and cannot be met is passed
-    over, or, where claims are met `in_turn`, lets all later ones wait.
+    queries weigh least together. One that would fit empty machines, but for what `held` queries
+    have, and cannot be met is passed over, or, where claims are met `in_turn`, lets all later ones
+    wait.
     """
-    ground = _Ground(problem)
+    ground = _Ground(problem, held)
     for query_id, over in claims.items():
         candidate = ground.candidates[query_id]
         possible = [plan for plan in candidate.plans if ground.ever_holds(candidate, plan)]
@@ -212,19 +226,24 @@ class _Way(NamedTuple):
 class _Ground:
     """Who holds what while claims are met one after the other."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, held: Collection[str]) -> None:
         self._problem = problem
         self._tiers = {t.name: t for t in problem.tiers if not t.dedicated}
-        self._empty = empty(problem.tiers)
         self.candidates = {c.query_id: c for c in problem.candidates}
         self.running = {q: a for q, a in problem.running.items() if q in self.candidates}
+        staying = [a for q, a in self.running.items() if q in held]
+        self._empty = empty(problem.tiers)  # but for what stays
+        for tier, machine, share in (s for a in staying for s in a.machines):
+            if tier in self._tiers:
+                self._empty[tier].take(machine, parts_of(share))
+        self._staying = held_by_tenants(problem, staying)
 
     def ever_holds(self, candidate: Candidate, plan: PlanOption) -> bool:
-        """Give whether empty machines and an untouched quota would hold a plan."""
+        """Give whether machines and a quota would hold a plan, empty but for what stays."""
         if fit(plan.demand, self._empty).missing:
             return False
         return candidate.tenant not in self._problem.quotas or all(
-            aggregate_parts(plan.demand, (name,))
+            aggregate_parts(plan.demand, (name,)) + self._staying[candidate.tenant, name]
             <= quota_parts(self._problem, candidate.tenant, tier)
             for name, tier in self._tiers.items()
         )

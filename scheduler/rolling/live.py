@@ -85,6 +85,10 @@ class LiveSchedule:
         """The queries that run."""
         return dict(self._served)
 
+    def is_live(self, query_id: str) -> bool:
+        """Give whether there is a live query of that id."""
+        return query_id in self._ready
+
     def arrive(self, candidate: Candidate) -> None:
         """Take in a query, or a live one with other plans or weight; serve it if it fits.
 
@@ -97,6 +101,28 @@ class LiveSchedule:
         if before is None or not self._resume(query_id, before):
             self._admit(query_id)
             self._fill_after(before)
+
+    def put(self, candidate: Candidate, at: Assignment) -> bool:
+        """Take in a live query that asks for other slices, exactly there; False: no room.
+
+        Then it is as it was.
+        """
+        query_id = candidate.query_id
+        old, before = self._ready[query_id], self._served.get(query_id)
+        self._drop(query_id)
+        self._enter(candidate)
+        if self._resume(query_id, at):
+            self._fill_after(before)
+            return True
+        self._drop(query_id)
+        self._enter(old.candidate)
+        if before is not None:
+            self._resume(query_id, before)
+        return False
+
+    def fill(self) -> None:
+        """Serve whoever waits and fits."""
+        self._fill({tier.name for tier in self._shared})
 
     def leave(self, query_id: str) -> None:
         """Let a query go; serve whoever fits into its place; InvalidInput if it is not live."""
@@ -120,7 +146,6 @@ class LiveSchedule:
         served = renumbered(self._served, numbering(self._problem.tiers), numbering(tiers))
         self._problem = replace(self._problem, tiers=tiers)
         self._shared = [t for t in tiers if not t.dedicated]
-        names = [t.name for t in self._shared]
         before, ready = served, self._ready
         self._served, self._ready, self._waiting = {}, {}, {}
         self._clear()
@@ -129,7 +154,7 @@ class LiveSchedule:
         by_rate = sorted(before, key=lambda q: (-ready[q].rate, q))
         for query_id in [q for q in by_rate if not self._resume(q, before[q])]:
             self._admit(query_id)
-        self._fill(set(names))
+        self.fill()
 
     @property
     def least_priority_served(self) -> int | None:

@@ -40,7 +40,10 @@ from circinus.scheduler.rolling.ageing import (
     preemptions,
 )
 from circinus.scheduler.rolling.aside import scheduled
+from circinus.scheduler.rolling.chosen import ChosenPool
+from circinus.scheduler.rolling.holding import Pooling
 from circinus.scheduler.rolling.live import LiveSchedule
+from circinus.scheduler.rolling.pooling import unmoved
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
 
 _STALE = 0.1
@@ -62,7 +65,12 @@ class Upkeep:
     def __post_init__(self) -> None:
         checks.positive("every_s", self.every_s)
 
-    def whole(self, problem: Problem, standings: Mapping[str, Standing]) -> Schedule:
+    def whole(
+        self,
+        problem: Problem,
+        standings: Mapping[str, Standing],
+        held: frozenset[str] = frozenset(),  # queries that stay where they run, as `bound` says
+    ) -> Schedule:
         """Give the policy's schedule of a problem, claims of the waiting met first.
 
         Queries with which it cannot be made are set aside, see `scheduler.rolling.aside`. If
@@ -70,8 +78,8 @@ class Upkeep:
         """
 
         def made(some: Problem) -> Schedule:
-            asked = aged(some, standings, self.ageing)
-            schedule = self.policy.schedule(asked)
+            asked = aged(some, standings, self.ageing, held)
+            schedule = unmoved(asked, self.policy.schedule(asked), held)
             wrong = validate(asked, schedule)
             if wrong:
                 raise WrongSchedule(" ".join(wrong))
@@ -106,6 +114,8 @@ class Events:
     leaving: tuple[str, ...] = ()  # live queries that are gone
     # shared tier, or type `TIER/TYPE`, -> machines that there are now; others are as they were
     machines: Mapping[str, int] = field(default_factory=dict)
+    # the pools that queries should have now, all of them; None: as before
+    pools: Mapping[str, ChosenPool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +125,28 @@ class Step:
     schedule: Schedule  # in force from now on
     displaced: tuple[Preemption, ...]  # who ran before and was stopped or moved, and for whom
     whole: bool  # whether the whole policy was asked
+    pools: Mapping[str, ChosenPool] = field(default_factory=dict)  # that queries have
+    # query -> what it lacks to have its pool, in words
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    # query -> why its plan can never have its pool; it is forgotten
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 class RollingSchedule:
     """Live queries, where they run, who waits, and since when."""
 
-    def __init__(self, problem: Problem, times: Times, upkeep: Upkeep, now: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        times: Times,
+        upkeep: Upkeep,
+        now: float,
+        pools: Mapping[str, ChosenPool] | None = None,
+    ) -> None:
         """Start with a whole schedule; `last` tells what it changed.
 
-        WrongSchedule if the policy gave a schedule that breaks rules.
+        Who runs on its pool goes on there. WrongSchedule if the policy gave a schedule that breaks
+        rules.
         """
         self._upkeep = upkeep
         self._now = now
@@ -134,7 +157,8 @@ class RollingSchedule:
         self._changes = 0
         self._before: dict[str, Assignment] = dict(problem.running)
         self._aside: dict[str, str] = {}  # of the live queries those set aside, and why
-        self.last = self._whole(problem)
+        self._pooling = Pooling(pools or {})
+        self.last = self._whole(self._pooling.began(problem))
 
     @property
     def times(self) -> Times:
@@ -161,6 +185,7 @@ class RollingSchedule:
         """
         self._now = now
         for query_id in events.leaving:
+            self._pooling.left(query_id)
             if self._aside.pop(query_id, None) is None:
                 self._live.leave(query_id)
             self._since.pop(query_id, None)
@@ -174,21 +199,26 @@ class RollingSchedule:
         for candidate in events.arriving:
             self._since.setdefault(candidate.query_id, now)
             self._live.arrive(candidate)
+        if events.pools is not None:
+            self._pooling.want(events.pools)
         self._changes += len(events.leaving) + len(events.arriving) + len(events.machines)
         if self._claimants() or self._changes > _STALE * len(self._since):
             self.last = self._whole(self._live.problem())
         else:
             self._claims = frozenset()
+            self._pooling.settle(self._live)
             self.last = self._step(self._live.schedule(), whole=False)
         return self.last
 
     def _whole(self, problem: Problem) -> Step:
         standings = self.times.standings(self._since, self._now)
         late = set(overdue(problem, standings, self._upkeep.ageing))
-        schedule = self._upkeep.whole(problem, standings)
+        schedule = self._upkeep.whole(problem, standings, self._pooling.held)
         self._aside |= {query: schedule.waiting[query] for query in schedule.aside}
         self._live = LiveSchedule(problem.without(schedule.aside), schedule, self._growth)
         self._overdue |= late & schedule.by_query.keys()
+        if self._pooling.settle(self._live):
+            schedule = self._live.schedule()
         step = self._step(schedule, whole=True)
         self._claims, self._asked_at, self._changes = self._claimants(), self._now, 0
         return step
@@ -203,7 +233,18 @@ class RollingSchedule:
         self._before = served
         waiting = {**schedule.waiting, **self._aside}
         schedule = replace(schedule, waiting=waiting, aside=tuple(self._aside))
-        return Step(schedule=schedule, displaced=preemptions(problem, schedule), whole=whole)
+        told = self._pooling.told
+        # Who was moved onto its own pool, or off it, made way for nobody.
+        moved = told.changed & served.keys()
+        displaced = tuple(p for p in preemptions(problem, schedule) if p.query_id not in moved)
+        return Step(
+            schedule=schedule,
+            displaced=displaced,
+            whole=whole,
+            pools=told.pools,
+            lacking=told.lacking,
+            unfit=told.unfit,
+        )
 
     def _claimants(self) -> frozenset[str]:
         """Give who waits and is overdue, or of higher priority than somebody who runs."""

@@ -231,6 +231,40 @@ def test_a_request_to_an_unknown_query_is_not_found(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "field", "rule"),
+    [
+        ({}, "slices", "must be given"),
+        ({"slices": {}}, "slices", "must have at least 1"),
+        ({"slices": {"cloud": {}}}, "slices.cloud", "must have at least 1"),
+        ({"slices": {"cloud": {"x": -1}}}, "slices.cloud.x", "must be >= 0"),
+        ({"slices": {"cloud": {"x": 1001}}}, "slices.cloud.x", "must be <= 1000"),
+        ({"slices": {"cloud": {"x": 1.5}}}, "slices.cloud.x", "must be a whole number"),
+        ({"slices": {"cloud": {"x": 1}}}, "pool.tier", "must have machine types"),
+        ({"slices": {"fog": {"x": 1}}}, "pool.tier", "must be among cloud"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused_by_field_and_rule(
+    connect: Connect, body: object, field: str, rule: str
+) -> None:
+    client = connect()
+    add_planned(store_of(client), "q-1", plan())
+    (fault,) = assert_problem(client.put("/v1/queries/q-1/pool", json=body), 422)["errors"]
+    assert fault["field"] == field
+    assert fault["rule"].startswith(rule)
+
+
+def test_only_a_query_has_a_pool_and_a_pool_that_is_none_is_dropped_again(
+    connect: Connect,
+) -> None:
+    client = connect()
+    assert_problem(client.get("/v1/queries/q-9/pool"), 404)
+    assert_problem(client.delete("/v1/queries/q-9/pool"), 404)
+    add_planned(store_of(client), "q-1", plan())
+    assert_problem(client.get("/v1/queries/q-1/pool"), 404)
+    assert client.delete("/v1/queries/q-1/pool").json()["pool"] is None
+
+
+@pytest.mark.parametrize(
     "header",
     [None, "Bearer wrong", "Bearer", "Basic secret", "secret", "Bearer secre\xf6"],
 )

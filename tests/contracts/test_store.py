@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
+from circinus.api.schemas.events import EventKind
 from circinus.api.store.records import (
     Conflict,
     InForce,
@@ -308,6 +309,43 @@ def test_whatever_is_stored_of_a_query_gives_it_another_state(store: Store) -> N
     assert store.schedules.revision() == seen[-1][1] == 1
     (listed,) = store.states(limit=9)
     assert (listed.id, listed.version) == ("q-1", seen[-1][0])
+
+
+def test_only_a_live_query_is_given_a_pool(store: Store) -> None:
+    with pytest.raises(NotFound, match="query must exist"):
+        store.set_pool("q-1", {"edge": {"small": 1}}, at=1.0)
+    with pytest.raises(NotFound, match="query must exist"):
+        store.drop_pool("q-1", at=1.0, why="")
+    store.submit(new("q-1"))
+    with pytest.raises(Conflict, match="phase must be serving to be given a pool, got queued"):
+        store.set_pool("q-1", {"edge": {"small": 1}}, at=1.0)
+    assert not store.drop_pool("q-1", at=1.0, why="it has none")
+    assert store.pools() == {}
+
+
+def test_pools_are_kept_changed_and_dropped_with_a_word_each(store: Store) -> None:
+    planned(store, "q-1")
+    first, second = {"edge": {"small": 1}}, {"edge": {"small": 2, "large": 1}}
+    assert store.set_pool("q-1", first, at=1.0).pool == first
+    store.set_pool("q-1", first, at=2.0)
+    store.set_pool("q-1", second, at=3.0)
+    assert store.pools() == {"q-1": second}
+    assert not store.drop_pool("q-1", at=4.0, why="another", only=first)
+    assert store.query("q-1").pool == second
+    assert store.drop_pool("q-1", at=5.0, why="enough", only=second)
+    assert (store.pools(), store.query("q-1").pool) == ({}, None)
+    told = store.events.of("q-1", kinds={EventKind.POOL})
+    assert [(event.words, event.data) for event in told] == [
+        (
+            "pool of q-1 is chosen: edge/small=1",
+            {"state": "chosen", "pool": first, "why": None},
+        ),
+        (
+            "pool of q-1 is chosen: edge/small=2 edge/large=1",
+            {"state": "chosen", "pool": second, "why": None},
+        ),
+        ("pool of q-1 is dropped: enough", {"state": "dropped", "pool": {}, "why": "enough"}),
+    ]
 
 
 def test_queries_come_newest_first_in_pages(store: Store) -> None:

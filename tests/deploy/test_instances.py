@@ -47,6 +47,27 @@ def test_a_type_that_the_tier_does_not_have_is_refused() -> None:
         typed("small", "large", "x")
 
 
+def pooled(*pool: ExtraReplica, extras: tuple[ExtraReplica, ...] = ()) -> list[str]:
+    """The instances of a plan with two on the cloud, and a pool there."""
+    chosen = plan("nap", replicas={"cloud": 2})
+    wanted = replace(desired("nap", chosen), machine_types=(None, None), pool=pool, extras=extras)
+    found = instances_of("q", wanted, tiny("nap").graph, UNLIKE)
+    assert {spec.share for spec in found.values()} == {1.0}
+    return [str(key).split("/", 2)[2] for key in found]
+
+
+def test_a_pool_on_a_tier_that_the_plan_does_not_use_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="pool must be among cloud, got 'edge'"):
+        pooled(ExtraReplica("edge", "small"))
+
+
+def test_a_pool_takes_the_place_of_what_the_plan_has_on_its_tier() -> None:
+    small, large = ExtraReplica("cloud", "small"), ExtraReplica("cloud", "large")
+    assert pooled(large, large, small) == ["cloud/0/large", "cloud/1/large", "cloud/0/small"]
+    assert pooled(large, extras=(large,)) == ["cloud/0/large", "cloud/1/large"]
+    assert pooled() == ["cloud/0", "cloud/1"]
+
+
 def test_each_instance_is_as_fast_as_its_machine() -> None:
     found = typed("large", "small", "large")
     told = [(k.machine_type, k.replica, emulated_speed(s.tier)) for k, s in found.items()]

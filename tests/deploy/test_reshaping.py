@@ -101,6 +101,31 @@ def test_extra_replicas_come_and_go_and_the_others_are_not_started_again(tmp_pat
     asyncio.run(scenario())
 
 
+def test_a_pool_comes_before_the_plans_own_go_and_no_request_is_lost(tmp_path: Path) -> None:
+    small, large = ExtraReplica("cloud", "small"), ExtraReplica("cloud", "large")
+    alone = on("small", "small")
+    mixed = {"q": replace(alone["q"], machine_types=(None, None), pool=(small, large, large))}
+
+    async def scenario() -> None:
+        async with serving(tmp_path, alone, UNLIKE) as orchestrator:
+            kept, gone = pids_of(orchestrator, "q")
+            change = asyncio.create_task(orchestrator.apply(mixed))
+            asked = 0
+            while not change.done():
+                requests = (orchestrator.request("q", 0.01, within(10.0)) for _ in range(2))
+                asked += len(await asyncio.gather(*requests))
+            await change
+            assert asked > 0
+            assert where(orchestrator) == ["small", "large", "large"]
+            assert pids_of(orchestrator, "q")[0] == kept  # what of the pool is there stays
+            assert not is_alive(gone)
+            await orchestrator.apply(alone)
+            assert where(orchestrator) == ["small", "small"]
+            assert pids_of(orchestrator, "q")[0] == kept
+
+    asyncio.run(scenario())
+
+
 def test_an_instance_is_as_fast_as_the_type_of_its_machine(tmp_path: Path) -> None:
     async def scenario() -> None:
         one = replace(desired("nap", plan("nap")), machine_types=("small",))

@@ -38,8 +38,10 @@ name: two
 tiers:
   - {name: device, machines: 1, price_usd_per_hour: 0.0, dedicated: true}
   - {name: cloud, machines: 2, price_usd_per_hour: 1.0}
+  - {name: typed, types: [{name: small, machines: 2, price_usd_per_hour: 9.0}]}
 links:
   - {between: [device, cloud], bandwidth_mbit_per_s: 100, delay_s: 0.0001, emulated: true}
+  - {between: [cloud, typed], bandwidth_mbit_per_s: 100}
 """
 ECHO = {"pipeline": "echo", "data": {"examples": 20}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
 
@@ -58,6 +60,8 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     (r"accuracy|latency|cost|(price|machines|speed|bandwidth)\..*", "must be from .* to .*|"
      "must leave a whole number", "what a change leads to depends on the figure before"),
     ("cost", "must be a value: the query bounds no cost", "of that query"),
+    (r"pool\..*", "must be among .*|must be shared: .*|must have machine types", "as there are"),
+    (r"pool\..*", "must have at least one slice", "the counts together"),
     ("leaving", "must be live queries", "as there are"),
     ("plan .*.demand", "must be among .*", "as there are"),
     ("queries|query .*.plans", "must not repeat", "ids within a list of objects"),
@@ -251,6 +255,7 @@ def findings(
 GOOD: Mapping[str, Sequence[object]] = {
     "EmulationBody": [{"links": [{"between": ["device", "cloud"], "bandwidth_mbit_per_s": 50}]}],
     "MachinesBody": [{"machines": {"cloud": 2}}, {"machines": {"cloud": None}}],
+    "PoolBody": [{"slices": {"typed": {"small": 1}}}, {"slices": {"typed": {"small": 3.0}}}],
     "PreviewBody": [
         {
             "machines": {"cloud": 1},

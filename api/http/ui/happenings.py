@@ -38,6 +38,7 @@ _NAMES: Mapping[str, str] = {
     EventKind.MEASURED: "measurement",
     EventKind.REPLANNED: "replanned",
     EventKind.DRIFTED: "drift",
+    EventKind.POOL: "pool",
     EventKind.SCHEDULE: "schedule",
     EventKind.DEPLOYMENT: "deployment",
     EventKind.MACHINES: "machines",

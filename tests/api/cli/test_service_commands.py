@@ -45,6 +45,9 @@ def test_what_a_service_cannot_start_with_is_told_before_its_address(
         ["schedule"],
         ["emulate"],
         ["replan", "q-1"],
+        ["pool", "apply", "q-1", "edge/small=1"],
+        ["pool", "show", "q-1"],
+        ["pool", "drop", "q-1"],
     ],
     ids=" ".join,
 )
@@ -59,6 +62,24 @@ def test_without_a_service_a_command_ends_in_1_and_says_so(arguments: list[str])
 def test_an_id_cannot_reach_another_route(identifier: str) -> None:
     result = invoke("status", identifier, "--url", NOWHERE)
     assert_refused(result, Wrong("", None, "id", "must be the id of a query or plan", ""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["edge", "edge=1", "/small=1", "edge/=1", "edge/small=", "edge/small=-1", "edge/small=x"],
+)
+def test_a_malformed_pool_is_not_sent(text: str) -> None:
+    result = invoke("pool", "apply", "q-1", text, "--url", NOWHERE)
+    rule = "must be TIER/TYPE=N, each type once"
+    assert_refused(result, Wrong("", None, "TIER/TYPE=N", rule, text))
+
+
+def test_a_type_of_a_pool_is_named_once_and_in_range() -> None:
+    result = invoke("pool", "apply", "q-1", "e/s=1", "e/s=2", "--url", NOWHERE)
+    rule = "must be TIER/TYPE=N, each type once"
+    assert_refused(result, Wrong("", None, "TIER/TYPE=N", rule, "e/s=2"))
+    result = invoke("pool", "apply", "q-1", "e/s=1001", "--url", NOWHERE)
+    assert_refused(result, Wrong("", None, "slices.e.s", "must be <= 1000", "1001"))
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://a:b"])

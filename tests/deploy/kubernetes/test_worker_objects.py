@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.pods import RenderSettings, name_of, worker_objects
 from circinus.deploy.kubernetes.resources import MachineShape, quantity
-from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
+from circinus.deploy.runtime.instances import (
+    ExtraReplica,
+    InstanceKey,
+    InstanceSpec,
+    instances_of,
+)
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Tier
-from tests.deploy.serving import tiny
+from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from tests.deploy.serving import desired, plan, tiny
 
 SHAPE = RenderSettings(
     namespace="ns", image="worker:1", tls_secret="tls", machine=MachineShape(cpu="2")
@@ -113,6 +118,19 @@ def test_an_instance_runs_on_nodes_of_its_tier_and_type_alone() -> None:
     assert nodes(alike) == {"circinus.io/tier": "cloud"}
     assert nodes(large) == {"circinus.io/tier": "cloud", "circinus.io/machine-type": "large"}
     assert name_of(alike) != name_of(large)
+
+
+def test_pods_of_a_pool_run_on_nodes_of_the_types_chosen() -> None:
+    types = (MachineType(name="small"), MachineType(name="large"))
+    tiers = Infrastructure(name="unlike", tiers=(Tier(name="cloud", types=types),))
+    pool = (ExtraReplica("cloud", "small"), ExtraReplica("cloud", "small"))
+    pool += (ExtraReplica("cloud", "large"),)
+    wanted = replace(desired("nap", plan("nap")), machine_types=(None,), pool=pool)
+    found = instances_of("q-1", wanted, tiny("nap").graph, tiers)
+    made = [worker_objects(each, SHAPE)[1] for each in found.values()]
+    nodes = [each["spec"]["template"]["spec"]["nodeSelector"] for each in made]
+    assert [n["circinus.io/machine-type"] for n in nodes] == ["small", "small", "large"]
+    assert len({each["metadata"]["name"] for each in made}) == 3
 
 
 def test_an_environment_is_mounted_for_reading_only() -> None:

@@ -1,0 +1,50 @@
+"""Queries on chosen mixes of machine types: asked for, looked at, dropped.
+
+What does not fit now is refused, and nothing is changed. What fitted and has been lost since is
+lacking: it is placed again as soon as there is room (`scheduler.rolling.holding`).
+"""
+
+from __future__ import annotations
+
+from circinus.api.phases import QueryPhase
+from circinus.api.store.records import Conflict, StoredQuery
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
+from circinus.scheduler.problem import Assignment
+from circinus.scheduler.rolling.chosen import ChosenPool, Slices, require_pool
+from circinus.scheduler.rolling.pooling import pooled
+
+_SERVED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
+
+
+def apply_pool(parts: ServiceParts, query_id: str, slices: Slices) -> StoredQuery:
+    """Let a query be served by a pool; the schedule follows within a moment.
+
+    NotFound if there is no such query; InvalidInput unless the pool names types of shared tiers in
+    counts that can be; Conflict, which says what is missing, if the query is not served or the
+    pool does not fit on what others leave. Nothing was changed then.
+    """
+    record = parts.store.query(query_id)
+    require_pool(ChosenPool(slices=slices), parts.infrastructure.tiers)
+    if record.phase not in _SERVED:
+        raise Conflict("phase", "must be deploying or serving", record.phase)
+    # Counts of 0 say nothing.
+    wanted = {t: {kind: n for kind, n in counts.items() if n} for t, counts in slices.items()}
+    pool = LiveQuery.of(parts.store, query_id).pool(wanted)
+    now = LiveProblem.of(parts).plain
+    candidate = next((c for c in now.candidates if c.query_id == query_id), None)
+    if candidate is None or query_id not in now.running:
+        raise Conflict("query", "must be in the schedule", query_id)
+    found = pooled(now, tuple(now.running.values()), candidate, pool)
+    if not isinstance(found, Assignment):
+        raise Conflict("pool", f"must fit: {found.why}", pool.words())
+    return parts.store.set_pool(query_id, wanted, at=parts.clock.timestamp())
+
+
+def drop_pool(parts: ServiceParts, query_id: str) -> StoredQuery:
+    """Let a query be served by its plan's own replicas; without a pool nothing changes.
+
+    NotFound if there is no such query.
+    """
+    parts.store.drop_pool(query_id, at=parts.clock.timestamp(), why="as was asked for")
+    return parts.store.query(query_id)

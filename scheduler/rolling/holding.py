@@ -1,0 +1,136 @@
+"""Which queries have their pools, from one change of a live schedule to the next.
+
+The one rule: a query gives up what it has only for its pool, when it asks for none any more, or
+when machines of its pool are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from circinus.scheduler.problem import Candidate, Problem
+from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool
+from circinus.scheduler.rolling.live import LiveSchedule
+from circinus.scheduler.rolling.pooling import (
+    Lacking,
+    Unfit,
+    bound,
+    has_pool,
+    pooled,
+    with_slices,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsTold:
+    """How it stands with the pools after a change."""
+
+    pools: Mapping[str, ChosenPool] = field(default_factory=dict)  # that queries have
+    lacking: Mapping[str, str] = field(default_factory=dict)  # query -> what is missing, in words
+    unfit: Mapping[str, str] = field(default_factory=dict)  # query -> why it is forgotten
+    changed: frozenset[str] = frozenset()  # queries that changed places for their pools
+
+
+class Pooling:
+    """Pools that queries should have, and those that they have."""
+
+    def __init__(self, pools: Mapping[str, ChosenPool]) -> None:
+        self._wanted = dict(pools)
+        self._has: dict[str, ChosenPool] = {}
+        self._plain: dict[str, Candidate] = {}  # who has a pool, as it was before
+        self.told = PoolsTold()
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The queries that have their pools."""
+        return frozenset(self._has)
+
+    def began(self, problem: Problem) -> Problem:
+        """Give a problem with those bound to their pools who run on them."""
+        changed, found = bound(problem, self._wanted)
+        self._plain = {c.query_id: c for c in problem.candidates if c.query_id in found}
+        self._has = {query_id: self._wanted[query_id] for query_id in found}
+        return changed
+
+    def want(self, pools: Mapping[str, ChosenPool]) -> None:
+        """Take note of the pools that queries should have from now on, all of them."""
+        self._wanted = dict(pools)
+
+    def left(self, query_id: str) -> None:
+        """Take note that a query is gone, or comes again with other plans."""
+        self._has.pop(query_id, None)
+        self._plain.pop(query_id, None)
+
+    def settle(self, live: LiveSchedule) -> bool:
+        """Give queries their pools where there is room; give whether the schedule changed.
+
+        Those of higher priority, then of more weight, come first.
+        """
+        if not self._wanted and not self._has:
+            self.told = PoolsTold()
+            return False
+        lost = self._lost(live.problem())
+        for query_id in lost:
+            plain = self._plain[query_id]
+            self.left(query_id)
+            if live.is_live(query_id):  # else it is set aside
+                live.arrive(plain)
+        lacking: dict[str, str] = {}
+        unfit: dict[str, str] = {}
+        changed = set()
+        for candidate in self._by_worth(live):
+            query_id = candidate.query_id
+            found = self._change(live, candidate)
+            match found:
+                case Lacking(why):
+                    lacking[query_id] = why
+                case Unfit(why):
+                    unfit[query_id] = why
+                    del self._wanted[query_id]
+                case _:
+                    changed.add(query_id)
+        self.told = PoolsTold(
+            pools=dict(self._has), lacking=lacking, unfit=unfit, changed=frozenset(changed)
+        )
+        return bool(lost or changed)
+
+    def _lost(self, problem: Problem) -> list[str]:
+        """Give the queries that do not have their pools any more, as machines of them are gone."""
+
+        def has(query_id: str) -> bool:
+            at, plain = problem.running.get(query_id), self._plain[query_id]
+            return at is not None and has_pool(problem.tiers, plain, at, self._has[query_id])
+
+        return [query_id for query_id in sorted(self._has) if not has(query_id)]
+
+    def _by_worth(self, live: LiveSchedule) -> list[Candidate]:
+        """Give the queries that should have another pool than they have, the first in line first.
+
+        Each as it was before it got one.
+        """
+        concerned = [
+            self._plain.get(c.query_id, c)
+            for c in live.problem().candidates
+            if self._wanted.get(c.query_id, NO_POOL) != self._has.get(c.query_id, NO_POOL)
+        ]
+        return sorted(concerned, key=lambda c: (-c.priority, -c.weight, c.query_id))
+
+    def _change(self, live: LiveSchedule, candidate: Candidate) -> Lacking | Unfit | None:
+        """Give a query the pool that it should have, or its plan's own replicas back."""
+        query_id, problem = candidate.query_id, live.problem()
+        pool = self._wanted.get(query_id, NO_POOL)
+        if query_id not in problem.running:
+            return Lacking("the query is not served")
+        found = pooled(problem, tuple(problem.running.values()), candidate, pool)
+        if pool == NO_POOL:
+            self.left(query_id)
+            if isinstance(found, Lacking | Unfit) or not live.put(candidate, found):
+                live.arrive(candidate)
+            return None
+        if isinstance(found, Lacking | Unfit):
+            return found
+        if not live.put(with_slices(candidate, found), found):
+            return Lacking("its machines have no room")
+        self._has[query_id], self._plain[query_id] = pool, candidate
+        return None
