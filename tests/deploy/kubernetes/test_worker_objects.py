@@ -123,8 +123,7 @@ def test_an_instance_runs_on_nodes_of_its_tier_and_type_alone() -> None:
 def test_pods_of_a_pool_run_on_nodes_of_the_types_chosen() -> None:
     types = (MachineType(name="small"), MachineType(name="large"))
     tiers = Infrastructure(name="unlike", tiers=(Tier(name="cloud", types=types),))
-    pool = (ExtraReplica("cloud", "small"), ExtraReplica("cloud", "small"))
-    pool += (ExtraReplica("cloud", "large"),)
+    pool = tuple(ExtraReplica("cloud", kind) for kind in ("small", "small", "large"))
     wanted = replace(desired("nap", plan("nap")), machine_types=(None,), pool=pool)
     found = instances_of("q-1", wanted, tiny("nap").graph, tiers)
     made = [worker_objects(each, SHAPE)[1] for each in found.values()]
