@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -22,12 +22,19 @@ from circinus.api.schemas.faults import checked
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanList, PlanView
 from circinus.api.schemas.pooling import PoolBody, PoolView
+from circinus.api.schemas.pools import (
+    ChoosePoolBody,
+    ChooseQueryPoolBody,
+    PoolChoiceView,
+    QueryPoolView,
+)
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.pipelines.errors import InvalidInput
 
 TIMEOUT_S = 30.0
+_CHOOSING_S = 90.0  # of a pool: the service takes a minute at most, and one at a time
 PAGE_SIZE = 100
 _MARGIN_S = 5.0  # beyond what a request itself allows
 _UPLOADS = {"jsonl": "application/jsonl", "zip": "application/zip"}
@@ -204,9 +211,31 @@ def pool(query_id: str) -> Call[PoolView]:
     return _get(PoolView, _query(query_id, "/pool"))
 
 
-def set_pool(query_id: str, slices: Mapping[str, Mapping[str, int]]) -> Call[PoolView]:
-    """Give the pool of a query that is served by it from now on: tier -> type -> slices."""
-    body = checked(PoolBody, {"slices": {tier: dict(n) for tier, n in slices.items()}})
+def choose_pool(body: ChoosePoolBody | Document) -> Call[PoolChoiceView]:
+    """Give which instances to rent by measured latencies; nothing is changed."""
+    asked = _checked(ChoosePoolBody, body)
+    call = _post(PoolChoiceView, "/v1/pools:choose", asked, repeat=Repeat.ALWAYS)
+    return replace(call, timeout_s=_CHOOSING_S)
+
+
+def choose_query_pool(
+    query_id: str, body: ChooseQueryPoolBody | Document | None = None
+) -> Call[QueryPoolView]:
+    """Give the mix of machine types for a query, by what its requests were; nothing changes."""
+    asked = _checked(ChooseQueryPoolBody, body or {})
+    path = _query(query_id, "/pool:choose")
+    return replace(_post(QueryPoolView, path, asked, repeat=Repeat.ALWAYS), timeout_s=_CHOOSING_S)
+
+
+def set_pool(
+    query_id: str, slices: Mapping[str, Mapping[str, int]], *, follow: bool = False
+) -> Call[PoolView]:
+    """Give the pool of a query that is served by it from now on: tier -> type -> slices.
+
+    `follow`: it is chosen anew and changed when requests have become other ones.
+    """
+    wanted = {tier: dict(kinds) for tier, kinds in slices.items()}
+    body = checked(PoolBody, {"slices": wanted, "follow": follow})
     return Call(
         method="PUT",
         path=_query(query_id, "/pool"),

@@ -191,6 +191,8 @@ class Verbs:
     deployment = Verb(calls.deployment)
     undeploy = Verb(calls.undeploy)
     pool = Verb(calls.pool)
+    choose_pool = Verb(calls.choose_pool)
+    choose_query_pool = Verb(calls.choose_query_pool)
     set_pool = Verb(calls.set_pool)
     drop_pool = Verb(calls.drop_pool)
     request = Verb(calls.request)

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from circinus.api.bootstrap.choosing import PoolChooser
 from circinus.api.bootstrap.planners import spawn_with
 from circinus.api.bootstrap.serving import make_discovery, make_examples
+from circinus.api.control.pool_follower import PoolFollower
 from circinus.api.control.readiness import Readiness
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
@@ -18,6 +20,7 @@ from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind
+from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
 from circinus.api.settings import pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import NewEvent
@@ -26,6 +29,7 @@ from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.examples import ExampleSource
 from circinus.api.use_cases.knowledge import Answers
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.query_pools import question_of
 from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
 from circinus.deploy.profiling.examples import ExampleSet
@@ -69,6 +73,18 @@ class Service:
     def answers(self) -> Answers:
         """What answers questions about queries."""
         return Answers(self.parts)
+
+    @cached_property
+    def pools(self) -> PoolChooser:
+        """What chooses pools."""
+        return PoolChooser()
+
+    async def choose_pool(self, query_id: str, asked: ChooseQueryPoolBody) -> QueryPoolView:
+        """Give the mix of machine types for a query, by its latest requests; errors as there."""
+        demand = await self.deployer.demand(query_id)
+        question = await asyncio.to_thread(question_of, self.parts, query_id, asked, demand)
+        choice = None if question.body is None else await self.pools.choose(question.body)
+        return question.answered(choice)
 
     @cached_property
     def readiness(self) -> Readiness:
@@ -156,6 +172,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
     supervisor.start()
     if discovery is not None:
         discovery.start()
+    follower = PoolFollower(parts=parts, deployer=deployer, choose=service.choose_pool)
     rescheduler = Rescheduler(parts=parts, arrivals_per_s=deployer.arrivals_per_s)
     reconciler = Reconciler(
         parts=parts,
@@ -168,6 +185,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
             (rescheduler.tick, settings.reconcile_s, "rescheduler.tick_failed"),
             (reconciler.tick, settings.reconcile_s, "reconciler.tick_failed"),
             (service.look_for_drift, settings.drift_s, "drift.look_failed"),
+            (follower.tick, settings.reconcile_s, "pools.look_failed"),
             (service.drop_old_events, _DROPPED_S, "events.drop_failed"),
         )
     ]

@@ -21,6 +21,7 @@ from circinus.api.event_log import Outage, event, trouble
 from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
 from circinus.api.keeper.process import fingerprint, keeper_socket
 from circinus.api.settings import Settings
+from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
@@ -108,6 +109,16 @@ class KeptDeployer:
     async def arrivals_per_s(self) -> Mapping[str, float]:
         """See there."""
         found: Mapping[str, float] = await self._call("arrivals_per_s")
+        return found
+
+    async def news(self) -> Mapping[str, TrafficNews]:
+        """See there."""
+        found: Mapping[str, TrafficNews] = await self._call("news")
+        return found
+
+    async def demand(self, query_id: str) -> SeenDemand | None:
+        """See there."""
+        found: SeenDemand | None = await self._call("demand", query_id)
         return found
 
     async def recent(self) -> Mapping[str, Recent]:

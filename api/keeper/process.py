@@ -58,9 +58,11 @@ def fingerprint(settings: Settings) -> str:
 _OF_DEPLOYMENTS = (
     "apply",
     "arrivals_per_s",
+    "demand",
     "figures",
     "imitate",
     "lately",
+    "news",
     "recent",
     "request",
     "serving",

@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     DRIFTED = "query.drifted"
     SCHEDULE = "schedule.changed"
     POOL = "query.pool"
+    TRAFFIC = "query.traffic"
     DEPLOYMENT = "deployment.changed"
     MACHINES = "machines.changed"
     EMULATION = "emulation.changed"
@@ -36,7 +37,7 @@ class EventView(View):
     """Grows with every event: whoever saw one never misses a later one with a smaller id."""
     at: Time = Field(description="When, UTC.")
     kind: str
-    """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted` or `.pool`,
+    """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted`, `.traffic` or `.pool`,
     `schedule.changed`, `deployment.changed`, `machines.changed` or `emulation.changed`."""
     query_id: str | None = Field(default=None, description="Of which query; none: of the service.")
     words: str = Field(description="The same in a sentence.")

@@ -22,6 +22,9 @@ class PoolBody(Input):
     slices: dict[str, _Kinds] = Field(min_length=1, max_length=64)
     """Shared tier with machine types -> type -> slices, each as large as the plan's share there;
     at least one of each tier. Other tiers are left to the plan."""
+    follow: bool = False
+    """Whether the mix is chosen anew and changed when requests have become other ones; of a pool
+    of one tier."""
 
 
 class PoolView(View):
@@ -33,6 +36,7 @@ class PoolView(View):
     """`placed`: the schedule has it; `lacking`: something is missing, and the query is served as
     before; `pending`: the schedule follows within a moment."""
     missing: str | None = Field(default=None, description="What is missing, in words.")
+    follow: bool = Field(default=False, description="Whether it follows the requests.")
     machines: list[MachineShare] = Field(default_factory=list)
     """Where the query is now."""
     cost_usd_per_hour: float | None = None

@@ -125,6 +125,7 @@ class StoredQuery:
     version: int = 1  # grows with all that is stored of it, but for the beats of its worker
     # the mix of machine types that should serve it, slices by tier and type; None: its plans' own
     pool: Slices | None = None
+    pool_follows: bool = False  # whether it is chosen anew, and changed, when requests change
 
     @cached_property
     def request(self) -> QueryRequest:

@@ -158,7 +158,9 @@ class Store:
             found = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
             return {query_id: pool for query_id, pool in found if pool is not None}
 
-    def set_pool(self, query_id: str, pool: Slices, *, at: float) -> StoredQuery:
+    def set_pool(
+        self, query_id: str, pool: Slices, *, at: float, follows: bool = False, why: str = ""
+    ) -> StoredQuery:
         """Store the pool that should serve a query; the same again changes nothing.
 
         NotFound if there is none of that id, Conflict if it is not live.
@@ -167,8 +169,8 @@ class Store:
             row = _found(session, query_id, lock=True)
             if row.phase not in LIVE:
                 raise Conflict("phase", "must be serving to be given a pool", row.phase)
-            if row.pool != pool:
-                row.want_pool(session, pool, at)
+            if (row.pool, row.pool_follows) != (pool, follows):
+                row.want_pool(session, pool, at, why, follows=follows)
                 session.flush()
             return row.record
 
@@ -181,7 +183,7 @@ class Store:
             row = _found(session, query_id, lock=True)
             if row.pool is None or only not in (None, row.pool):
                 return False
-            row.want_pool(session, None, at, why)
+            row.want_pool(session, None, at, why, follows=False)
             return True
 
     def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:

@@ -22,6 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
     delete,
     event,
+    false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -134,6 +135,7 @@ class QueryRow(Base):
     search: Mapped[dict[str, object] | None] = mapped_column(_DOCUMENT)
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
     pool: Mapped[dict[str, dict[str, int]] | None] = mapped_column(_DOCUMENT)
+    pool_follows: Mapped[bool] = mapped_column(default=False, server_default=false())
     version: Mapped[int] = mapped_column(server_default="1")  # the mapping counts changes by it
 
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - as the base has it
@@ -208,9 +210,12 @@ class QueryRow(Base):
         )
         tell(session, replanned)
 
-    def want_pool(self, session: Session, pool: Slices | None, at: float, why: str = "") -> None:
+    def want_pool(
+        self, session: Session, pool: Slices | None, at: float, why: str = "", *, follows: bool
+    ) -> None:
         """Store the pool that should serve the query; None: none any more, and why."""
         told = pool_told(self.id, "dropped" if pool is None else "chosen", at, pool or {}, why)
+        self.pool_follows = follows
         self.pool = None if pool is None else {tier: dict(kinds) for tier, kinds in pool.items()}
         tell(session, told)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
@@ -62,6 +63,12 @@ class Deployer(Protocol):
 
     async def arrivals_per_s(self) -> Mapping[str, float]:
         """Give query id -> how many requests a second come now, refused ones too."""
+
+    async def news(self) -> Mapping[str, TrafficNews]:
+        """Give query id -> whether its requests have become other ones, of all that serve."""
+
+    async def demand(self, query_id: str) -> SeenDemand | None:
+        """Give what the requests to a query are lately; None: no plan serves it."""
 
     async def recent(self) -> Mapping[str, Recent]:
         """Give query id -> what its latest answers took, of all that serve."""

@@ -10,6 +10,7 @@ from circinus.api.phases import QueryPhase
 from circinus.api.store.records import Conflict, StoredQuery
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
+from circinus.pipelines import checks
 from circinus.scheduler.problem import Assignment
 from circinus.scheduler.rolling.chosen import ChosenPool, Slices, require_pool
 from circinus.scheduler.rolling.pooling import pooled
@@ -17,8 +18,12 @@ from circinus.scheduler.rolling.pooling import pooled
 _SERVED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
 
 
-def apply_pool(parts: ServiceParts, query_id: str, slices: Slices) -> StoredQuery:
+def apply_pool(
+    parts: ServiceParts, query_id: str, slices: Slices, *, follows: bool = False, why: str = ""
+) -> StoredQuery:
     """Let a query be served by a pool; the schedule follows within a moment.
+
+    `follows`: it is chosen anew when requests change, see `api.control.pool_follower`.
 
     NotFound if there is no such query; InvalidInput unless the pool names types of shared tiers in
     counts that can be; Conflict, which says what is missing, if the query is not served or the
@@ -26,6 +31,8 @@ def apply_pool(parts: ServiceParts, query_id: str, slices: Slices) -> StoredQuer
     """
     record = parts.store.query(query_id)
     require_pool(ChosenPool(slices=slices), parts.infrastructure.tiers)
+    rule = "must be of one tier to follow the requests"
+    checks.require(not follows or len(slices) == 1, "pool", rule, ", ".join(slices))
     if record.phase not in _SERVED:
         raise Conflict("phase", "must be deploying or serving", record.phase)
     # Counts of 0 say nothing.
@@ -38,7 +45,8 @@ def apply_pool(parts: ServiceParts, query_id: str, slices: Slices) -> StoredQuer
     found = pooled(now, tuple(now.running.values()), candidate, pool)
     if not isinstance(found, Assignment):
         raise Conflict("pool", f"must fit: {found.why}", pool.words())
-    return parts.store.set_pool(query_id, wanted, at=parts.clock.timestamp())
+    at = parts.clock.timestamp()
+    return parts.store.set_pool(query_id, wanted, at=at, follows=follows, why=why)
 
 
 def drop_pool(parts: ServiceParts, query_id: str) -> StoredQuery:

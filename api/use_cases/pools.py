@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
+from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.pipelines.instance_types import Catalogue, PricedType, known_types
-from circinus.scheduler.simulation.choosing import cheapest_for_rate, largest_for_budget
-from circinus.scheduler.simulation.loads import Load, load_of
-from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
-from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolChoice, PoolQuestion
+from circinus.scheduler.simulation.choosing import (
+    best_within,
+    cheapest_for_rate,
+    largest_for_budget,
+)
+from circinus.scheduler.simulation.loads import Load, load_of, recorded_load
+from circinus.scheduler.simulation.measurements import LatencyTable, measured, parse_latencies
+from circinus.scheduler.simulation.pool_choice import (
+    MOST,
+    ChoiceMethod,
+    PoolChoice,
+    PoolQuestion,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTerms:
-    """What is asked; either a budget or a rate."""
+    """What is asked: a budget, or a rate, or the cheapest for the rate within the budget."""
 
     qos_s: float  # requests are due within
     budget_usd_per_hour: float | None = None
     rate_rps: float | None = None
+    most: Mapping[str, int] = field(default_factory=dict)  # instances of types; others: MOST
     types: Sequence[str] = ()  # to choose among, the base type first; none: those measured
     prices: Catalogue = field(default_factory=dict)  # before those of the built-in catalogue
     load: Load = field(default_factory=load_of)  # sizes and arrivals
@@ -47,10 +58,11 @@ def latencies_of(lines: Iterable[str], model: str) -> LatencyTable:
 def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
     """Choose a pool; InvalidInput if the terms make no sense, or a type has no price."""
     checks.among("method", terms.method, [*ChoiceMethod])
-    both = (terms.budget_usd_per_hour is None) == (terms.rate_rps is None)
-    rule = "must be given or a rate, and not both"
-    checks.require(not both, "budget", rule, terms.budget_usd_per_hour)
+    none = terms.budget_usd_per_hour is None and terms.rate_rps is None
+    checks.require(not none, "budget", "must be given, or a rate, or both", None)
     table = table.of_kinds(tuple(terms.types) or table.kinds)
+    for name in terms.most:
+        checks.among("most", name, table.kinds)
     known = {**known_types(), **terms.prices}
     missing = [name for name in table.kinds if name not in known]
     rule = "must have every type to choose among, or leave them out of the types"
@@ -66,9 +78,38 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
         sampled=terms.sampled,
         requests=terms.requests,
         seed=terms.seed,
+        most=tuple(terms.most.get(k, MOST) for k in table.kinds) if terms.most else (),
     )
-    if terms.rate_rps is not None:
+    if terms.rate_rps is None:
+        choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)
+    elif terms.budget_usd_per_hour is None:
         choice = cheapest_for_rate(question, terms.rate_rps)
     else:
-        choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)
+        choice = best_within(question, terms.rate_rps, terms.budget_usd_per_hour)
     return PoolAnswer(choice=choice, priced=priced)
+
+
+def shown(answer: PoolAnswer) -> PoolChoiceView:
+    """Give an answer as it is shown."""
+    return PoolChoiceView.of(answer.choice, prices=[asdict(each) for each in answer.priced])
+
+
+def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:
+    """Give the answer to a request; InvalidInput as `choose_pool`."""
+    cells = {(r.type, r.batch): (r.mean_ms / 1e3, r.std_ms / 1e3) for r in body.latencies}
+    checks.require(len(cells) == len(body.latencies), "latencies", "must not repeat", "a pair")
+    terms = PoolTerms(
+        qos_s=body.qos_ms / 1e3,
+        budget_usd_per_hour=body.budget_usd_per_hour,
+        rate_rps=body.rate_per_s,
+        most=body.most,
+        types=body.types,
+        prices={each.name: PricedType(**each.model_dump()) for each in body.prices},
+        load=recorded_load(body.mix, body.arrivals),
+        dispatch=body.dispatch,
+        method=body.method,
+        sampled=body.sampled,
+        requests=body.requests,
+        seed=body.seed,
+    )
+    return shown(choose_pool(measured("latencies", cells), terms))

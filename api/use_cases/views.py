@@ -182,6 +182,7 @@ def pool_view(record: StoredQuery, in_force: InForce, infrastructure: Infrastruc
         slices={tier: dict(kinds) for tier, kinds in record.pool.items()},
         state="placed" if placed else "pending" if missing is None else "lacking",
         missing=None if placed else missing,
+        follow=record.pool_follows,
         machines=[] if shown is None else shown.machines,
         cost_usd_per_hour=None if shown is None else shown.cost_usd_per_hour,
     )

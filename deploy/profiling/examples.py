@@ -103,12 +103,12 @@ async def making(
             yield length, name
     finally:
         kill_group(process.pid)
-        await _ended(process)
+        await ended(process)
         if process.stdin is not None:
             process.stdin.close()
 
 
-async def _ended(process: Process) -> None:
+async def ended(process: Process) -> None:
     """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
     ending, cancelled = asyncio.ensure_future(process.wait()), None
     while not ending.done():

@@ -18,6 +18,7 @@ from sys import float_info
 
 import numpy as np
 
+from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, seconds_of
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
 from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, TierQueue
@@ -35,6 +36,7 @@ from circinus.pipelines.pipeline import Pipeline, output_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
+from circinus.scheduler.pool.monitor import TrafficChange, TrafficMonitor
 
 RECENT = 200
 """Latest answers, whose seconds are kept one by one."""
@@ -186,10 +188,13 @@ class Dispatcher:
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
     traffic: Traffic = field(init=False)
     taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT), init=False)
+    monitor: TrafficMonitor = field(default_factory=TrafficMonitor, init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
     deadline_s: float | None = field(default=None, init=False)  # see `DesiredDeployment`
     # what is still to do once a segment is done, by its first operator
     _rest: dict[str, _Rest] = field(default_factory=dict, init=False)
+    _changes: int = field(default=0, init=False)  # of the requests, told by the monitor
+    _changed: TrafficChange | None = field(default=None, init=False)  # the last of them
 
     def __post_init__(self) -> None:
         self.segments = segments(self.pipeline.graph, self.plan.deployment.placement)
@@ -218,6 +223,50 @@ class Dispatcher:
         """Give what requests got in the last minute, ten minutes and hour."""
         return self.traffic.lately(self.clock.now())
 
+    def news(self) -> TrafficNews:
+        """Give whether requests have become other ones."""
+        seen, last = self.monitor.seen, self._changed
+        return TrafficNews(plan_id=self.plan.id, changes=self._changes, seen=seen, last=last)
+
+    def demand(self) -> SeenDemand:
+        """Give what requests are lately, and what they take on types of machines."""
+        sizes, classes = classes_of(self.monitor.sizes())
+        kinds: defaultdict[str, list[str]] = defaultdict(list)
+        for segment in self.segments:
+            kinds[segment.tier].append(segment.operators[0])
+        of_tiers = self.links.tiers
+        seconds = {
+            tier.name: seconds_of(
+                self.queues[tier.name].latencies,
+                kinds[tier.name],
+                [each.name for each in tier.types],
+                sizes,
+            )
+            for tier in of_tiers
+            if tier.name in self.queues
+        }
+        return SeenDemand(
+            plan_id=self.plan.id,
+            sizes=sizes,
+            classes=classes,
+            rate_per_s=self.monitor.rate_rps,
+            seconds=seconds,
+            elsewhere_s={tier: self._elsewhere_s(tier) for tier in self.queues if self.taken},
+        )
+
+    def _elsewhere_s(self, tier: str) -> float:
+        others = (
+            each.moved_s + sum(s for name, s in each.tier_s.items() if name != tier)
+            for each in self.taken
+        )
+        return sum(others) / len(self.taken)
+
+    def _watch(self, size: float, now: float) -> None:
+        waiting = sum(queue.waiting for queue in self.queues.values())
+        found = self.monitor.observe(size, now, waiting)
+        if found is not None:
+            self._changes, self._changed = self._changes + 1, found
+
     def refuse_hopeless(
         self, arrived: float, *, unless: Callable[[], bool] = lambda: False
     ) -> None:
@@ -235,7 +284,10 @@ class Dispatcher:
         try:
             self.queues[first.tier].refuse_hopeless(first.operators[0], due_s, unless=unless)
         except TooManyRequests as error:
-            self.traffic.arrived(self.clock.now())
+            now = self.clock.now()
+            self.traffic.arrived(now)
+            if not sized:  # else how large it is was never read
+                self._watch(1.0, now)
             self._note_failure(error)
             raise
 
@@ -266,6 +318,7 @@ class Dispatcher:
         self.traffic.arrived(began)
         try:
             walk.size = self.pipeline.size_of(input)
+            self._watch(walk.size, began)
             async with asyncio.timeout(max(walk.ends - began, 0.0)):
                 await self._through(walk)
         except TimeoutError as error:

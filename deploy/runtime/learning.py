@@ -72,6 +72,11 @@ class TierLatencies:
         learnt = self._known.get(_key(kind, name))
         return self.prior_s if learnt is None else learnt.predict(size)
 
+    def spread(self, kind: str, name: str) -> float:
+        """Give how the logarithms of seconds deviate there; 0 before two requests."""
+        learnt = self._known.get(_key(kind, name))
+        return 0.0 if learnt is None else learnt.spread
+
     def knows(self, kinds: Iterable[str], name: str) -> bool:
         """Give whether a request of one of the kinds was observed at instances of a name."""
         return any(_key(kind, name) in self._known for kind in kinds)

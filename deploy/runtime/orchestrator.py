@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import (
     Dispatcher,
     Observed,
@@ -250,6 +251,15 @@ class Orchestrator:
             )
             for query, d in self._serving.items()
         }
+
+    def news(self) -> dict[str, TrafficNews]:
+        """Give query id -> whether its requests have become other ones, of plans that serve."""
+        return {query: d.dispatcher.news() for query, d in self._serving.items()}
+
+    def demand(self, query_id: str) -> SeenDemand | None:
+        """Give what the requests to a query are lately; None: no plan serves it."""
+        found = self._serving.get(query_id)
+        return None if found is None else found.dispatcher.demand()
 
     def arrivals_per_s(self) -> dict[str, float]:
         """Give query id -> how many requests a second come now, of the plans that serve."""

@@ -139,6 +139,11 @@ class TierQueue:
         self.latencies = TierLatencies(self.tier, self.policy.level, self.prior_s)
         self._worths = LearntWorths(self.latencies)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn, or have just got it."""
+        return len(self._waiting)
+
     def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
         """Take an instance into service."""
         self.remove(client.address)

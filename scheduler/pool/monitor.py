@@ -167,6 +167,19 @@ class TrafficMonitor:
         ended = [block.sizes for block in self._last]
         return np.concatenate([*ended, np.array(self._sizes)])[-self.settings.window :]
 
+    @property
+    def seen(self) -> int:
+        """How many requests it has the sizes of."""
+        last = len(self._last) * self.settings.block
+        return min(last + len(self._sizes), self.settings.window)
+
+    @property
+    def rate_rps(self) -> float | None:
+        """Requests per second lately, none from before a change; None: less than a block came."""
+        if not self._last:
+            return None
+        return len(self._last) * self.settings.block / sum(block.seconds for block in self._last)
+
     def _end_block(self) -> None:
         sizes, seconds = np.array(self._sizes), self._now_s - (self._began_s or 0.0)
         block = _Block(sizes, self._counted(sizes), max(seconds, _LEAST_S), self._longest)

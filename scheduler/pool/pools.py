@@ -54,7 +54,11 @@ class PoolSpace:
 
     @classmethod
     def within_budget(
-        cls, types: Sequence[str], prices: Sequence[float], budget_usd_per_hour: float, most: int
+        cls,
+        types: Sequence[str],
+        prices: Sequence[float],
+        budget_usd_per_hour: float,
+        most: int | Sequence[int],
     ) -> PoolSpace:
         """Give the space of what a budget can pay of each type alone, at most `most` of each.
 
@@ -66,9 +70,10 @@ class PoolSpace:
         checks.require(
             budget_usd_per_hour + _CENT >= cheapest, "budget", rule, budget_usd_per_hour
         )
+        limits = [most] * len(prices) if isinstance(most, int) else most
         counts = [
-            most if price == 0 else min(most, int((budget_usd_per_hour + _CENT) / price))
-            for price in prices
+            limit if price == 0 else min(limit, int((budget_usd_per_hour + _CENT) / price))
+            for price, limit in zip(prices, limits, strict=True)
         ]
         return cls(types=tuple(types), prices=tuple(prices), most=tuple(counts))
 

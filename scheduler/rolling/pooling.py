@@ -33,6 +33,7 @@ from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
 
 _CENT = 1e-9  # sums of prices are not exact
+_MOST_SLICES = 100  # of one type that are told of: a choice looks at no more
 
 
 class Unfit(NamedTuple):
@@ -119,6 +120,27 @@ def pooled(
     if missing:
         return Lacking(_missing(wanted, missing))
     return replace(at, machines=tuple(slices))
+
+
+def room_for(problem: Problem, query_id: str, tier: str) -> dict[str, int]:
+    """Give how many slices of each type of a tier would fit beside others, the query's own gone.
+
+    Slices are as large as its plan's there; at most 100.
+    """
+    at, by_name = problem.running[query_id], {t.name: t for t in problem.tiers}
+    candidate = next(c for c in problem.candidates if c.query_id == query_id)
+    plan = candidate.plan(at.plan_id)
+    shares = [i.share for i in plan.demand if i.tier == tier] if plan is not None else []
+    left = _left(by_name, [a for a in problem.running.values() if a.query_id != query_id])
+
+    def room(kind: str) -> int:
+        machines = _machines(by_name[tier], kind)
+        return sum(max(left[tier, m], 0) // parts_of(shares[0]) for m in machines)
+
+    return {
+        each.name: min(room(each.name), _MOST_SLICES) if shares else 0
+        for each in by_name[tier].types
+    }
 
 
 def unmoved(problem: Problem, schedule: Schedule, held: Collection[str]) -> Schedule:

@@ -6,6 +6,7 @@ One rule: what a pool is said to serve in time was simulated on draws that it wa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ MOST_TRIED = 200
 """Pools that are simulated for one choice."""
 
 _ROUNDS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # times the least cost of a rate
+_CENT = 1e-9  # sums of prices are not exact
 _BEYOND = 1.25  # a front goes on above the price of what was chosen for a rate
 
 
@@ -64,8 +66,10 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
     if least == np.inf:
         return market.nothing(0, 0, market.no_rate())
     before, dearest = -1.0, max(market.space.prices)
-    for number, factor in enumerate(_ROUNDS, start=1):
-        budget = factor * least + number * dearest
+    budgets = [factor * least + n * dearest for n, factor in enumerate(_ROUNDS, start=1)]
+    # where few may be had of the types that cost least, it may take all of the others
+    every = float(np.dot(question.most, question.prices)) if question.most else 0.0
+    for budget in (*budgets, *([every] if every > budgets[-1] else [])):
         market = PoolMarket.of(question, budget)
         costs = market.space.costs
         mask = market.space.within(budget) & (costs > before) & (costs >= least - 1e-9)
@@ -80,7 +84,24 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
                 return _cheapest(market, pool, rate_rps, (looked, runs))
         before = budget
     why = f"none of the {runs} cheapest pools whose bound allows {rate_rps:g}/s is in time there"
-    return market.nothing(looked, runs, f"{why}; at most {question.most} of a type were looked at")
+    most = f"at most {max(question.limits)} of a type were looked at"
+    return market.nothing(looked, runs, f"{why}; {most}")
+
+
+def best_within(question: PoolQuestion, rate_rps: float, budget_usd_per_hour: float) -> PoolChoice:
+    """Choose the cheapest pool for a rate; if none that can be paid is, the largest rate.
+
+    InvalidInput as the two of them; the reason says which it is.
+    """
+    found = cheapest_for_rate(question, rate_rps)
+    why = found.reason
+    if found.chosen is not None:
+        price = found.chosen.price_usd_per_hour
+        if price <= budget_usd_per_hour + _CENT:
+            return found
+        why = f"the cheapest pool in time at {rate_rps:g}/s costs {price:g} USD/h"
+    instead = largest_for_budget(question, budget_usd_per_hour)
+    return replace(instead, reason=f"{why}; {instead.reason}")
 
 
 def _cheapest(

@@ -5,7 +5,7 @@ A recording is a text file with a number per line: batch sizes, or seconds betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,24 @@ class Load:
     gaps: Gaps
 
 
+def recorded_load(
+    mix: str | Sequence[int] = "kairos", arrivals: str | Sequence[float] = "poisson"
+) -> Load:
+    """Give a load by the names of its parts, or recorded batch sizes and gaps in seconds.
+
+    As `load_of`, but reads no file.
+    """
+    if isinstance(mix, str):
+        checks.among("mix", mix, MIXES)
+    if isinstance(arrivals, str):
+        checks.among("arrivals", arrivals, ARRIVALS)
+    return Load(
+        name=f"{_told(mix)}, {_told(arrivals)}",
+        sizes=MIXES[mix] if isinstance(mix, str) else workload.recorded_batches(mix),
+        gaps=ARRIVALS[arrivals] if isinstance(arrivals, str) else _again(np.array(arrivals)),
+    )
+
+
 def load_of(
     mix: str = "kairos", arrivals: str = "poisson", *, after: str | None = None, at: float = 0.5
 ) -> Load:
@@ -55,6 +73,10 @@ def load_of(
     return Load(name=name, sizes=sizes, gaps=_gaps(arrivals))
 
 
+def _told(part: str | Sequence[float]) -> str:
+    return part if isinstance(part, str) else f"{len(part)} recorded"
+
+
 def _mix(field: str, word: str) -> workload.BatchMix:
     if word in MIXES:
         return MIXES[word]
@@ -67,7 +89,10 @@ def _mix(field: str, word: str) -> workload.BatchMix:
 def _gaps(word: str) -> Gaps:
     if word in ARRIVALS:
         return ARRIVALS[word]
-    seconds = _numbers("arrivals", word, ARRIVALS)
+    return _again(_numbers("arrivals", word, ARRIVALS))
+
+
+def _again(seconds: FloatArray) -> Gaps:
     workload.recorded_gaps(seconds, len(seconds))  # complains now, not in the middle of a study
 
     def drawn(count: int, rng: np.random.Generator) -> FloatArray:

@@ -8,7 +8,7 @@ batch size of the table.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -92,7 +92,7 @@ def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
             checks.require(key not in cells, f"row {key}", "must not repeat", row)
             cells[key] = value
     checks.require(bool(cells), "model", f"must be among {', '.join(models)}", model)
-    return _table(model, cells)
+    return measured(model, cells)
 
 
 def _cell(row: dict[str, str]) -> tuple[tuple[str, int], tuple[float, float]]:
@@ -108,7 +108,11 @@ def _cell(row: dict[str, str]) -> tuple[tuple[str, int], tuple[float, float]]:
     return (row["instance"], batch), (mean_s, std_s)
 
 
-def _table(model: str, cells: dict[tuple[str, int], tuple[float, float]]) -> LatencyTable:
+def measured(model: str, cells: Mapping[tuple[str, int], tuple[float, float]]) -> LatencyTable:
+    """Give the table of the mean and deviation, in seconds, by type and batch size.
+
+    InvalidInput if a combination of type and batch size is missing.
+    """
     kinds = tuple(dict.fromkeys(kind for kind, _ in cells))
     sizes = sorted({batch for _, batch in cells})
     missing = [(k, b) for k in kinds for b in sizes if (k, b) not in cells]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -19,6 +20,8 @@ SEED = 9100
 """Added to the seed of a question: its draws are none that a study looks at."""
 
 SMALLEST_RUN = 100
+MOST = 100
+"""Instances of a type in a pool, unless a question says otherwise."""
 
 
 class ChoiceMethod(StrEnum):
@@ -54,7 +57,7 @@ class PoolQuestion:
     requests: int = 10_000  # of a simulated run, `>= 100`
     seed: int = 0  # of all draws, `>= 0`
     checks: int = 2  # further draws that the choice is looked at on, `>= 1`
-    most: int = 100  # instances of a type, `>= 1`
+    most: tuple[int, ...] = ()  # instances of each type, `>= 0`, not all 0; empty: MOST each
 
     def __post_init__(self) -> None:
         kinds = len(self.table.kinds)
@@ -66,7 +69,22 @@ class PoolQuestion:
         checks.at_least("requests", self.requests, SMALLEST_RUN)
         checks.at_least("seed", self.seed, 0)
         checks.at_least("checks", self.checks, 1)
-        checks.at_least("most", self.most, 1)
+        rule = f"must be {kinds}, or none"
+        checks.require(len(self.most) in (0, kinds), "most", rule, self.most)
+
+    @property
+    def limits(self) -> tuple[int, ...]:  # (K,)
+        """The most instances of each type."""
+        return self.most or (MOST,) * len(self.table.kinds)
+
+    def of_types(self, places: Sequence[int]) -> PoolQuestion:
+        """Give the same question of some of its types, by their places."""
+        return replace(
+            self,
+            table=self.table.of_kinds([self.table.kinds[k] for k in places]),
+            prices=tuple(self.prices[k] for k in places),
+            most=tuple(self.limits[k] for k in places),
+        )
 
     @property
     def costs(self) -> FloatArray:  # (K,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
@@ -23,6 +23,7 @@ MOST_COUNTS = 400_000
 """Pools of a space; of more types that many counts allow, the least dear are looked at."""
 
 _OFFERS = 8  # budgets of a front
+_ALMOST_FREE = 1e-6  # USD per hour
 _COARSE = 0.01  # tolerance of its rates
 
 
@@ -42,22 +43,19 @@ class PoolMarket:
             PoolSpace.within_budget(question.table.kinds, question.prices, budget, 1)
         draws = question.draws(0)
         table, prices, qos_s = question.table, question.costs, question.qos_s
-        dear = dearness(draws.share, table.mean_s, prices, qos_s)
+        # where there are few of a free type, others serve what these cannot
+        compared = np.maximum(prices, _ALMOST_FREE) if question.most else prices
+        dear = dearness(draws.share, table.mean_s, compared, qos_s)
         paid = np.divide(budget, prices, out=np.full(len(prices), np.inf), where=prices > 0)
-        choices = 1 + np.minimum(np.floor(paid + 1e-9), question.most)
+        choices = 1 + np.minimum(np.floor(paid + 1e-9), question.limits)
         base = 0 if question.method.published else None
         taken = worthwhile(dear, choices, MOST_COUNTS, base)
         if len(taken) < len(prices):
-            kinds, costs = table.kinds, question.prices
-            question = replace(
-                question,
-                table=table.of_kinds([kinds[k] for k in taken]),
-                prices=tuple(costs[k] for k in taken),
-            )
+            question = question.of_types(taken)
             draws = question.draws(0)
         out = [k for k in range(len(prices)) if k not in taken]
         space = PoolSpace.within_budget(
-            question.table.kinds, question.prices, budget, question.most
+            question.table.kinds, question.prices, budget, question.limits
         )
         left_out = tuple(
             f"{table.kinds[k]}: {_left_out(dear[k], paid=choices[k] > 1)}" for k in out

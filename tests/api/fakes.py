@@ -13,6 +13,7 @@ from circinus.api.store.engine import connect, migrate
 from circinus.api.store.records import NewQuery, PlanningEnding
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus, Recent
@@ -105,6 +106,8 @@ class FakeDeployer:
     withheld: set[str] = field(default_factory=set)
     latest: dict[str, Recent] = field(default_factory=dict)
     arrivals: dict[str, float] = field(default_factory=dict)
+    traffic_news: dict[str, TrafficNews] = field(default_factory=dict)
+    demands: dict[str, SeenDemand] = field(default_factory=dict)
     generation: int = 0
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
@@ -159,6 +162,12 @@ class FakeDeployer:
 
     async def arrivals_per_s(self) -> dict[str, float]:
         return self.arrivals
+
+    async def news(self) -> dict[str, TrafficNews]:
+        return self.traffic_news
+
+    async def demand(self, query_id: str) -> SeenDemand | None:
+        return self.demands.get(query_id)
 
     async def recent(self) -> dict[str, Recent]:
         return self.latest

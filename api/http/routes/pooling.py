@@ -1,6 +1,8 @@
-"""The pool of a query: the mix of machine types that it is served by."""
+"""Pools: the mix of machine types that a query is served by, and which one it should be."""
 
 from __future__ import annotations
+
+import asyncio
 
 from fastapi import APIRouter
 
@@ -10,10 +12,17 @@ from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.pooling import PoolBody, PoolView
+from circinus.api.schemas.pools import (
+    ChoosePoolBody,
+    ChooseQueryPoolBody,
+    PoolChoiceView,
+    QueryPoolView,
+)
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import StoredQuery
 from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.pooling import apply_pool, drop_pool
+from circinus.api.use_cases.query_pools import require_choosable
 from circinus.api.use_cases.views import pool_view, query_view
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce, tags=["pools"])
@@ -32,7 +41,23 @@ def put(query_id: str, body: PoolBody, service: ServiceOf) -> PoolView:
 
     The schedule follows within a moment, and new instances serve before old ones end.
     """
-    return _shown(apply_pool(service.parts, query_id, body.slices), service)
+    done = apply_pool(service.parts, query_id, body.slices, follows=body.follow)
+    return _shown(done, service)
+
+
+@router.post("/pools:choose", responses=problems())
+async def choose(body: ChoosePoolBody, service: ServiceOf) -> PoolChoiceView:
+    """Choose which instances to rent by measured latencies; nothing is changed."""
+    await asyncio.to_thread(require_choosable, body)
+    return await service.pools.choose(body)
+
+
+@router.post(f"{_POOL}:choose", responses=problems(404, 409))
+async def choose_for(
+    query_id: str, body: ChooseQueryPoolBody, service: ServiceOf
+) -> QueryPoolView:
+    """Choose the mix of machine types for a query, by what its requests were; nothing changes."""
+    return await service.choose_pool(query_id, body)
 
 
 @router.delete(_POOL, responses=problems(404))

@@ -39,6 +39,7 @@ _NAMES: Mapping[str, str] = {
     EventKind.REPLANNED: "replanned",
     EventKind.DRIFTED: "drift",
     EventKind.POOL: "pool",
+    EventKind.TRAFFIC: "requests changed",
     EventKind.SCHEDULE: "schedule",
     EventKind.DEPLOYMENT: "deployment",
     EventKind.MACHINES: "machines",

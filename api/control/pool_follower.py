@@ -1,0 +1,140 @@
+"""Chooses the pools of queries anew when their requests have become other ones.
+
+Where deployments run the last 10,000 requests are watched (`scheduler.pool.monitor`): their sizes,
+their rate, and the queue that they meet. What has changed is told, the pool is chosen anew for
+the requests since, and what should change is told, too. A pool that follows is changed: new
+instances serve before old ones end. Soon after a change little is known of the new mix, so that
+the choice is looked at once more when more is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from circinus.api.event_log import event, trouble
+from circinus.api.schemas.events import EventKind
+from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
+from circinus.api.store.failures import DatabaseFailed
+from circinus.api.store.records import NewEvent
+from circinus.api.store.tables import pool_told
+from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.pooling import apply_pool
+from circinus.deploy.runtime.demand import TrafficNews
+from circinus.pipelines.errors import CircinusError
+from circinus.scheduler.pool.monitor import TrafficChange
+from circinus.scheduler.rolling.chosen import Slices
+
+ENOUGH = 1_000
+"""Requests of a new mix whose sizes tell which pool is best for it."""
+_PAUSE_S = 30.0
+_LOG = logging.getLogger(__name__)
+
+Choose = Callable[[str, ChooseQueryPoolBody], Awaitable[QueryPoolView]]
+"""(query id, what is asked) -> what would serve it best."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """How far the changes of a plan's requests were followed."""
+
+    plan_id: str
+    changes: int  # those that the pool was chosen for
+    surely: bool = True  # by enough requests
+    not_before: float = 0.0  # after a failure
+
+
+@dataclass(slots=True, kw_only=True)
+class PoolFollower:
+    """Looks after the pools of a service. Used within one event loop."""
+
+    parts: ServiceParts
+    deployer: Deployer
+    choose: Choose
+    _followed: dict[str, _Followed] = field(default_factory=dict, init=False)
+
+    async def tick(self) -> None:
+        """Look once; choose anew where requests have changed."""
+        pools = await asyncio.to_thread(self.parts.store.pools)
+        self._followed = {q: known for q, known in self._followed.items() if q in pools}
+        if not pools:
+            return
+        for query_id, news in (await self.deployer.news()).items():
+            if query_id in pools and self._is_due(query_id, news):
+                await self._look(query_id, news, pools[query_id])
+
+    def _is_due(self, query_id: str, news: TrafficNews) -> bool:
+        known = self._followed.get(query_id)
+        if known is None or known.plan_id != news.plan_id:
+            # What an earlier service has told it may not have followed.
+            first = _Followed(news.plan_id, news.changes, surely=news.changes == 0)
+            known = self._followed[query_id] = first
+        if self.parts.clock.now() < known.not_before:
+            return False
+        return news.changes > known.changes or (not known.surely and news.seen >= ENOUGH)
+
+    async def _look(self, query_id: str, news: TrafficNews, pool: Slices) -> None:
+        changed = news.changes > self._followed[query_id].changes
+        if changed and news.last is not None:
+            told = _told(query_id, news.last, self.parts.clock.timestamp())
+            event(_LOG, "requests.changed", query_id=query_id, **told.data)
+            await asyncio.to_thread(self.parts.store.events.tell, told)
+        self._followed[query_id] = _Followed(
+            news.plan_id, news.changes, surely=news.seen >= ENOUGH
+        )
+        tier = next(iter(pool))
+        try:
+            found = await self.choose(query_id, ChooseQueryPoolBody(tier=tier))
+            await asyncio.to_thread(self._follow, query_id, pool, found)
+        except DatabaseFailed:
+            self._again(query_id)
+            raise
+        except CircinusError as error:  # it is served no more, say, or others took the room
+            self._again(query_id)
+            trouble(_LOG, "pool.not_followed", query_id=query_id, cause=str(error))
+
+    def _again(self, query_id: str) -> None:
+        later = self.parts.clock.now() + _PAUSE_S
+        known = self._followed[query_id]
+        self._followed[query_id] = replace(known, surely=False, not_before=later)
+
+    def _follow(self, query_id: str, pool: Slices, found: QueryPoolView) -> None:
+        """Change the pool, or tell what it should be."""
+        record = self.parts.store.query(query_id)
+        if record.pool != pool:
+            return  # somebody else has changed it meanwhile
+        if found.slices is None or found.slices == pool:
+            state, slices = "kept", pool
+        else:
+            state, slices = "proposed", found.slices
+            if record.pool_follows:
+                why = found.choice.reason
+                apply_pool(self.parts, query_id, slices, follows=True, why=why)
+                event(_LOG, "pool.followed", query_id=query_id, pool=slices)
+                return
+        at = self.parts.clock.timestamp()
+        news = pool_told(query_id, state, at, slices, found.choice.reason)
+        self.parts.store.events.tell(news)
+
+
+def _told(query_id: str, change: TrafficChange, at: float) -> NewEvent:
+    data: Mapping[str, object] = {
+        "mix": change.mix,
+        "rate": change.rate,
+        "queue": change.queue,
+        "requests": change.requests,
+        "distance": change.distance,
+        "rate_per_s": change.rate_rps,
+        "was_per_s": change.was_rps,
+        "waiting": change.waiting,
+    }
+    parts = [
+        f"their sizes ({change.distance:.0%} of them are others)" if change.mix else "",
+        f"{change.rate_rps:.3g}/s instead of {change.was_rps:.3g}/s" if change.rate else "",
+        f"a queue that grows ({change.waiting} wait)" if change.queue else "",
+    ]
+    words = f"requests of {query_id} have changed: {', '.join(filter(None, parts))}"
+    return NewEvent(kind=EventKind.TRAFFIC, at=at, query_id=query_id, words=words, data=data)

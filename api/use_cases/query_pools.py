@@ -1,0 +1,295 @@
+"""Which mix of machine types would serve a query: its question, from what is known of it.
+
+Sizes and rate are those of its latest requests, seconds what was learnt of them on each type;
+where a type served none, what the nearest known one would take at its speed. Slices are counted
+that fit beside what others have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+
+import numpy as np
+
+from circinus.api.schemas.pools import (
+    ChoosePoolBody,
+    ChooseQueryPoolBody,
+    LatencyInput,
+    PoolChoiceView,
+    PriceInput,
+    QueryPoolView,
+    TypeServedView,
+)
+from circinus.api.store.records import Conflict
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
+from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import MachineType, Tier
+from circinus.pipelines.instance_types import known_types
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import IntArray
+from circinus.pipelines.slo import Slo
+from circinus.scheduler.rolling.pooling import room_for
+from circinus.scheduler.simulation.measurements import measured
+
+HEADROOM = 1.1
+"""Of a rate that was observed. What grows by less is told by no monitor (`MonitorSettings`)."""
+_LEAST_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPoolQuestion:
+    """What is asked for a query, and what its answer is told with."""
+
+    query_id: str
+    plan_id: str
+    tier: Tier
+    share: float  # of a machine, of each slice
+    qos_s: float
+    rate_per_s: float | None  # None: for a budget
+    seen: int
+    body: ChoosePoolBody | None  # None: there is no room, or no money, for any
+    types: tuple[TypeServedView, ...]
+    why_not: str = ""  # if there is no body
+
+    def answered(self, choice: PoolChoiceView | None) -> QueryPoolView:
+        """Give the answer; None where there is no body."""
+        names = [each.type for each in self.types]
+        nothing = PoolChoiceView(
+            types=names,
+            looked_at=0,
+            tried=0,
+            sure="",
+            reason=self.why_not,
+            front=[],
+            left_out=[],
+            prices=[],
+        )
+        choice, slices = choice or nothing, None
+        if choice.chosen is not None:
+            counts = zip(choice.types, choice.chosen.pool, strict=True)
+            slices = {self.tier.name: {kind: count for kind, count in counts if count}}
+        return QueryPoolView(
+            query_id=self.query_id,
+            tier=self.tier.name,
+            share=self.share,
+            slices=slices,
+            seen=self.seen,
+            rate_per_s=self.rate_per_s,
+            qos_ms=1e3 * self.qos_s,
+            types=list(self.types),
+            choice=choice,
+        )
+
+
+def require_choosable(body: ChoosePoolBody) -> None:
+    """Raise InvalidInput for what can be told without simulating anything."""
+    none = body.budget_usd_per_hour is None and body.rate_per_s is None
+    checks.require(not none, "budget_usd_per_hour", "must be given, or rate_per_s, or both", None)
+    pairs = [(each.type, each.batch) for each in body.latencies]
+    checks.unique("latencies", pairs)
+    table = measured("latencies", dict.fromkeys(pairs, (1.0, 0.0)))
+    types = table.of_kinds(tuple(body.types) or table.kinds).kinds
+    known = {*known_types(), *(each.name for each in body.prices)}
+    for name in types:
+        checks.require(name in known, "prices", "must have every type to choose among", name)
+    for name in body.most:
+        checks.among("most", name, types)
+    for each in (body.mix, body.arrivals):
+        checks.require(len(each) > 0, "mix and arrivals", "must not be empty", each)
+    if not isinstance(body.mix, str):
+        table.rows(np.array(body.mix))
+
+
+def question_of(
+    parts: ServiceParts, query_id: str, asked: ChooseQueryPoolBody, demand: SeenDemand | None
+) -> QueryPoolQuestion:
+    """Give what is to be chosen for a query that is served.
+
+    `demand`: of the plan that serves it; None: nothing is known.
+
+    NotFound if there is no such query; Conflict if it is not in the schedule; InvalidInput if its
+    plan uses no such tier with machine types, or nothing says by when requests are due, or for
+    what rate.
+    """
+    parts.store.query(query_id)
+    live, now = LiveQuery.of(parts.store, query_id), LiveProblem.of(parts).plain
+    at = now.running.get(query_id)
+    if at is None or at.plan_id not in live.plans:
+        raise Conflict("query", "must be in the schedule", query_id)
+    plan = live.plans[at.plan_id]
+    if demand is not None and demand.plan_id != at.plan_id:
+        demand = None  # of the plan before
+    tier = _tier(now.tiers, plan, asked.tier)
+    seen = _Seen.of(tier, plan, demand)
+    qos_s = _due_s(live.slo, plan, tier, demand) if asked.qos_ms is None else asked.qos_ms / 1e3
+    rate = _rate(asked, demand, live.rate_per_s)
+    room = room_for(now, query_id, tier.name)
+    types = [each for each in tier.types if room[each.name]]
+    share = _share(plan, tier)
+    prices = [share * each.price_usd_per_hour for each in types]
+    most_usd = _left_to_spend(now.tiers, live.slo, plan, tier)
+    if asked.budget_usd_per_hour is not None:
+        most_usd = min(most_usd, asked.budget_usd_per_hour)
+    why_not = _why_not(tier, share, prices, most_usd, qos_s)
+    everything = sum(p * room[each.name] for p, each in zip(prices, types, strict=True))
+    body = None
+    if not why_not:
+        body = ChoosePoolBody(
+            latencies=list(seen.rows(types)),
+            qos_ms=1e3 * qos_s,
+            budget_usd_per_hour=min(most_usd, everything),
+            rate_per_s=rate,
+            most={each.name: room[each.name] for each in types},
+            prices=[_price(each, share, parts) for each in types],
+            mix=(seen.classes + 1).tolist(),
+            dispatch=parts.settings.chosen_method.dispatch,
+            method=asked.method,
+            sampled=True,
+            requests=asked.requests,
+            seed=asked.seed,
+        )
+    return QueryPoolQuestion(
+        query_id=query_id,
+        plan_id=plan.id,
+        tier=tier,
+        share=share,
+        qos_s=qos_s,
+        rate_per_s=rate,
+        seen=0 if demand is None else len(demand.classes),
+        body=body,
+        types=tuple(seen.told(each, room[each.name]) for each in tier.types),
+        why_not=why_not,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What came lately, and what it takes on each type of a tier."""
+
+    classes: IntArray  # (N,), of the sizes of requests
+    seconds: Mapping[str, TypeSeconds]
+    learnt: frozenset[str]  # types; the others follow from speeds
+
+    @classmethod
+    def of(cls, tier: Tier, plan: Plan, demand: SeenDemand | None) -> _Seen:
+        """Give it; of no request at all: one, as the plan predicts it."""
+        known: Mapping[str, TypeSeconds] = {}
+        classes, sizes = np.zeros(1, dtype=np.int64), 1
+        if demand is not None and len(demand.classes):
+            known = demand.seconds.get(tier.name, {})
+            classes, sizes = demand.classes, len(demand.sizes)
+        seconds = {each.name: _seconds(each, tier, plan, known, sizes) for each in tier.types}
+        return cls(classes=classes, seconds=seconds, learnt=frozenset(known))
+
+    def rows(self, types: Iterable[MachineType]) -> Iterator[LatencyInput]:
+        """Give the seconds of each class on each type, as they are asked about."""
+        for name in (each.name for each in types):
+            both = zip(self.seconds[name].mean_s, self.seconds[name].std_s, strict=True)
+            for number, (mean_s, std_s) in enumerate(both, start=1):
+                mean_ms, std_ms = 1e3 * max(float(mean_s), _LEAST_S), 1e3 * float(std_s)
+                yield LatencyInput(type=name, batch=number, mean_ms=mean_ms, std_ms=std_ms)
+
+    def told(self, kind: MachineType, room: int) -> TypeServedView:
+        """Give what a type would do, as it is shown."""
+        took_s = self.seconds[kind.name].mean_s[self.classes]
+        return TypeServedView(
+            type=kind.name,
+            mean_ms=1e3 * float(took_s.mean()),
+            slowest_ms=1e3 * float(took_s.max()),
+            known="learnt" if kind.name in self.learnt else "by speed",
+            room=room,
+        )
+
+
+def _seconds(
+    kind: MachineType, tier: Tier, plan: Plan, known: Mapping[str, TypeSeconds], sizes: int
+) -> TypeSeconds:
+    """Give what was learnt; else what the type nearest in speed takes, at this one's speed.
+
+    Where none is known, too: what the plan predicts, which is for the slowest type.
+    """
+    if kind.name in known:
+        return known[kind.name]
+    speeds = {each.name: each.speed_factor for each in tier.types if each.name in known}
+    if speeds:
+        nearest = min(speeds, key=lambda name: abs(np.log(speeds[name] / kind.speed_factor)))
+        factor, of = speeds[nearest] / kind.speed_factor, known[nearest]
+        return TypeSeconds(mean_s=factor * of.mean_s, std_s=factor * of.std_s)
+    seconds = plan.tier_service_s.get(tier.name, 0.0) * tier.speed_factor / kind.speed_factor
+    return TypeSeconds(mean_s=np.full(sizes, seconds), std_s=np.zeros(sizes))
+
+
+def _tier(tiers: Sequence[Tier], plan: Plan, name: str | None) -> Tier:
+    used = {item.tier for item in plan.demand}
+    typed = {each.name: each for each in tiers if each.types and each.name in used}
+    rule = "must be one with machine types that the query's plan uses"
+    if name is not None:
+        checks.require(name in typed, "tier", f"{rule}: {', '.join(typed) or 'none'}", name)
+        return typed[name]
+    checks.require(len(typed) > 0, "tier", rule, "none")
+    checks.require(len(typed) == 1, "tier", f"must be told, of {', '.join(typed)}", None)
+    return next(iter(typed.values()))
+
+
+def _share(plan: Plan, tier: Tier) -> float:
+    """Give the share of a machine that each slice takes: all of a plan on a tier are alike."""
+    return next(item.share for item in plan.demand if item.tier == tier.name)
+
+
+def _due_s(slo: Slo, plan: Plan, tier: Tier, demand: SeenDemand | None) -> float:
+    deadline_s = plan.deadline_s(slo)
+    if deadline_s is None:
+        raise InvalidInput.of("qos_ms", "must be given: the query has no deadline", None)
+    elsewhere = {} if demand is None else demand.elsewhere_s
+    foreseen_s = max(plan.latency_s.value - plan.tier_service_s.get(tier.name, 0.0), 0.0)
+    return deadline_s - elsewhere.get(tier.name, foreseen_s)
+
+
+def _rate(
+    asked: ChooseQueryPoolBody, demand: SeenDemand | None, planned: float | None
+) -> float | None:
+    if asked.rate_per_s is not None or asked.budget_usd_per_hour is not None:
+        return asked.rate_per_s
+    if demand is not None and demand.rate_per_s is not None:
+        return HEADROOM * demand.rate_per_s
+    rule = "must be given, or budget_usd_per_hour: no requests came yet, nor is the query for any"
+    checks.require(planned is not None, "rate_per_s", rule, None)
+    return planned
+
+
+def _left_to_spend(tiers: Sequence[Tier], slo: Slo, plan: Plan, tier: Tier) -> float:
+    """Give what the query's objective on cost leaves for a tier; infinite: it has none."""
+    if slo.cost_usd_per_hour is None:
+        return inf
+    price = {each.name: each.price_usd_per_hour for each in tiers}
+    others = sum(i.share * price[i.tier] for i in plan.demand if i.tier != tier.name)
+    return slo.cost_usd_per_hour - others
+
+
+def _why_not(
+    tier: Tier, share: float, prices: Sequence[float], most_usd: float, qos_s: float
+) -> str:
+    """Give why no pool can be, in words; empty: one may."""
+    if not prices:
+        return f"no machine of {tier.name} has room for a slice of {share:g}"
+    if qos_s <= 0:
+        return f"answers spend {-qos_s:.3g} s beyond their deadline elsewhere than on {tier.name}"
+    if min(prices) > most_usd:
+        return f"a slice costs {min(prices):g} USD/h at least, and {most_usd:g} may be spent"
+    return ""
+
+
+def _price(kind: MachineType, share: float, parts: ServiceParts) -> PriceInput:
+    return PriceInput(
+        name=kind.name,
+        price_usd_per_hour=share * kind.price_usd_per_hour,
+        date=datetime.fromtimestamp(parts.clock.timestamp(), UTC).date().isoformat(),
+        provider=parts.infrastructure.name,
+        source=f"{share:g} of a machine, as the service states it",
+    )
