@@ -25,6 +25,7 @@ def apply(
         list[str],
         Argument(metavar=f"{_FORM}...", help="Slices of a machine type, of the plan's share."),
     ],
+    follow: Annotated[bool, "Choose it anew, and change it, when requests change."] = False,
 ) -> None:
     """Let a query be served by so many slices of machine types; refused if they do not fit.
 
@@ -36,7 +37,7 @@ def apply(
         if not (tier and kind) or not (number.isascii() and number.isdecimal()):
             raise InvalidInput.of(_FORM, _RULE, f"{name}={number}")
         wanted.setdefault(tier, {})[kind] = int(number[:12])
-    _show(screen, client.set_pool(query_id, wanted))
+    _show(screen, client.set_pool(query_id, wanted, follow=follow))
 
 
 def show(screen: Screen, client: Client, query_id: QueryId) -> None:
@@ -52,7 +53,8 @@ def drop(screen: Screen, client: Client, query_id: QueryId) -> None:
 
 def _show(screen: Screen, found: PoolView) -> None:
     counts = [f"{t}/{k}={n}" for t, kinds in found.slices.items() for k, n in kinds.items() if n]
-    lines = [f"{found.query_id}: {' '.join(counts)}, {found.state}"]
+    follows = ", follows the requests" if found.follow else ""
+    lines = [f"{found.query_id}: {' '.join(counts)}, {found.state}{follows}"]
     if found.missing is not None:
         lines.append(f"missing: {found.missing}")
     if found.cost_usd_per_hour is not None:

@@ -1,9 +1,9 @@
-"""`circinus pool`: which instances to rent."""
+"""`circinus pool choose`: which instances to rent, or which mix should serve a query."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import RenderableType
 from typer import Option
@@ -11,29 +11,47 @@ from typer import Option
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
+from circinus.api.client import Client
+from circinus.api.schemas.pools import (
+    PoolChoiceView,
+    PoolOfferView,
+    QueryPoolView,
+)
 from circinus.deploy.methods import DEFAULT
+from circinus.pipelines import checks
 from circinus.pipelines.files import read_file
 from circinus.pipelines.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-
-if TYPE_CHECKING:
-    from circinus.api.use_cases.pools import PoolAnswer
-    from circinus.scheduler.simulation.pool_choice import PoolOffer
 
 _MIXES = "kairos, ribbon, gaussian, or a file with a size per line"
 _ARRIVALS = "poisson, bursty, or a file with seconds per line"
 _METHODS = (
     "simulated; as published kairos (tries none) or kairos_plus; bound (no dispatcher exceeds it)."
 )
+_REQUESTS = 10_000
 
 
 def choose(
     screen: Screen,
-    latency: Annotated[Path, Option(metavar="CSV", help="Measured latencies.", dir_okay=False)],
-    model: Annotated[str, "Its name in the file."],
-    qos_ms: Annotated[float, "Requests are due within."],
-    budget: Annotated[float | None, "USD per hour: the largest rate for it."] = None,
-    rate: Annotated[float | None, "Requests per second: the cheapest pool for it."] = None,
+    client: Client,
+    latency: Annotated[
+        Path | None, Option(metavar="CSV", help="Measured latencies.", dir_okay=False)
+    ] = None,
+    query: Annotated[
+        str | None, Option(metavar="ID", help="For a query, by its latest requests.")
+    ] = None,
+    model: Annotated[str | None, Option(help="Its name in the file.", show_default=False)] = None,
+    tier: Annotated[str | None, Option(help="With --query: of several with types.")] = None,
+    qos_ms: Annotated[
+        float | None, Option(help="Requests are due within.", show_default="as the query says")
+    ] = None,
+    budget: Annotated[
+        float | None, "USD per hour: the largest rate for it; with a rate, the most it may cost."
+    ] = None,
+    rate: Annotated[
+        float | None,
+        Option(help="Requests per second: the cheapest pool.", show_default="as the query's came"),
+    ] = None,
     types: Annotated[
         str, Option(help="By commas, the base type first.", show_default="those of the file")
     ] = "",
@@ -45,20 +63,38 @@ def choose(
     dispatch: Annotated[str, f"In use, of {', '.join(DISPATCH_POLICIES)}."] = DEFAULT.dispatch,
     method: Annotated[str, _METHODS] = "simulated",
     sampled: Annotated[bool, "Each run takes its own luck, instead of the mean."] = False,
-    requests: Annotated[int, Option(help="Of a simulated run.", min=100)] = 10_000,
+    requests: Annotated[int, Option(help="Of a simulated run.", min=100)] = _REQUESTS,
     seed: Annotated[int, Option(help="Of all draws.", min=0)] = 0,
 ) -> None:
     """Choose instances to rent: most requests in time for a budget, or least money for a rate.
 
-    The CSV has the columns model, instance, batch, mean_ms and std_ms. In time: 99 % within
-    --qos-ms. Ends with 3 if no pool will do.
+    The CSV has the columns model, instance, batch, mean_ms and std_ms. For a query the service
+    knows them, and what its requests were. In time: 99 % within --qos-ms. Ends with 3 if no pool
+    will do.
     """
+    given = (latency is None) != (query is None)
+    checks.require(given, "--latency", "must be given, or --query", latency)
+    if latency is None or query is not None:
+        of_file = {"--model": model, "--types": types or None, "--prices": prices}
+        own = {"--mix": (mix, "kairos"), "--arrivals": (arrivals, "poisson")}
+        own |= {"--dispatch": (dispatch, DEFAULT.dispatch), "--sampled": (sampled, False)}
+        of_file |= {name: each for name, (each, default) in own.items() if each != default}
+        for name, value in of_file.items():
+            checks.require(value is None, name, "must be left out with --query", value)
+        asked = {"tier": tier, "qos_ms": qos_ms, "rate_per_s": rate, "budget_usd_per_hour": budget}
+        told = {"method": method, "seed": seed, **asked}
+        told |= {"requests": requests} if requests != _REQUESTS else {}
+        body = {name: value for name, value in told.items() if value is not None}
+        _show_for_query(screen, client.choose_query_pool(query or "", body))
+        return
     # seconds of compiled simulator, that no other command should wait for
-    from circinus.api.use_cases.pools import PoolTerms, choose_pool, latencies_of
+    from circinus.api.use_cases.pools import PoolTerms, choose_pool, latencies_of, shown
     from circinus.scheduler.simulation.loads import load_of
 
+    for name, wanted in {"--model": model, "--qos-ms": qos_ms}.items():
+        checks.require(wanted is not None, name, "must be given with --latency", wanted)
     terms = PoolTerms(
-        qos_s=qos_ms / 1e3,
+        qos_s=(qos_ms or 0.0) / 1e3,
         budget_usd_per_hour=budget,
         rate_rps=rate,
         types=types.split(",") if types else (),
@@ -71,19 +107,40 @@ def choose(
         seed=seed,
     )
     lines = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
-    answer = choose_pool(latencies_of(lines, model), terms)
+    answer = shown(choose_pool(latencies_of(lines, model or ""), terms))
     screen.show(*_told(answer), document=answer)
-    leave(ExitCode.OK if answer.choice.chosen else ExitCode.INFEASIBLE)
+    leave(ExitCode.OK if answer.chosen else ExitCode.INFEASIBLE)
 
 
-def _told(answer: PoolAnswer) -> list[RenderableType]:
-    choice = answer.choice
+def _show_for_query(screen: Screen, found: QueryPoolView) -> None:
+    screen.show(*_of_query(found), document=found)
+    leave(ExitCode.OK if found.slices else ExitCode.INFEASIBLE)
+
+
+def _of_query(found: QueryPoolView) -> list[RenderableType]:
+    rate = "" if found.rate_per_s is None else f", for {found.rate_per_s:.4g}/s"
+    rows = [
+        (each.type, f"{each.mean_ms:.1f}", f"{each.slowest_ms:.1f}", each.known, str(each.room))
+        for each in found.types
+    ]
+    lines: list[RenderableType] = [
+        *_told(found.choice),
+        f"of {found.seen} requests{rate}, each {found.qos_ms:.4g} ms on {found.tier}",
+        tables.table("Types", *_TYPES, right=(1, 2, 4), rows=rows),
+    ]
+    if found.slices:
+        counts = [f"{t}/{k}={n}" for t, kinds in found.slices.items() for k, n in kinds.items()]
+        lines.append(f"circinus pool apply {found.query_id} {' '.join(counts)}")
+    return lines
+
+
+def _told(choice: PoolChoiceView) -> list[RenderableType]:
     notes = [f"left out: {each}" for each in choice.left_out]
     if choice.chosen is None:
         return [f"no pool: {choice.reason}", *notes]
     counts = zip(choice.types, choice.chosen.pool, strict=True)
     pool = ", ".join(f"{count} {kind}" for kind, count in counts if count)
-    named = {each.name: each for each in answer.priced}
+    named = {each.name: each for each in choice.prices}
     used = [named[kind] for kind in choice.types]
     origins = dict.fromkeys(f"{each.provider}, {each.source}, of {each.date}" for each in used)
     rows = [_row(offer, choice.chosen) for offer in choice.front]
@@ -100,14 +157,15 @@ def _told(answer: PoolAnswer) -> list[RenderableType]:
     ]
 
 
+_TYPES = ("Type", "Mean, ms", "Slowest, ms", "Known", "Room")
 _HEAD = ("Pool", "USD/h", "Rate, 1/s", "Bound, 1/s")
 
 
-def _rate(offer: PoolOffer) -> str:
+def _rate(offer: PoolOfferView) -> str:
     return "not tried" if offer.rate_rps is None else f"{offer.rate_rps:.4g}/s in time"
 
 
-def _row(offer: PoolOffer, chosen: PoolOffer) -> tuple[str, ...]:
+def _row(offer: PoolOfferView, chosen: PoolOfferView) -> tuple[str, ...]:
     mark = " *" if offer.pool == chosen.pool else ""
     rate = "-" if offer.rate_rps is None else f"{offer.rate_rps:.1f}"
     pool = ",".join(map(str, offer.pool)) + mark

@@ -3,8 +3,8 @@
 Where deployments run the last 10,000 requests are watched (`scheduler.pool.monitor`): their sizes,
 their rate, and the queue that they meet. What has changed is told, the pool is chosen anew for
 the requests since, and what should change is told, too. A pool that follows is changed: new
-instances serve before old ones end. Soon after a change little is known of the new mix, so that
-the choice is looked at once more when more is.
+instances serve before old ones end. Soon after a change little is known of the new requests, so
+that the choice is looked at again whenever three times as many came, until a thousand did.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from circinus.scheduler.rolling.chosen import Slices
 
 ENOUGH = 1_000
 """Requests of a new mix whose sizes tell which pool is best for it."""
+_MORE = 3  # times as many requests are worth another look
 _PAUSE_S = 30.0
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class _Followed:
 
     plan_id: str
     changes: int  # those that the pool was chosen for
-    surely: bool = True  # by enough requests
+    by: int  # so many requests
     not_before: float = 0.0  # after a failure
 
 
@@ -70,11 +71,13 @@ class PoolFollower:
         known = self._followed.get(query_id)
         if known is None or known.plan_id != news.plan_id:
             # What an earlier service has told it may not have followed.
-            first = _Followed(news.plan_id, news.changes, surely=news.changes == 0)
-            known = self._followed[query_id] = first
+            by = 0 if news.changes else ENOUGH
+            known = self._followed[query_id] = _Followed(news.plan_id, news.changes, by)
         if self.parts.clock.now() < known.not_before:
             return False
-        return news.changes > known.changes or (not known.surely and news.seen >= ENOUGH)
+        if news.changes > known.changes:
+            return True
+        return known.by < ENOUGH and news.seen >= min(_MORE * known.by, ENOUGH)
 
     async def _look(self, query_id: str, news: TrafficNews, pool: Slices) -> None:
         changed = news.changes > self._followed[query_id].changes
@@ -82,9 +85,7 @@ class PoolFollower:
             told = _told(query_id, news.last, self.parts.clock.timestamp())
             event(_LOG, "requests.changed", query_id=query_id, **told.data)
             await asyncio.to_thread(self.parts.store.events.tell, told)
-        self._followed[query_id] = _Followed(
-            news.plan_id, news.changes, surely=news.seen >= ENOUGH
-        )
+        self._followed[query_id] = _Followed(news.plan_id, news.changes, by=news.seen)
         tier = next(iter(pool))
         try:
             found = await self.choose(query_id, ChooseQueryPoolBody(tier=tier))
@@ -99,7 +100,7 @@ class PoolFollower:
     def _again(self, query_id: str) -> None:
         later = self.parts.clock.now() + _PAUSE_S
         known = self._followed[query_id]
-        self._followed[query_id] = replace(known, surely=False, not_before=later)
+        self._followed[query_id] = replace(known, by=0, not_before=later)
 
     def _follow(self, query_id: str, pool: Slices, found: QueryPoolView) -> None:
         """Change the pool, or tell what it should be."""

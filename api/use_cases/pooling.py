@@ -33,8 +33,7 @@ def apply_pool(
     require_pool(ChosenPool(slices=slices), parts.infrastructure.tiers)
     rule = "must be of one tier to follow the requests"
     checks.require(not follows or len(slices) == 1, "pool", rule, ", ".join(slices))
-    if record.phase not in _SERVED:
-        raise Conflict("phase", "must be deploying or serving", record.phase)
+    require_served(record)
     # Counts of 0 say nothing.
     wanted = {t: {kind: n for kind, n in counts.items() if n} for t, counts in slices.items()}
     pool = LiveQuery.of(parts.store, query_id).pool(wanted)
@@ -47,6 +46,12 @@ def apply_pool(
         raise Conflict("pool", f"must fit: {found.why}", pool.words())
     at = parts.clock.timestamp()
     return parts.store.set_pool(query_id, wanted, at=at, follows=follows, why=why)
+
+
+def require_served(record: StoredQuery) -> None:
+    """Raise Conflict unless a query is being served."""
+    if record.phase not in _SERVED:
+        raise Conflict("phase", "must be deploying or serving", record.phase)
 
 
 def drop_pool(parts: ServiceParts, query_id: str) -> StoredQuery:

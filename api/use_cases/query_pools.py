@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import inf
+from math import inf, sqrt
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from circinus.api.schemas.pools import (
 )
 from circinus.api.store.records import Conflict
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.pooling import require_served
 from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
 from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
 from circinus.pipelines import checks
@@ -117,7 +118,7 @@ def question_of(
     plan uses no such tier with machine types, or nothing says by when requests are due, or for
     what rate.
     """
-    parts.store.query(query_id)
+    require_served(parts.store.query(query_id))
     live, now = LiveQuery.of(parts.store, query_id), LiveProblem.of(parts).plain
     at = now.running.get(query_id)
     if at is None or at.plan_id not in live.plans:
@@ -257,7 +258,8 @@ def _rate(
     if asked.rate_per_s is not None or asked.budget_usd_per_hour is not None:
         return asked.rate_per_s
     if demand is not None and demand.rate_per_s is not None:
-        return HEADROOM * demand.rate_per_s
+        # of so few as came it may be too low by chance: by a deviation of their count
+        return (HEADROOM + 1 / sqrt(len(demand.classes))) * demand.rate_per_s
     rule = "must be given, or budget_usd_per_hour: no requests came yet, nor is the query for any"
     checks.require(planned is not None, "rate_per_s", rule, None)
     return planned
