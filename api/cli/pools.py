@@ -75,10 +75,14 @@ def choose(
     given = (latency is None) != (query is None)
     checks.require(given, "--latency", "must be given, or --query", latency)
     if latency is None or query is not None:
-        of_file = {"--model": model, "--types": types or None, "--prices": prices}
-        own = {"--mix": (mix, "kairos"), "--arrivals": (arrivals, "poisson")}
-        own |= {"--dispatch": (dispatch, DEFAULT.dispatch), "--sampled": (sampled, False)}
-        of_file |= {name: each for name, (each, default) in own.items() if each != default}
+        of_file: dict[str, object] = {
+            "--model": model,
+            "--types": types or None,
+            "--prices": prices,
+        }
+        of_file |= {"--mix": mix if mix != "kairos" else None, "--sampled": sampled or None}
+        of_file |= {"--arrivals": arrivals if arrivals != "poisson" else None}
+        of_file |= {"--dispatch": dispatch if dispatch != DEFAULT.dispatch else None}
         for name, value in of_file.items():
             checks.require(value is None, name, "must be left out with --query", value)
         asked = {"tier": tier, "qos_ms": qos_ms, "rate_per_s": rate, "budget_usd_per_hour": budget}
