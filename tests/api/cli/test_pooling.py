@@ -68,7 +68,7 @@ def test_what_is_missing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (
             lambda screen, client: apply(screen, client, "q-1", ["edge/small=3", "edge/large=0"]),
             "PUT",
-            {"slices": {"edge": {"small": 3, "large": 0}}},
+            {"slices": {"edge": {"small": 3, "large": 0}}, "follow": False},
         ),
         (lambda screen, client: drop(screen, client, "q-1"), "DELETE", None),
     ],

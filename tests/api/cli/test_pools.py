@@ -37,8 +37,8 @@ TWO = ("--types", "g4dn.xlarge,r5n.large")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (TWO, "budget must be given or a rate, and not both"),
-        ((*TWO, "--budget", "1", "--rate", "2"), "budget must be given or a rate"),
+        (TWO, "budget must be given, or a rate, or both"),
+        ((*TWO, "--budget", "1", "--query", "q-1"), "--latency must be given, or --query"),
         (("--budget", "1"), "prices must have every type to choose among"),
         (("--budget", "1", "--types", "p9.large"), "types must be among g4dn.xlarge"),
         ((*TWO, "--budget", "1", "--method", "guess"), "method must be among simulated"),
@@ -50,6 +50,31 @@ TWO = ("--types", "g4dn.xlarge,r5n.large")
 def test_what_makes_no_sense_ends_in_2(latency: str, words: tuple[str, ...], message: str) -> None:
     code, told = choose(latency, *words)
     assert (code, message in " ".join(told.split())) == (2, True), told
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--latency must be given, or --query"),
+        (("--query", "q-1", "--model", "toy"), "--model must be left out with --query"),
+        (("--query", "q-1", "--mix", "ribbon"), "--mix must be left out with --query"),
+        (("--query", "q-1", "--sampled"), "--sampled must be left out with --query"),
+        (("--latency", "x.csv", "--qos-ms", "5"), "--model must be given with --latency"),
+        (("--latency", "x.csv", "--model", "toy"), "--qos-ms must be given with --latency"),
+    ],
+)
+def test_a_choice_is_by_a_file_or_for_a_query(words: tuple[str, ...], message: str) -> None:
+    done = invoke("pool", "choose", *words)
+    told = " ".join((done.stdout + done.stderr).split())
+    assert (done.exit_code, message in told) == (2, True), told
+
+
+def test_with_a_rate_a_budget_is_the_most_that_it_may_cost(latency: str) -> None:
+    code, told = choose(latency, *TWO, "--rate", "4", "--budget", "9")
+    dear, said = choose(latency, *TWO, "--rate", "40", "--budget", "1")
+    assert (code, dear) == (0, 0)
+    assert "the cheapest of" in told
+    assert "USD/h; of" in " ".join(said.split())
 
 
 def test_a_pool_is_told_with_its_price_date_rate_and_reason(latency: str) -> None:
@@ -69,12 +94,11 @@ def test_a_cheapest_pool_comes_as_json_with_prices_of_ones_own(
     own.write_text(f"{{date: 2026-01-01, provider: us, source: paid, types: [{entry}]}}")
     code, told = choose(latency, "--rate", "4", "--prices", str(own), "--json")
     assert code == 0, told
-    document = json.loads(told)
-    choice = document["choice"]
+    choice = json.loads(told)
     assert choice["types"] == ["g4dn.xlarge", "r5n.large", "own.box"]
     assert choice["chosen"]["pool"][2] > 0
     assert choice["chosen"]["pool"] in [offer["pool"] for offer in choice["front"]]
-    assert document["priced"][2]["date"] == "2026-01-01"
+    assert choice["prices"][2]["date"] == "2026-01-01"
 
 
 def test_no_pool_that_will_do_ends_in_3(latency: str) -> None:

@@ -38,6 +38,14 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "deployment": ("q-1",),
     "undeploy": ("q-1",),
     "pool": ("q-1",),
+    "choose_pool": (
+        {
+            "latencies": [{"type": "t3.xlarge", "batch": 1, "mean_ms": 1.0}],
+            "qos_ms": 5.0,
+            "rate_per_s": 1.0,
+        },
+    ),
+    "choose_query_pool": ("q-1", {"rate_per_s": 2.0}),
     "set_pool": ("q-1", {"edge": {"small": 3}}),
     "drop_pool": ("q-1",),
     "request": ("q-1", {"input": 1}),
