@@ -18,6 +18,7 @@ from circinus.api.cli import (
     doctor,
     machine,
     planning,
+    pools,
     queries,
     service,
     serving,
@@ -99,6 +100,7 @@ command(_pipelines, machine.show)
 app.add_typer(_pipelines, name="pipelines")
 _DATASETS = "Data of one's own in the service; submit hands it over by itself."
 _group("datasets", _DATASETS, datasets.list_, datasets.add, datasets.delete)
+_group("pool", "Instances to rent.", pools.choose, epilog=EPILOG)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)

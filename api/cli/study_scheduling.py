@@ -20,12 +20,13 @@ from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import pool_change as pool_change_study
 from circinus.studies.dispatch import study as dispatch_study
 from circinus.studies.dispatch import unlike as unlike_study
-from circinus.studies.dispatch.draws import ARRIVALS, MIXES, Pool, load_of
 from circinus.studies.report.tables import markdown
 from circinus.studies.scheduling import gap, problems
 from circinus.studies.scheduling.problems import Weights

@@ -105,6 +105,12 @@ class PoolSpace:
         """Give which pools cost at most a budget."""
         return np.asarray(self.costs <= budget_usd_per_hour + _CENT)
 
+    def full(self, budget_usd_per_hour: float) -> BoolArray:  # (P,)
+        """Give which pools a budget pays with no other instance of any type beside them."""
+        left = budget_usd_per_hour + _CENT - self.costs
+        more = (self.pools < np.array(self.most)) & (np.array(self.prices) <= left[:, None])
+        return np.asarray((left >= 0) & ~more.any(axis=1))
+
 
 class PoolTrial(NamedTuple):
     """A pool that was tried, and what was measured of it."""

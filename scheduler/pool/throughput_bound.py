@@ -58,7 +58,7 @@ def throughput_bound(
     in_time: float = 1.0,  # g, in (0, 1]
 ) -> ThroughputBound:
     """Give bound and prices; InvalidInput if a number is out of its range or shapes differ."""
-    _check(share, latency_s, counts, qos_s, in_time)
+    check_bound_input(share, latency_s, counts, qos_s, in_time)
     able = latency_s <= qos_s
     sizes, kinds = np.nonzero(able)
     variables = len(sizes)
@@ -80,10 +80,11 @@ def throughput_bound(
     return ThroughputBound(rate_rps=-float(solved.fun or 0.0), price=price / price[:1])
 
 
-def _check(
+def check_bound_input(
     share: FloatArray, latency_s: FloatArray, counts: IntArray, qos_s: float, in_time: float
 ) -> None:
-    shape, got = (len(share), len(counts)), latency_s.shape
+    """Raise InvalidInput where a number is out of its range, or the kinds of `counts` differ."""
+    shape, got = (len(share), counts.shape[-1]), latency_s.shape
     checks.require(got == shape, "latency_s", f"must have shape {shape}", got)
     checks.require(bool((latency_s > 0).all()), "latency_s", "must be > 0", latency_s.min())
     good = bool((share >= 0).all()) and abs(float(share.sum()) - 1.0) < 1e-6

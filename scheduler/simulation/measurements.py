@@ -8,8 +8,8 @@ batch size of the table.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -43,6 +43,16 @@ class LatencyTable:
             rule = f"must be in [1, {largest}], the sizes that were measured"
             raise InvalidInput.of("batch", rule, outside[0])
         return np.searchsorted(self.batches, sizes)
+
+    def of_kinds(self, kinds: Sequence[str]) -> LatencyTable:
+        """Give the table of some instance types, in that order; InvalidInput if one is unknown."""
+        checks.require(len(kinds) > 0, "types", "must not be empty", kinds)
+        checks.unique("types", kinds)
+        for kind in kinds:
+            checks.among("types", kind, self.kinds)
+        at = [self.kinds.index(kind) for kind in kinds]
+        mean_s, std_s = self.mean_s[:, at], self.std_s[:, at]
+        return replace(self, kinds=tuple(kinds), mean_s=mean_s, std_s=std_s)
 
     def quantile_s(self, level: float) -> FloatArray:  # (B, K)
         """Give the quantile of single runs, taken as log-normal with that mean and deviation.

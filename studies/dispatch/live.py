@@ -29,9 +29,11 @@ from circinus.pipelines import checks
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
+from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.dispatch.draws import LoadDraws, Pool, allowable_rate, draw, load_of
 from circinus.studies.dispatch.emulated_model import MOST_KINDS, asked
 from circinus.studies.dispatch.live_pool import (
     DIRECT_S,

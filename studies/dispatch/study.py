@@ -11,7 +11,6 @@ with means, as published (`DispatchPolicy.level`).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +25,12 @@ from circinus.scheduler.dispatch.baselines import SizeThreshold
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
+from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
-from circinus.studies.dispatch.draws import Load, LoadDraws, Pool, allowable_rate, draw, load_of
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars
 from circinus.studies.report.tables import grouped, written
@@ -42,11 +43,8 @@ _KNOWN = (*DISPATCH_POLICIES, ORACLE)
 
 _THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
 _SWEEP_REQUESTS = 4000
-SEARCH_SEED = 9000  # of sweeps and pool searches: none of the study's own
+SEARCH_SEED = 9000  # of sweeps: none of the study's own
 _DECISIONS = 200  # timed per run
-_FINALISTS = 5  # of a search for pools
-_COARSE, _FINE = 0.02, 0.002  # tolerances
-_KEEP = 0.9  # coarse runs are short and their rates noisy: prune only what is clearly worse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,44 +259,3 @@ def _table(rows: Sequence[DispatchRow]) -> str:
         )
         lines.append((name, group[0].pool, *(cell.replace("nan", "-") for cell in figures)))
     return pages.grid(head, lines)
-
-
-def pools_within(prices: Sequence[float], budget: float) -> list[Pool]:
-    """Give the pools that cost at most the budget, have a base instance and room for no other."""
-    most = [int(budget / price + 1e-9) for price in prices]
-    found = []
-    for counts in itertools.product(*(range(count + 1) for count in most)):
-        cost = sum(count * price for count, price in zip(counts, prices, strict=True))
-        if counts[0] >= 1 and budget - prices[0] < cost <= budget + 1e-9:
-            found.append(counts)
-    return found
-
-
-def search_pool(
-    name: str, study: DispatchStudy, pools: Sequence[Pool], requests: int = 4000
-) -> Pool:
-    """Give the pool with the highest allowable rate for a policy, on draws of no seed of a study.
-
-    Pools are looked at in the order of their bounds and pruned by them, as in Kairos+ (Algorithm
-    1), with the LP bound, which is one: a pool whose bound is below what another was measured to
-    serve needs no look. Coarse runs of few `requests` first; then the few best ones in full.
-    """
-    coarse = draws_of(study, SEARCH_SEED + 1, requests)
-    fine = draws_of(study, SEARCH_SEED + 2, study.requests)
-    bounds = {pool: coarse.bound_rps(pool) for pool in pools}
-    ranked = sorted(pools, key=lambda pool: -bounds[pool])
-    if name == ORACLE:
-        return max(pools, key=lambda pool: oracle(coarse, pool))
-
-    def rate_of(pool: Pool, draws: LoadDraws, tolerance: float) -> float:
-        policy = policy_for(name, coarse, pool)
-        scenarios = draws.scenarios(pool, policy.level)
-        return allowable_rate(policy, scenarios, bounds[pool], tolerance=tolerance)[0]
-
-    rates: list[tuple[float, Pool]] = []
-    for pool in ranked:
-        if rates and bounds[pool] < _KEEP * max(rates)[0]:
-            break
-        rates.append((rate_of(pool, coarse, _COARSE), pool))
-    finalists = [pool for _, pool in sorted(rates, reverse=True)[:_FINALISTS]]
-    return max(finalists, key=lambda pool: rate_of(pool, fine, _FINE))

@@ -14,16 +14,14 @@ from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
-from circinus.studies.dispatch.draws import load_of
 from circinus.studies.dispatch.study import (
     POLICIES,
     DispatchStudy,
     page,
     picture,
-    pools_within,
     results,
-    search_pool,
 )
 from circinus.studies.report.tables import version
 
@@ -156,16 +154,6 @@ def test_equal_studies_find_equal_rates() -> None:
 def test_the_default_plans_with_a_quantile_and_the_published_with_means() -> None:
     assert dispatch_policy(DEFAULT.dispatch).level == 0.9
     assert dispatch_policy(PUBLISHED.dispatch).level is None
-
-
-def test_pools_leave_no_room_for_another_base_instance() -> None:
-    # at 2 and 1 of 5: (1, 2) and (1, 3), (2, 0) leaves room for one of 1, none of 2
-    assert pools_within((2.0, 1.0), 5.0) == [(1, 2), (1, 3), (2, 0), (2, 1)]
-
-
-def test_the_best_pool_of_equal_machines_is_the_largest() -> None:
-    pools = [(1, 0), (3, 0), (2, 0)]
-    assert search_pool("kairos", study(seeds=1), pools, requests=500) == (3, 0)
 
 
 def test_the_report_names_every_policy() -> None:

@@ -1,70 +1,29 @@
-"""What a dispatch study draws of a seed, and the search of the allowable rate on it.
+"""Requests drawn of a seed, and the search of the allowable rate on them.
 
-The draws depend on the seed alone: every policy, pool and rate meets the same requests. What is
-sent is told in words (`kairos`, `bursty`, the path of a recording), as on a command line. A
-recording is a text file with a number per line: batch sizes, or seconds between arrivals.
+One rule: the draws depend on the seed alone, so that every policy, pool and rate meets the same
+requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from circinus.pipelines import checks
-from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.matching import heterogeneity
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
+from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.throughput_bound import throughput_bound
 from circinus.scheduler.simulation import workload
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
+from circinus.scheduler.simulation.loads import Load
 from circinus.scheduler.simulation.measurements import LatencyTable
-
-Pool = tuple[int, ...]
 
 IN_TIME = 0.99
 """Share of the requests that must be in time (Kairos, section 7: the QoS is a 99th percentile)."""
-
-Gaps = Callable[[int, np.random.Generator], FloatArray]
-"""(count, rng) -> gaps of mean 1, shape (count,)."""
-
-MIXES: Mapping[str, workload.BatchMix] = {
-    "kairos": workload.kairos_batches,
-    "ribbon": workload.ribbon_batches,
-    "gaussian": workload.gaussian_batches,
-}
-ARRIVALS: Mapping[str, Gaps] = {"poisson": workload.poisson_gaps, "bursty": workload.bursty_gaps}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is sent; named after the mix, and the arrivals unless they are Poisson."""
-
-    name: str
-    sizes: workload.BatchMix
-    gaps: Gaps
-
-
-def load_of(
-    mix: str = "kairos", arrivals: str = "poisson", *, after: str | None = None, at: float = 0.5
-) -> Load:
-    """Give a load by the names of its parts, or paths of recorded batch sizes and gaps in seconds.
-
-    Recorded gaps are scaled to the rate, and each seed begins at another place of the recording.
-    The mix is that of `after` from a share `at` of the requests on. InvalidInput if a name is
-    unknown and no file, or a file holds anything else.
-    """
-    name, sizes = Path(mix).name, _mix("mix", mix)
-    if after is not None:
-        sizes = workload.changing(sizes, _mix("mix_after", after), at=at)
-        name = f"{name} then {Path(after).name} at {at:g}"
-    if arrivals != "poisson":
-        name = f"{name}, {Path(arrivals).name}"
-    return Load(name=name, sizes=sizes, gaps=_gaps(arrivals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +80,7 @@ def draw(
 ) -> LoadDraws:
     """Give the requests of a seed: gaps, sizes, service times."""
     streams = np.random.SeedSequence([2023, seed]).spawn(3)
-    arrivals, sizes, service = (np.random.default_rng(stream) for stream in streams)
+    arrivals, sizes, service = (np.random.Generator(np.random.PCG64(each)) for each in streams)
     rows = table.rows(load.sizes(requests, sizes))
     return LoadDraws(
         seed=seed,
@@ -160,34 +119,3 @@ def allowable_rate(
         if high < 0.02 * highest_rps:
             break
     return low, best
-
-
-def _mix(field: str, word: str) -> workload.BatchMix:
-    if word in MIXES:
-        return MIXES[word]
-    sizes = _numbers(field, word, MIXES)
-    whole = bool(((sizes >= 1) & (sizes == np.rint(sizes))).all())
-    checks.require(whole, field, "must hold whole numbers >= 1", word)
-    return workload.recorded_batches(sizes.astype(np.int64).tolist())
-
-
-def _gaps(word: str) -> Gaps:
-    if word in ARRIVALS:
-        return ARRIVALS[word]
-    seconds = _numbers("arrivals", word, ARRIVALS)
-    workload.recorded_gaps(seconds, len(seconds))  # complains now, not in the middle of a study
-
-    def drawn(count: int, rng: np.random.Generator) -> FloatArray:
-        return workload.recorded_gaps(np.roll(seconds, -rng.integers(len(seconds))), count)
-
-    return drawn
-
-
-def _numbers(field: str, word: str, known: Mapping[str, object]) -> FloatArray:
-    rule = f"must be {', '.join(known)} or a file with a number per line"
-    try:
-        numbers = np.array(Path(word).read_text().split(), dtype=np.float64)
-    except (OSError, ValueError) as error:
-        raise InvalidInput.of(field, rule, word) from error
-    checks.require(len(numbers) > 0 and bool(np.isfinite(numbers).all()), field, rule, word)
-    return numbers

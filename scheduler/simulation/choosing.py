@@ -1,0 +1,144 @@
+"""Which pool to rent: the largest rate for a budget, the cheapest pool for a rate.
+
+One rule: what a pool is said to serve in time was simulated on draws that it was not chosen on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.profile import BoolArray, FloatArray
+from circinus.scheduler.pool.kairos_plus import KairosPlus
+from circinus.scheduler.pool.one_shot import one_shot
+from circinus.scheduler.pool.pools import Pool, PoolSpace
+from circinus.scheduler.pool.search import LargestRate, best, search
+from circinus.scheduler.pool.worthwhile import least_cost
+from circinus.scheduler.simulation.draws import IN_TIME
+from circinus.scheduler.simulation.pool_choice import (
+    ChoiceMethod,
+    PoolChoice,
+    PoolQuestion,
+)
+from circinus.scheduler.simulation.pool_market import PoolMarket, pool_of
+from circinus.scheduler.simulation.pool_search import SimulatedRates
+
+MOST_TRIED = 200
+"""Pools that are simulated for one choice."""
+
+_ROUNDS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # times the least cost of a rate
+_BEYOND = 1.25  # a front goes on above the price of what was chosen for a rate
+
+
+def largest_for_budget(question: PoolQuestion, budget_usd_per_hour: float) -> PoolChoice:
+    """Choose the pool that serves the largest rate in time for so much an hour.
+
+    InvalidInput if the budget pays no instance, or, of the published methods, the base type is
+    late with a size.
+    """
+    checks.non_negative("budget", budget_usd_per_hour)
+    market = PoolMarket.of(question, budget_usd_per_hour)
+    within = market.space.within(budget_usd_per_hour)
+    full = within if question.method.published else market.space.full(budget_usd_per_hour)
+    bounds = market.bounds(full)
+    pool, tried, why = _largest(market, budget_usd_per_hour, within, bounds)
+    looked = int(within.sum())
+    if pool is None:
+        return market.nothing(looked, tried, market.no_rate())
+    offer, sure = market.served(pool)
+    reason = f"of {looked} pools within {budget_usd_per_hour:g} USD/h {why}"
+    front = market.front(budget_usd_per_hour, offer)
+    return market.choice(offer, (looked, tried), sure, reason, front)
+
+
+def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
+    """Choose the cheapest pool that has 99 % in time at a rate, on all of the draws.
+
+    InvalidInput if the rate is not `> 0`, or as `largest_for_budget`.
+    """
+    checks.positive("rate", rate_rps)
+    looked, runs, least = 0, 0, rate_rps * _least_cost(question)
+    market = PoolMarket.of(question, max(question.prices))
+    if least == np.inf:
+        return market.nothing(0, 0, market.no_rate())
+    before, dearest = -1.0, max(market.space.prices)
+    for number, factor in enumerate(_ROUNDS, start=1):
+        budget = factor * least + number * dearest
+        market = PoolMarket.of(question, budget)
+        costs = market.space.costs
+        mask = market.space.within(budget) & (costs > before) & (costs >= least - 1e-9)
+        bounds = market.bounds(mask)
+        looked += int(mask.sum())
+        for pool in _by_price(market.space, bounds, mask & (bounds >= rate_rps)):
+            if runs == MOST_TRIED:
+                why = f"none of {runs} pools that were simulated, the cheapest first, is in time"
+                return market.nothing(looked, runs, f"{why} at {rate_rps:g}/s")
+            runs += question.method.tries
+            if not question.method.tries or market.in_time(pool, rate_rps):
+                return _cheapest(market, pool, rate_rps, (looked, runs))
+        before = budget
+    why = f"none of the {runs} cheapest pools whose bound allows {rate_rps:g}/s is in time there"
+    return market.nothing(looked, runs, f"{why}; at most {question.most} of a type were looked at")
+
+
+def _cheapest(
+    market: PoolMarket, pool: Pool, rate_rps: float, counts: tuple[int, int]
+) -> PoolChoice:
+    offer, sure = market.served(pool)
+    bound = "equation 15" if market.question.method.published else "the linear program"
+    reason = f"the cheapest of {counts[0]} pools whose bound by {bound} allows {rate_rps:g}/s"
+    if market.question.method.tries:
+        draws = market.question.checks + 1
+        sure = f"99 % in time at {rate_rps:g}/s in each of {draws} draws; {sure}"
+        reason += f" and that is in time there; {counts[1] - 1} that cost no more were not"
+    front = market.front(_BEYOND * offer.price_usd_per_hour, offer)
+    return market.choice(offer, counts, sure, reason, front)
+
+
+def _largest(
+    market: PoolMarket, budget: float, within: BoolArray, bounds: FloatArray
+) -> tuple[Pool | None, int, str]:
+    """Give the pool, how many were simulated, and why it was chosen."""
+    space, method = market.space, market.question.method
+    if not bounds.max() > 0:
+        return None, 0, ""
+    if method is ChoiceMethod.KAIROS:
+        chosen = one_shot(space.pools[within], bounds[within])
+        return chosen.pool, 0, f"{chosen.rule}, by equation 15"
+    if method is ChoiceMethod.BOUND:
+        highest = pool_of(space.pools[bounds.argmax()])
+        return highest, 0, "the highest bound by the linear program"
+    goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
+    rates = SimulatedRates(policy=market.policy, draws=market.draws)
+    trials = search(goal, KairosPlus(bounds=bounds), rates, MOST_TRIED)
+    found = best(goal, trials)
+    if found is None:
+        return None, len(trials), ""
+    left = "the others cannot serve more, by their bounds"
+    if method.published:
+        left = "the others should not serve more, by equation 15, which is no bound"
+    elif len(trials) == MOST_TRIED:
+        left = "no more were tried"
+    why = f"the largest rate of {len(trials)} simulated with {market.question.dispatch}; {left}"
+    return found.pool, len(trials), why
+
+
+def _least_cost(question: PoolQuestion) -> float:
+    share, mean_s = question.draws(0).share, question.table.mean_s
+    return least_cost(share, mean_s, question.costs, question.qos_s, in_time=IN_TIME)
+
+
+def _by_price(space: PoolSpace, bounds: FloatArray, of: BoolArray) -> Iterator[Pool]:
+    """Give pools, the cheapest first; of equals the fewest instances, then the highest bound.
+
+    Of more than MOST_TRIED only those that no cheaper one's bound beats.
+    """
+    places = np.flatnonzero(of)
+    size = space.pools[places].sum(axis=1)
+    places = places[np.lexsort((-bounds[places], size, np.round(space.costs[places], 9)))]
+    if len(places) > MOST_TRIED:
+        highest = np.maximum.accumulate(np.concatenate([[0.0], bounds[places]]))
+        places = places[bounds[places] > highest[:-1]]
+    yield from map(pool_of, space.pools[places])
