@@ -1,4 +1,4 @@
-"""Who tries pools in a study: in the order of bounds, or where improvement is expected.
+"""Tries pools where improvement is expected, as Ribbon does (section 4).
 
 | symbol | meaning | shape |
 | --- | --- | --- |
@@ -18,22 +18,8 @@ from scipy.special import ndtr
 
 from circinus.pipelines.profile import FloatArray
 from circinus.planner.strategy.surrogate import fit
-from circinus.scheduler.pool.pools import Pool, PoolTrial
+from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.search import PoolGoal, Trials
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InOrderOfBounds:
-    """A `PoolStrategy`: the highest bound first (Kairos, algorithm 1)."""
-
-    bounds: FloatArray  # (P,)
-
-    def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
-        """See `PoolStrategy.propose`."""
-        hopeless = goal.hopeless(trials)
-        if hopeless.all():
-            return None
-        return _pool(goal, int(np.argmax(np.where(hopeless, -np.inf, self.bounds))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +57,3 @@ def _values(trials: Trials) -> FloatArray:  # (n,)
 
 def _pool(goal: PoolGoal, place: int) -> Pool:
     return tuple(goal.space.pools[place].tolist())
-
-
-def best_of(trials: Trials) -> PoolTrial:
-    """Give the trial of the largest value; there must be one."""
-    return max(trials, key=lambda trial: trial.value)
