@@ -13,7 +13,7 @@ What pools are worth is measured on draws of the new mix that none of them sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path

@@ -9,28 +9,27 @@ import pytest
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
+from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
+from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import Fleet
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.search import CheapestInTime, LargestRate, search
 from circinus.scheduler.simulation.engine import Scenario, simulate
-from circinus.studies.dispatch.draws import load_of
+from circinus.scheduler.simulation.loads import load_of
+from circinus.scheduler.simulation.pool_market import pool_of
+from circinus.scheduler.simulation.pool_search import SimulatedRates
+from circinus.studies.dispatch.expected_improvement import ExpectedImprovement
 from circinus.studies.dispatch.pool_change import (
+    Change,
     PoolChangeRow,
     PoolChangeStudy,
-    bounded,
-    lines_of,
-    picture,
+    best_rate,
     results,
-    searched,
     waiting_at_arrivals,
 )
-from circinus.studies.dispatch.pool_strategies import (
-    ExpectedImprovement,
-    InOrderOfBounds,
-    best_of,
-)
+from circinus.studies.dispatch.pool_change_report import lines_of, picture
 from circinus.studies.dispatch.study import draws_of
 from tests.studies.test_dispatch import lines, study, table
 
@@ -72,55 +71,41 @@ def test_a_budget_that_pays_no_instance_is_refused() -> None:
         change(budget_usd_per_hour=0.1).space()
 
 
-def test_pools_with_room_for_another_instance_are_not_looked_at() -> None:
-    draws = draws_of(study(qos_s=1.0), 1, 1000)  # slow ones serve everything in time
-    goal = bounded(draws, change().space(), 2.0)
-    looked_at = goal.space.pools[goal.bounds > 0]
-    assert looked_at.tolist() == [[0, 10], [1, 5], [2, 0]]
-    # (1, 5) cannot do more than its LP bound
-    assert goal.bounds[goal.space.place((1, 5))] == draws.bound_rps((1, 5))
-
-
-def test_a_search_in_the_order_of_bounds_ends_where_no_bound_is_above_the_best() -> None:
-    space = PoolSpace(types=("base", "slow"), prices=(1.0, 1.0), most=(2, 2))
-    bounds = np.arange(len(space.pools), dtype=np.float64)
-    goal = LargestRate(space=space, budget_usd_per_hour=4.0, bounds=bounds)
-    rates: dict[Pool, float] = {(2, 2): 2.5, (2, 1): 4.5}
-    asked: list[Pool] = []
-
-    def measure(pool: Pool) -> PoolTrial:
-        asked.append(pool)
-        return PoolTrial(pool, rates.get(pool, 0.0))
-
-    # (2, 2) contains all others: with it nothing else is left
-    assert [trial.pool for trial in searched(goal, measure)] == [(2, 2)]
-    near = LargestRate(space=space, budget_usd_per_hour=3.0, bounds=bounds)
-    # bounds 6, 5, 4 ...: of (2, 1), (2, 0), (1, 2); 4.5 leaves none that it does not contain
-    assert searched(near, measure) == [PoolTrial((2, 1), 4.5)]
-    assert asked == [(2, 2), (2, 1)]
-    rates[2, 1] = 1.0
-    assert best_of(searched(near, measure, 2)) == PoolTrial((2, 1), 1.0)
-    assert asked[2:] == [(2, 1), (1, 2)]
+def test_the_best_rate_is_that_of_the_best_of_all_pools() -> None:
+    draws, space = draws_of(study(), 1, 1000), change().space()
+    policy = dispatch_policy(DEFAULT.dispatch)
+    within = map(pool_of, space.pools[space.within(2.0)])
+    rates = [SimulatedRates(policy=policy, draws=draws).rate(pool) for pool in within]
+    assert best_rate(draws, space, 2.0) == pytest.approx(max(rates), rel=0.003)
 
 
 def test_expected_improvement_climbs_to_the_top_of_a_smooth_hill() -> None:
-    space = PoolSpace(types=("a", "b"), prices=(0.0, 0.0), most=(12, 12))
+    space = PoolSpace(types=("a", "b"), prices=(0.0, 0.0), most=(8, 8))
     nothing_pruned = CheapestInTime(space=space, in_time=1.0)
 
     def measure(pool: Pool) -> PoolTrial:
-        return PoolTrial(pool, float(np.exp(-((pool[0] - 8) ** 2 + (pool[1] - 4) ** 2) / 40)) / 2)
+        return PoolTrial(pool, float(np.exp(-((pool[0] - 5) ** 2 + (pool[1] - 3) ** 2) / 40)) / 2)
 
-    trials = search(nothing_pruned, ExpectedImprovement(seed=3), measure, 25)
-    assert len({trial.pool for trial in trials}) == 25
-    assert best_of(trials).pool == (8, 4)
+    trials = search(nothing_pruned, ExpectedImprovement(seed=3), measure, 15)
+    assert len({trial.pool for trial in trials}) == 15
+    assert max(trials, key=lambda trial: trial.value).pool == (5, 3)
 
 
-def test_strategies_propose_nothing_when_nothing_is_left() -> None:
+def test_nothing_is_proposed_when_nothing_is_left() -> None:
     space = PoolSpace(types=("a",), prices=(1.0,), most=(1,))
     goal = LargestRate(space=space, budget_usd_per_hour=1.0, bounds=np.ones(1))
-    trials = [PoolTrial((1,), 0.5)]
-    assert ExpectedImprovement().propose(goal, trials) is None
-    assert InOrderOfBounds(bounds=goal.bounds).propose(goal, trials) is None
+    assert ExpectedImprovement().propose(goal, [PoolTrial((1,), 0.5)]) is None
+
+
+def test_a_change_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no change is seen"):
+        list(results(change(after=load_of("kairos"))))
+
+
+def test_what_the_monitor_has_is_chosen_from_at_once_soon_and_later() -> None:
+    told = Change(told_after=120, sizes=np.arange(10_000.0), known=200)
+    assert [len(sizes) for sizes in told.stages()] == [200, 1_000, 10_000]
+    assert all(sizes[0] == 0.0 for sizes in told.stages())
 
 
 def test_who_waits_when_a_request_comes_is_counted() -> None:
@@ -141,22 +126,26 @@ def test_who_waits_when_a_request_comes_is_counted() -> None:
 def test_what_is_best_in_the_simulator_is_best() -> None:
     rows = list(results(change()))
     schemes = [line.scheme for line in lines_of(rows)]
-    assert schemes[:4] == ["old", "bound", "simulated", "kairos_plus"]
-    assert schemes[-2:] == ["bound", "simulated"]  # a window later
+    choosing = ["kairos", "bound", "simulated"]
+    assert schemes[:5] == ["old", *choosing, "kairos_plus"]
+    assert schemes[-6:] == [*choosing, *choosing]  # soon, and a window later
     # 0.6 % of the new sizes are late on `slow`, which a bound is glad of: ten of those and no
     # base are its choice from many sizes, and 20 % too slow. The simulator's is the best
     assert all(row.of_best >= 0.95 for row in rows if row.scheme == "simulated")
     assert min(row.of_best for row in rows if row.scheme == "bound") < 0.9
-    assert not any(row.evaluation for row in rows if row.scheme in ("old", "bound", "simulated"))
+    assert not any(row.evaluation for row in rows if row.scheme in ("old", *choosing))
     assert all(0 < row.told_after <= 300 and row.seen <= 400 for row in rows if row.evaluation)
     assert all(row.evaluation <= 4 for row in rows)
     assert "bound" in picture(rows)
 
 
 def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
-    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
+    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.yaml"
     latency.write_text("\n".join(lines()))
-    prices.write_text("instance,usd_per_hour\nbase,1\nslow,0.2\n")
+    prices.write_text(
+        "date: 2026-01-31\nprovider: us\nsource: ours\ntypes:\n"
+        "  - {name: base, price_usd_per_hour: 1}\n  - {name: slow, price_usd_per_hour: 0.2}\n"
+    )
     out = tmp_path / "out"
     words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
     words += ["--model", "toy", "--qos-ms", "150", "--budget", "2", "--seeds", "1"]
@@ -170,23 +159,13 @@ def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
     assert "simulated" in told.output
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("instance,usd_per_hour\nbase,1\n", "must tell the price of every type"),
-        ("instance,usd_per_hour\nbase,much\nslow,1\n", "must be a file with the columns"),
-        ("type,price\n", "must tell the price of every type"),
-    ],
-)
-def test_prices_that_cannot_be_read_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
+def test_a_type_without_a_price_is_refused(tmp_path: Path) -> None:
+    latency = tmp_path / "latency.csv"
     latency.write_text("\n".join(lines()))
-    prices.write_text(text)
-    words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
-    words += ["--model", "toy", "--qos-ms", "150", "--out", str(tmp_path)]
-    told = CliRunner().invoke(app, words)
+    words = ["study", "pool-change", "--latency", str(latency), "--model", "toy"]
+    told = CliRunner().invoke(app, [*words, "--qos-ms", "150", "--out", str(tmp_path)])
     assert told.exit_code == 2
-    assert message in " ".join(told.output.split())
+    assert "none of base, slow" in " ".join(told.output.split())
 
 
 def test_the_study_compares_by_the_loads_it_is_given() -> None:
