@@ -41,7 +41,6 @@ def test_linear_programs_of_a_thousand_pools(benchmark: BenchmarkFixture) -> Non
     benchmark.extra_info["one by one, s"] = baseline_s
     benchmark.extra_info["times as long"] = baseline_s / stats.median
     np.testing.assert_allclose(found[:_SOME], wanted, rtol=1e-6)
-    assert stats.median < 2
 
 
 def test_equation_15_of_a_thousand_pools(benchmark: BenchmarkFixture) -> None:
@@ -54,4 +53,3 @@ def test_equation_15_of_a_thousand_pools(benchmark: BenchmarkFixture) -> None:
     stats = benchmark.stats.stats  # type: ignore[union-attr]  # as above
     benchmark.extra_info["times as long in the paper"] = 2 / stats.median
     assert len(found) == POOLS
-    assert stats.median < 0.05

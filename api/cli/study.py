@@ -16,6 +16,7 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.screen import Screen
+from circinus.api.cli.study_pool import pool
 from circinus.api.cli.study_scheduling import dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
@@ -50,7 +51,7 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    serving = (ilp, dispatch, pool_change, live, unlike)
+    serving = (ilp, dispatch, live, unlike, pool, pool_change)
     for study in (trace, stall, *serving, profiling, planning, drift, fresh):
         command(made, study)
     return made

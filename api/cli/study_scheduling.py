@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +15,9 @@ from circinus.api.cli.options import numbers
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_infrastructure
-from circinus.api.use_cases.pools import priced_types
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.pool.pools import Pool
@@ -155,13 +154,13 @@ def dispatch(
 def pool_change(
     screen: Screen,
     latency: Latency,
+    prices: Annotated[
+        Path, Option(metavar="CSV", help="Columns instance, usd_per_hour.", dir_okay=False)
+    ],
     model: Model,
     qos_ms: QosMs,
     out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
     budget: Annotated[float, "USD per hour."] = 2.5,
-    prices: Annotated[
-        Path | None, Option(metavar="YAML", help="Catalogue, before the built-in one.")
-    ] = None,
     mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
     mix_after: Annotated[
         str, Option(metavar="NAME|FILE", help="The mix changes to it.")
@@ -177,11 +176,10 @@ def pool_change(
     try one pool after the other; rates are relative to the best pool's for the new mix.
     """
     table = _table_of(latency, model)
-    catalogue = parse_catalogue(read_file(prices, "--prices")) if prices else {}
     study = pool_change_study.PoolChangeStudy(
         table=table,
         qos_s=qos_ms / _MS,
-        prices=tuple(each.price_usd_per_hour for each in priced_types(table.kinds, catalogue)),
+        prices=_prices(prices, table.kinds),
         budget_usd_per_hour=budget,
         before=load_of(mix),
         after=load_of(mix_after),
@@ -278,6 +276,19 @@ def _table_of(latency: Path, model: str) -> LatencyTable:
     except (OSError, UnicodeDecodeError) as error:
         rule = "must be a file that can be read"
         raise InvalidInput.of("--latency", rule, str(error)) from error
+
+
+def _prices(file: Path, types: Sequence[str]) -> tuple[float, ...]:
+    try:
+        with file.open(newline="") as lines:
+            told = {row["instance"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        rule = "must be a file with the columns instance and usd_per_hour"
+        raise InvalidInput.of("--prices", rule, str(error)) from error
+    missing = [name for name in types if name not in told]
+    if missing:
+        raise InvalidInput.of("--prices", "must tell the price of every type, missing", missing)
+    return tuple(told[name] for name in types)
 
 
 def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:

@@ -51,7 +51,11 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
     rule = "must be given or a rate, and not both"
     checks.require(not both, "budget", rule, terms.budget_usd_per_hour)
     table = table.of_kinds(tuple(terms.types) or table.kinds)
-    priced = priced_types(table.kinds, terms.prices)
+    known = {**known_types(), **terms.prices}
+    missing = [name for name in table.kinds if name not in known]
+    rule = "must have every type to choose among, or leave them out of the types"
+    checks.require(not missing, "prices", rule, f"none of {', '.join(missing)}")
+    priced = tuple(known[name] for name in table.kinds)
     question = PoolQuestion(
         table=table,
         prices=tuple(each.price_usd_per_hour for each in priced),
@@ -68,12 +72,3 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
     else:
         choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)
     return PoolAnswer(choice=choice, priced=priced)
-
-
-def priced_types(names: Sequence[str], prices: Catalogue) -> tuple[PricedType, ...]:
-    """Give types by name, of a catalogue before the built-in one; InvalidInput if one misses."""
-    known = {**known_types(), **prices}
-    missing = [name for name in names if name not in known]
-    rule = "must have every type to choose among, or leave them out of the types"
-    checks.require(not missing, "prices", rule, f"none of {', '.join(missing)}")
-    return tuple(known[name] for name in names)

@@ -103,9 +103,21 @@ async def making(
             yield length, name
     finally:
         kill_group(process.pid)
-        await process.wait()
+        await _ended(process)
         if process.stdin is not None:
             process.stdin.close()
+
+
+async def _ended(process: Process) -> None:
+    """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
+    ending, cancelled = asyncio.ensure_future(process.wait()), None
+    while not ending.done():
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 async def _told(process: Process) -> AsyncIterator[tuple[int, str]]:

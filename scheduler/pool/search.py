@@ -69,7 +69,7 @@ class CheapestInTime:
     def worth(self, trial: PoolTrial) -> float:
         """See `PoolGoal.worth`."""
         if not self.feasible(trial):
-            return 0.5 * max(trial.value, 0.0) / self.in_time
+            return 0.5 * min(max(trial.value, 0.0) / self.in_time, 1.0)
         dearest = self.space.dearest
         saved = 1.0 - self.space.cost(trial.pool) / dearest if dearest > 0 else 1.0
         return 0.5 + 0.5 * saved
@@ -81,11 +81,13 @@ class CheapestInTime:
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
         """See there: tried, at least as dear as a feasible one, or within a violating one."""
         found = _tried(self.space, trials)
-        for trial in trials:
-            if self.feasible(trial):
-                found |= self.space.costs >= self.space.cost(trial.pool) - 1e-12
-            elif self.prunes_below is not None and trial.value < self.in_time - self.prunes_below:
-                found |= contained(self.space.pools, trial.pool)
+        chosen = best(self, trials)
+        if chosen is not None:
+            found |= self.space.costs >= self.space.cost(chosen.pool) - 1e-12
+        if self.prunes_below is not None:
+            for trial in trials:
+                if not self.feasible(trial) and trial.value < self.in_time - self.prunes_below:
+                    found |= contained(self.space.pools, trial.pool)
         return found
 
 
@@ -129,12 +131,16 @@ class LargestRate:
 
 
 def search(
-    goal: PoolGoal, strategy: PoolStrategy, measure: MeasurePool, most: int
+    goal: PoolGoal,
+    strategy: PoolStrategy,
+    measure: MeasurePool,
+    most: int,
+    known: Trials = (),  # before; the strategy learns from them, and they are none of the result
 ) -> list[PoolTrial]:
     """Try the pools that a strategy proposes, at most so many; give the trials in order."""
     trials: list[PoolTrial] = []
     while len(trials) < most:
-        pool = strategy.propose(goal, trials)
+        pool = strategy.propose(goal, [*known, *trials])
         if pool is None:
             break
         trials.append(measure(pool))

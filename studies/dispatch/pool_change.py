@@ -1,6 +1,6 @@
 """How good is a pool that is chosen anew when the mix of sizes changes under load?
 
-    circinus study pool-change --latency CSV --model rm2 --qos-ms 350 --out out/change
+    circinus study pool-change --latency CSV --prices CSV --model rm2 --qos-ms 350 --out out/change
 
 The pool with the highest bound for the first mix serves at a share of its allowable rate while
 the monitor looks on; then the mix changes. Some choose from the sizes seen since, trying nothing:
@@ -30,7 +30,8 @@ from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import LargestRate, MeasurePool, search
+from circinus.scheduler.pool.ribbon import Ribbon
+from circinus.scheduler.pool.search import LargestRate, MeasurePool, PoolStrategy, search
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
 from circinus.scheduler.simulation.choosing import largest_for_budget
 from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, draw
@@ -40,7 +41,6 @@ from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
 from circinus.scheduler.simulation.pool_search import SimulatedRates
 from circinus.scheduler.simulation.workload import changing, poisson_gaps, recorded_batches
-from circinus.studies.dispatch.expected_improvement import ExpectedImprovement
 from circinus.studies.dispatch.study import policy_for
 from circinus.studies.report.tables import written
 
@@ -54,6 +54,7 @@ TRYING = {"kairos_plus": "kairos", "drs": "drs", "clockwork": "clockwork", RIBBO
 _AT_RATE, _UNSEEN, _SEEN = 5000, 6000, 7000  # seeds are so much larger: streams of their own
 _SEARCHED = 4_000  # requests of a simulated choice, and of sweeps for the threshold of DRS
 _SOON = 1_000  # sizes of the second choice
+_NO_BOUND = 1.5  # times the highest: no rate that is measured is above it
 _MOST = 100  # of a type: only where it is free
 
 
@@ -221,17 +222,15 @@ class _Seed:
     ) -> list[PoolTrial]:
         """Give the trials of a scheme, under the new mix."""
         space, budget = self.space, self.study.budget_usd_per_hour
-        goal = partial(LargestRate, space=space, budget_usd_per_hour=budget)
-        measure, most = measured(unseen, policy), self.study.evaluations
-        if scheme == RIBBON:  # it knows no bounds
-            anything = np.full(len(space.pools), np.inf)
-            return search(
-                goal(bounds=anything), ExpectedImprovement(seed=self.seed), measure, most
-            )
         seen = self._draws(_seen(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
         figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
         bounds = kairos_bounds(figures, space.pools)
-        return search(goal(bounds=bounds), KairosPlus(bounds=bounds), measure, most)
+        goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
+        strategy: PoolStrategy = KairosPlus(bounds=bounds)
+        if scheme == RIBBON:  # it knows no bound of a pool, but one of all
+            strategy = Ribbon(seed=self.seed)
+            goal = replace(goal, bounds=np.full_like(bounds, _NO_BOUND * bounds.max()))
+        return search(goal, strategy, measured(unseen, policy), self.study.evaluations)
 
     def watched(self, pool: Pool, rate_rps: float) -> Change:
         """Give what a monitor tells of the change, on a run of the pool at that rate."""

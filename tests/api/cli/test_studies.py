@@ -78,3 +78,25 @@ def test_a_wrong_option_of_the_drift_study_is_bad_input(
     result = invoke("study", "drift", *told)
     assert result.exit_code == 2
     assert rule in result.stderr
+
+
+def test_strategies_that_choose_pools_are_compared_on_a_table(folder: Path) -> None:
+    table = {"0, 1": [1, 30], "1, 0": [3, 95], "1, 1": [4, 99.5]}
+    (folder / "own.json").write_text(json.dumps(table))
+    (folder / "prices.csv").write_text("instance,usd_per_hour\na,3\nb,1\n")
+    told = ("--lookup", "a,b=own.json", "--prices", "prices.csv", "--seeds", "2", "--out", "pools")
+    result = invoke("study", "pool", *told, "--strategies", "ribbon_safe,random", "--json")
+    assert result.exit_code == 0, result.output
+    cells = json.loads(result.stdout)["cells"]
+    assert [(cell["strategy"], cell["not_found"]) for cell in cells] == [
+        ("ribbon_safe", 0.0),
+        ("random", 0.0),
+    ]
+    assert {path.name for path in (folder / "pools").iterdir()} == {"pool.csv", "pool.html"}
+
+
+def test_a_table_of_unknown_types_is_bad_input(folder: Path) -> None:
+    (folder / "own.json").write_text("{}")
+    result = invoke("study", "pool", "--lookup", "own.json", "--out", "pools")
+    assert result.exit_code == 2
+    assert "types of own must be told" in result.stderr

@@ -1,0 +1,1 @@
+"""How strategies find pools, on published tables and drawn problems; imports `scheduler`."""

@@ -1,0 +1,140 @@
+"""Tables of what every pool of a space was measured to do, in the form that Ribbon's authors gave.
+
+JSON: `{"n1, n2, n3": [price, percent in time], ...}`. Prices there are rounded to cents, so they
+are not read: whoever wants exact ones takes them from the price file, `instance,usd_per_hour`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import read_file
+from circinus.pipelines.profile import BoolArray
+from circinus.pipelines.strict_json import read_json
+from circinus.scheduler.pool.pools import MOST_POOLS, Pool, PoolSpace, PoolTrial
+
+PUBLISHED_TYPES: Mapping[str, tuple[str, ...]] = {
+    "mtwnd": ("g4dn.xlarge", "c5.2xlarge", "r5n.large"),
+    "resnet": ("c5a.4xlarge", "m5.2xlarge", "t3.2xlarge"),
+}
+"""Types of the tables that were published, in order (Ribbon, table 3; sizes of the artefact)."""
+PRICE_FILE = "instance_prices.csv"
+"""Beside a table, where nobody names another."""
+
+_PREFIX = "ribbon_lookup_"
+_IN_TIME = 0.99  # the target of all published ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolLookup:
+    """What every pool of a space does."""
+
+    model: str
+    space: PoolSpace
+    shares: Mapping[Pool, float]  # of requests in time, of every pool
+    in_time: float = _IN_TIME  # target share, in (0, 1]
+
+    def __post_init__(self) -> None:
+        checks.share("in_time", self.in_time)
+        pools = map(tuple, self.space.pools.tolist())
+        missing = [pool for pool in pools if pool not in self.shares]
+        checks.require(not missing, self.model, "must have every pool, missing", missing[:3])
+        checks.require(bool(self.feasible.any()), self.model, "must have a feasible pool", "none")
+
+    def measure(self, pool: Pool) -> PoolTrial:
+        """Try a pool: a `MeasurePool`."""
+        return PoolTrial(pool, self.shares[pool])
+
+    @cached_property
+    def feasible(self) -> BoolArray:  # (P,)
+        """Which pools have enough in time."""
+        shares = [self.shares[tuple(pool)] for pool in self.space.pools.tolist()]
+        return np.array(shares) >= self.in_time
+
+    @cached_property
+    def optimum(self) -> Pool:
+        """The cheapest feasible pool, the first of equals."""
+        cost = np.where(self.feasible, self.space.costs, inf)
+        return tuple(self.space.pools[int(cost.argmin())].tolist())
+
+    @cached_property
+    def homogeneous(self) -> Pool | None:
+        """The cheapest feasible pool of one type; None: there is none."""
+        alone = self.feasible & ((self.space.pools > 0).sum(axis=1) == 1)
+        cost = np.where(alone, self.space.costs, inf)
+        return tuple(self.space.pools[int(cost.argmin())].tolist()) if alone.any() else None
+
+    @property
+    def saving(self) -> float | None:
+        """The share that the optimum saves of the best homogeneous pool; None: there is none."""
+        alone = self.homogeneous
+        if alone is None or self.space.cost(alone) == 0:
+            return None
+        return 1.0 - self.space.cost(self.optimum) / self.space.cost(alone)
+
+
+def read_lookup(
+    path: Path, types: Sequence[str] | None = None, prices: Path | None = None
+) -> PoolLookup:
+    """Give a table; types None: those published for a model of that name; prices None: beside it.
+
+    InvalidInput if a file cannot be read, a key is no pool, a price or a pool is missing.
+    """
+    model = path.stem.removeprefix(_PREFIX)
+    if types is None:
+        rule = f"must be told unless it is one of {', '.join(PUBLISHED_TYPES)}"
+        checks.require(model in PUBLISHED_TYPES, f"types of {model}", rule, "none")
+        types = PUBLISHED_TYPES[model]
+    shares = _shares(path, len(types))
+    known = _prices(prices or path.parent / PRICE_FILE)
+    for kind in types:
+        checks.among("types", kind, known)
+    space = PoolSpace(
+        types=tuple(types),
+        prices=tuple(known[kind] for kind in types),
+        most=tuple(max(counts) for counts in zip(*shares, strict=True)),
+    )
+    return PoolLookup(model=model, space=space, shares=shares)
+
+
+def _shares(path: Path, kinds: int) -> dict[Pool, float]:
+    tree = read_json(read_file(path, "lookup"), "lookup", most=4 * MOST_POOLS)
+    if not isinstance(tree, dict) or not tree:
+        raise InvalidInput.of("lookup", "must map pools to price and percent in time", path.name)
+    return dict(_entry(key, value, kinds) for key, value in tree.items())
+
+
+def _entry(key: str, value: object, kinds: int) -> tuple[Pool, float]:
+    try:
+        pool = tuple(int(count) for count in key.split(","))
+    except ValueError as error:
+        raise InvalidInput.of("lookup", "must have counts as keys", key) from error
+    good = len(pool) == kinds and min(pool) >= 0
+    checks.require(good, "lookup", f"must have {kinds} counts >= 0 in each key", key)
+    rule = f"must give price and percent in time of {key}"
+    match value:
+        case [int() | float(), int() | float() as percent] if 0 <= percent <= 100:
+            # 99 / 100 is the double that 0.99 is; 0.01 * 99 is not
+            return pool, percent / 100
+        case _:
+            raise InvalidInput.of("lookup", rule, value)
+
+
+def _prices(path: Path) -> dict[str, float]:
+    try:
+        text = read_file(path, "prices").decode("utf-8")
+        rows = csv.DictReader(io.StringIO(text))
+        return {row["instance"]: float(row["usd_per_hour"]) for row in rows}
+    except (UnicodeDecodeError, KeyError, ValueError, TypeError, csv.Error) as error:
+        rule = "must have the columns instance and usd_per_hour, a number"
+        raise InvalidInput.of("prices", rule, f"{path.name}: {error}") from error

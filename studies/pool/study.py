@@ -1,0 +1,211 @@
+"""How many pools does a strategy try before it tries the cheapest that is in time?
+
+Every pool of a lookup was measured, so that the optimum is known: a run ends when it is tried.
+Told besides are the violating ones among the tried, which would have harmed requests, and what the
+trials cost as a share of trying every pool; a trial takes equally long whatever is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.scheduler.pool.pools import Pool, PoolTrial
+from circinus.scheduler.pool.search import CheapestInTime
+from circinus.studies.pool.contestants import CONTESTANTS
+from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.report import pages
+from circinus.studies.report.charts import COLOURS, Bar, bars
+from circinus.studies.report.tables import grouped, mean, written
+
+_EQUAL = 1e-9  # USD/h: prices that differ by less do not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow:
+    """A line of `pool.csv`: a search."""
+
+    model: str  # name of the lookup
+    strategy: str  # its name
+    seed: int  # of the strategy
+    evaluations_to_optimum: int | None  # pools tried up to the optimum; empty: it was not tried
+    violating_evaluations: int  # those of them with too few in time
+    exploration_cost: float  # their prices over those of all pools
+    found: bool  # whether the optimum was tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCell:
+    """The searches of a model by a strategy: means, with deviations over seeds where told."""
+
+    model: str
+    strategy: str
+    runs: int
+    not_found: float  # share of the runs
+    evaluations: float | None  # of the others, as the two below
+    deviation: float | None
+    median: float | None
+    violating: float  # evaluations, of all runs, as the one below
+    cost: float  # of exploration, share of exhaustive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStudy:
+    """What to compare."""
+
+    lookups: tuple[PoolLookup, ...]
+    strategies: tuple[str, ...] = tuple(CONTESTANTS)  # names
+    seeds: int = 40  # how many, `>= 1`
+    first_seed: int = 0  # the others follow, `>= 0`
+    most: int | None = None  # evaluations of a search, `>= 1`; None: as many as there are pools
+    # of all goals, `>= 0`, see `CheapestInTime`; None: that of each contestant
+    prunes_below: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.require(len(self.lookups) > 0, "lookups", "must not be empty", self.lookups)
+        checks.unique("lookups", [lookup.model for lookup in self.lookups])
+        checks.require(len(self.strategies) > 0, "strategies", "must not be empty", ())
+        checks.unique("strategies", self.strategies)
+        for name in self.strategies:
+            checks.among("strategies", name, CONTESTANTS)
+        checks.at_least("seeds", self.seeds, 1)
+        checks.at_least("first_seed", self.first_seed, 0)
+        checks.at_least("most", self.most, 1)
+        checks.non_negative("prunes_below", self.prunes_below)
+
+
+def run(
+    study: PoolStudy, out: Path, observer: Callable[[PoolRow], None] = lambda row: None
+) -> list[PoolRow]:
+    """Give all rows; write `pool.csv`, as they come, and `pool.html`."""
+    rows = written(results(study), PoolRow, out / "pool.csv", observer=observer)
+    (out / "pool.html").write_text(page(study, rows), encoding="utf-8")
+    return rows
+
+
+def results(study: PoolStudy) -> Iterator[PoolRow]:
+    """Give a row for each model, strategy and seed."""
+    for lookup in study.lookups:
+        for name in study.strategies:
+            for seed in range(study.first_seed, study.first_seed + study.seeds):
+                yield searched(study, lookup, name, seed)
+
+
+def searched(study: PoolStudy, lookup: PoolLookup, name: str, seed: int) -> PoolRow:
+    """Give how a strategy fares."""
+    contestant, threshold = CONTESTANTS[name], study.prunes_below
+    goal = CheapestInTime(
+        space=lookup.space,
+        in_time=lookup.in_time,
+        prunes_below=contestant.prunes_below if threshold is None else threshold,
+    )
+    strategy = contestant.made(lookup, seed)
+    most = study.most or len(lookup.space.pools)
+    trials: list[PoolTrial] = []
+    found = False
+    while not found and len(trials) < most:
+        pool = strategy.propose(goal, trials)
+        if pool is None:
+            break
+        trials.append(lookup.measure(pool))
+        found = _is_optimum(lookup, pool)
+    paid = sum(lookup.space.cost(trial.pool) for trial in trials)
+    return PoolRow(
+        model=lookup.model,
+        strategy=name,
+        seed=seed,
+        evaluations_to_optimum=len(trials) if found else None,
+        violating_evaluations=sum(not goal.feasible(trial) for trial in trials),
+        exploration_cost=paid / float(lookup.space.costs.sum()),
+        found=found,
+    )
+
+
+def _is_optimum(lookup: PoolLookup, pool: Pool) -> bool:
+    """Whether a pool is feasible and none that is costs less; there may be several."""
+    space = lookup.space
+    cheap = space.cost(pool) <= space.cost(lookup.optimum) + _EQUAL
+    return bool(cheap and lookup.feasible[space.place(pool)])
+
+
+def summary(rows: Sequence[PoolRow]) -> list[PoolCell]:
+    """Give a cell per model and strategy, in order."""
+    return [
+        _cell(model, strategy, group)
+        for (model, strategy), group in grouped(rows, "model", "strategy").items()
+    ]
+
+
+def _cell(model: str, strategy: str, rows: Sequence[PoolRow]) -> PoolCell:
+    counts = [row.evaluations_to_optimum for row in rows if row.evaluations_to_optimum is not None]
+    return PoolCell(
+        model=model,
+        strategy=strategy,
+        runs=len(rows),
+        not_found=1.0 - len(counts) / len(rows),
+        evaluations=mean(counts),
+        deviation=float(np.std(counts, ddof=1)) if len(counts) > 1 else None,
+        median=float(np.median(counts)) if counts else None,
+        violating=float(np.mean([row.violating_evaluations for row in rows])),
+        cost=float(np.mean([row.exploration_cost for row in rows])),
+    )
+
+
+def optimum_line(lookup: PoolLookup) -> str:
+    """Give the optimum of a lookup and what it saves, in words."""
+    space, alone = lookup.space, lookup.homogeneous
+    pool = f"{lookup.optimum} of {', '.join(space.types)}"
+    told = f"{lookup.model}: of {len(space.pools)} pools {pool} is the cheapest in time"
+    told += f", {space.cost(lookup.optimum):.4g} USD/h"
+    if alone is None or lookup.saving is None:
+        return f"{told}; no pool of one type is in time."
+    return (
+        f"{told}; the best of one type, {alone}, costs {space.cost(alone):.4g} USD/h: "
+        f"{lookup.saving:.1%} saved."
+    )
+
+
+def page(study: PoolStudy, rows: Sequence[PoolRow]) -> str:
+    """Give the report as one HTML document with its pictures inside."""
+    about = (
+        f"{study.seeds} seeds from {study.first_seed}. Evaluations: pools tried up to the "
+        "optimum, mean and standard deviation over the runs that tried it. Not found: runs that "
+        "pruned the optimum, or ended before. Cost: prices of the pools tried, of those of all."
+    )
+    lines = {lookup.model: optimum_line(lookup) for lookup in study.lookups}
+    sections = [
+        pages.heading(model) + pages.paragraph(lines[model]) + picture(cells) + _table(cells)
+        for (model,), cells in grouped(summary(rows), "model").items()
+    ]
+    return pages.page("Choosing pools", pages.paragraph(about), *sections)
+
+
+def picture(cells: Sequence[PoolCell]) -> str:
+    """Give an SVG of a model: a bar per strategy, a whisker of one deviation to either side."""
+    drawn = [
+        Bar(
+            name=cell.strategy,
+            value=cell.evaluations or 0.0,
+            error=cell.deviation or 0.0,
+            note="-" if cell.evaluations is None else f"{cell.evaluations:.1f}",
+            colour=COLOURS[0] if cell.strategy.startswith("ribbon") else COLOURS[-1],
+        )
+        for cell in cells
+    ]
+    return bars(f"{cells[0].model}: evaluations to the optimum", drawn)
+
+
+def _table(cells: Sequence[PoolCell]) -> str:
+    head = ("strategy", "evaluations", "sd", "median", "violating", "cost", "not found")
+    return pages.grid(head, [_figures(cell) for cell in cells])
+
+
+def _figures(cell: PoolCell) -> tuple[str, ...]:
+    counts = (cell.evaluations, cell.deviation, cell.median)
+    told = ("-" if value is None else f"{value:.1f}" for value in counts)
+    violating, cost = f"{cell.violating:.1f}", f"{cell.cost:.1%}"
+    return (cell.strategy, *told, violating, cost, f"{cell.not_found:.0%}")
