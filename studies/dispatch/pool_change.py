@@ -52,7 +52,7 @@ TRYING = {"kairos_plus": "kairos", "drs": "drs", "clockwork": "clockwork", RIBBO
 """Who tries pools, and the dispatch policy that serves them."""
 
 _AT_RATE, _UNSEEN, _SEEN = 5000, 6000, 7000  # seeds are so much larger: streams of their own
-_SEARCHED = 4_000  # requests of a simulated choice, and of sweeps for the threshold of DRS
+_SEARCHED = 4_000  # requests of bounds, and of sweeps for the threshold of DRS
 _SOON = 1_000  # sizes of the second choice
 _NO_BOUND = 1.5  # times the highest: no rate that is measured is above it
 _MOST = 100  # of a type: only where it is free
@@ -208,7 +208,6 @@ class _Seed:
             load=_seen(sizes),
             method=method,
             sampled=True,
-            requests=_SEARCHED,
             seed=self.seed,
             most=_MOST,
         )
