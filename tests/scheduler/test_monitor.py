@@ -65,7 +65,13 @@ def test_sizes_below_0_and_times_that_fall_are_refused() -> None:
         monitor.observe(1.0, 4.0, 0)
 
 
-@pytest.mark.parametrize(("gaps", "count"), [(poisson_gaps, 1_000_000), (bursty_gaps, 200_000)])
+@pytest.mark.parametrize(
+    ("gaps", "count"),
+    [
+        pytest.param(poisson_gaps, 1_000_000, marks=pytest.mark.slow),
+        (bursty_gaps, 200_000),
+    ],
+)
 def test_a_steady_mix_and_rate_raise_no_alarm(gaps: Gaps, count: int) -> None:
     rng = np.random.default_rng(28)
     sizes, arrived_s = kairos_batches(count, rng), np.cumsum(gaps(count, rng) / RATE_RPS)

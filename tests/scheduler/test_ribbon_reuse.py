@@ -67,6 +67,7 @@ def measure_at(rate: float) -> MeasurePool:
     rate=st.integers(6, 20),
     growth=st.sampled_from([1.2, 1.5, 1.8]),
 )
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 def test_the_new_optimum_is_found_without_trying_what_is_known(
     seed: int, rate: int, growth: float

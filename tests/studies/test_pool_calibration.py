@@ -108,6 +108,7 @@ def test_where_no_pool_is_good_it_settles_on_none() -> None:
     assert (rows[-1].about, rows[-1].pool, rows[-1].true) == (CHEAPEST, "", True)
 
 
+@pytest.mark.slow
 def test_drawn_problems_are_those_of_their_seed() -> None:
     one, again, other = (calibration.drawn_problem(seed) for seed in (3, 3, 4))
     assert (one.truth == again.truth).all()

@@ -114,6 +114,7 @@ def test_who_waits_when_a_request_comes_is_counted() -> None:
     assert waiting_at_arrivals(simulate(scenario, FcfsDispatch())).tolist() == [0, 0, 1, 1]
 
 
+@pytest.mark.slow
 def test_what_is_best_in_the_simulator_is_best() -> None:
     rows = list(results(change()))
     schemes = [line.scheme for line in lines_of(rows)]

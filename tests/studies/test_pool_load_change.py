@@ -43,6 +43,7 @@ def test_the_same_requests_come_at_every_rate_and_others_with_another_seed() -> 
     assert replace(LOAD, seed=1).lookup(SPACE, 100.0).shares != once.shares
 
 
+@pytest.mark.slow
 def test_what_was_estimated_is_not_counted_and_the_settled_pool_is() -> None:
     change = LoadChange(earlier=LOAD.lookup(SPACE, 60.0), new=LOAD.lookup(SPACE, 120.0))
     assert change.new.optimum != change.earlier.optimum

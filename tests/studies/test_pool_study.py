@@ -64,6 +64,7 @@ def test_a_search_that_may_try_too_few_has_not_found_it() -> None:
     assert {row.evaluations_to_optimum for row in missed} == {None}
 
 
+@pytest.mark.slow
 def test_pruning_throws_away_an_optimum_that_a_violating_pool_contains() -> None:
     # (3, 4) and all between do worse than the optimum that they contain
     worse = {f"p{a}_{b}": 0.9 for a, b in ((2, 2), (2, 3), (2, 4), (3, 0), (3, 1), (3, 2))}
