@@ -1,4 +1,7 @@
-"""`circinus study pool`: strategies that choose pools, on tables of what every pool does."""
+"""`circinus study pool`: strategies that choose pools, on tables of what every pool does.
+
+A table is published, one's own, or simulated from measured latencies.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,43 @@ from typing import Annotated
 
 from typer import Option
 
+from circinus.api.cli.options import numbers
 from circinus.api.cli.screen import Screen
+from circinus.pipelines import checks
+from circinus.pipelines.files import read_file
+from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.simulation.loads import load_of
+from circinus.scheduler.simulation.measurements import parse_latencies
 from circinus.studies.pool import study as pool_study
 from circinus.studies.pool.contestants import CONTESTANTS
-from circinus.studies.pool.lookups import PRICE_FILE, PoolLookup, read_lookup
+from circinus.studies.pool.lookups import PRICE_FILE, PoolLookup, prices_of, read_lookup
+from circinus.studies.pool.simulated import MOST_OF_A_TYPE, SimulatedLoad
 from circinus.studies.report.tables import markdown
 
+_COUNTS = (
+    f"Of --latency: most of each type; derived: on which more do not improve, to {MOST_OF_A_TYPE}."
+)
 _NAMES = ",".join(CONTESTANTS)
 _LOOKUP = "Price and percent in time of every pool; types in order, unless published; repeatable."
 
 
 def pool(
     screen: Screen,
-    lookup: Annotated[list[str], Option(metavar="[TYPE,TYPE,...=]JSON", help=_LOOKUP)],
     out: Annotated[Path, Option(help="Folder of pool.csv and pool.html.", file_okay=False)],
+    lookup: Annotated[
+        list[str] | None, Option(metavar="[TYPE,TYPE,...=]JSON", help=_LOOKUP)
+    ] = None,
+    latency: Annotated[
+        Path | None, Option(metavar="CSV", help="Measured latencies: a table is simulated.")
+    ] = None,
+    model: Annotated[str, "Of --latency: its name in the file."] = "",
+    qos_ms: Annotated[float, "Of --latency: requests are due within."] = 0.0,
+    rate: Annotated[float, "Of --latency: requests per second."] = 0.0,
+    types: Annotated[
+        str, Option(help="Of --latency: by commas, in order.", show_default="those of the file")
+    ] = "",
+    counts: Annotated[str, Option(help=_COUNTS, show_default="derived")] = "",
+    mix: Annotated[str, Option(metavar="NAME|FILE", help="Of --latency: sizes.")] = "ribbon",
     strategies: Annotated[str, f"By commas, of {', '.join(CONTESTANTS)}."] = _NAMES,
     seeds: Annotated[int, Option(help="Searches of each strategy.", min=1)] = 40,
     first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
@@ -41,8 +67,18 @@ def pool(
     Besides: violating pools among them, their prices as a share of trying every pool, and runs
     that never try the optimum because it was pruned. Every search is in pool.csv.
     """
+    lookups = [_read(word, prices) for word in lookup or ()]
+    if latency is not None:
+        rows = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
+        table = parse_latencies(rows, model)
+        load = SimulatedLoad(
+            table=table.of_kinds(types.split(",")) if types else table,
+            qos_s=qos_ms / 1e3,
+            load=load_of(mix),
+        )
+        lookups.append(_simulated(load, rate, counts, prices or latency.parent / PRICE_FILE))
     asked = pool_study.PoolStudy(
-        lookups=tuple(_read(word, prices) for word in lookup),
+        lookups=tuple(lookups),
         strategies=tuple(strategies.split(",")),
         seeds=seeds,
         first_seed=first_seed,
@@ -65,3 +101,11 @@ def pool(
 def _read(word: str, prices: Path | None) -> PoolLookup:
     types, _, name = word.rpartition("=")
     return read_lookup(Path(name), types.split(",") if types else None, prices)
+
+
+def _simulated(load: SimulatedLoad, rate_rps: float, counts: str, prices: Path) -> PoolLookup:
+    kinds = load.table.kinds
+    most = numbers("--counts", counts, "must be N,N,...") if counts else load.most(rate_rps)
+    checks.require(len(most) == len(kinds), "--counts", f"must be {len(kinds)}", counts)
+    space = PoolSpace(types=kinds, prices=prices_of(kinds, prices), most=most)
+    return load.lookup(space, rate_rps)

@@ -10,22 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from circinus.scheduler.dispatch.baselines import FcfsDispatch
-from circinus.scheduler.dispatch.policy import Fleet
-from circinus.scheduler.pool.pools import Pool, PoolSpace
 from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.ribbon_reuse import carried_over
 from circinus.scheduler.pool.search import CheapestInTime, Trials, search
-from circinus.scheduler.simulation.engine import Scenario, simulate
-from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.workload import (
-    BatchMix,
-    arrival_times,
-    poisson_gaps,
-    ribbon_batches,
-)
 from circinus.studies.pool.lookups import PoolLookup
 
 
@@ -83,39 +70,3 @@ class LoadChange:
 def _count(lookup: PoolLookup, trials: Trials) -> int | None:
     pools = [trial.pool for trial in trials]
     return pools.index(lookup.optimum) + 1 if lookup.optimum in pools else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedLoad:
-    """Requests of one seed, at any rate the same."""
-
-    table: LatencyTable  # of the types of the space, in order
-    qos_s: float  # a request should be answered within, `> 0`
-    mix: BatchMix = ribbon_batches
-    requests: int = 5000
-    seed: int = 0
-
-    def lookup(self, space: PoolSpace, rate_rps: float) -> PoolLookup:
-        """Give what every pool does at a rate of Poisson arrivals; InvalidInput: none does."""
-        sizes, gaps = map(np.random.default_rng, np.random.SeedSequence(self.seed).spawn(2))
-        rows = self.table.rows(self.mix(self.requests, sizes))
-        arrived_s = arrival_times(poisson_gaps(self.requests, gaps), rate_rps)
-        service_s, pools = self.table.mean_s[rows], [tuple(pool) for pool in space.pools.tolist()]
-
-        def share(pool: Pool) -> float:
-            kind = np.repeat(np.arange(len(pool)), pool)
-            scenario = Scenario(
-                arrived_s=arrived_s,
-                size=self.table.batches[rows].astype(np.float64),
-                service_s=service_s,
-                predicted_s=service_s,
-                qos_s=self.qos_s,
-                fleet=Fleet(kind, np.ones(len(kind)), np.ones(len(kind))),
-            )
-            return simulate(scenario, FcfsDispatch()).in_time
-
-        return PoolLookup(
-            model=f"{self.table.model} at {rate_rps:.0f} 1/s",
-            space=space,
-            shares={pool: share(pool) for pool in pools},
-        )

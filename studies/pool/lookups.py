@@ -96,15 +96,20 @@ def read_lookup(
         checks.require(model in PUBLISHED_TYPES, f"types of {model}", rule, "none")
         types = PUBLISHED_TYPES[model]
     shares = _shares(path, len(types))
-    known = _prices(prices or path.parent / PRICE_FILE)
-    for kind in types:
-        checks.among("types", kind, known)
     space = PoolSpace(
         types=tuple(types),
-        prices=tuple(known[kind] for kind in types),
+        prices=prices_of(types, prices or path.parent / PRICE_FILE),
         most=tuple(max(counts) for counts in zip(*shares, strict=True)),
     )
     return PoolLookup(model=model, space=space, shares=shares)
+
+
+def prices_of(types: Sequence[str], path: Path) -> tuple[float, ...]:
+    """Give USD per hour of types, of a price file; InvalidInput if one is missing."""
+    known = _prices(path)
+    for kind in types:
+        checks.among("types", kind, known)
+    return tuple(known[kind] for kind in types)
 
 
 def _shares(path: Path, kinds: int) -> dict[Pool, float]:

@@ -15,8 +15,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.scheduler.pool.pools import Pool, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime
-from circinus.studies.pool.contestants import CONTESTANTS
+from circinus.studies.pool.contestants import CONTESTANTS, plain_goal
 from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars
@@ -62,7 +61,7 @@ class PoolStudy:
     seeds: int = 40  # how many, `>= 1`
     first_seed: int = 0  # the others follow, `>= 0`
     most: int | None = None  # evaluations of a search, `>= 1`; None: as many as there are pools
-    # of all goals, `>= 0`, see `CheapestInTime`; None: that of each contestant
+    # of all goals, `>= 0`, see `CheapestInTime`; None: as each contestant prunes
     prunes_below: float | None = None
 
     def __post_init__(self) -> None:
@@ -98,11 +97,7 @@ def results(study: PoolStudy) -> Iterator[PoolRow]:
 def searched(study: PoolStudy, lookup: PoolLookup, name: str, seed: int) -> PoolRow:
     """Give how a strategy fares."""
     contestant, threshold = CONTESTANTS[name], study.prunes_below
-    goal = CheapestInTime(
-        space=lookup.space,
-        in_time=lookup.in_time,
-        prunes_below=contestant.prunes_below if threshold is None else threshold,
-    )
+    goal = contestant.goal(lookup) if threshold is None else plain_goal(lookup, threshold)
     strategy = contestant.made(lookup, seed)
     most = study.most or len(lookup.space.pools)
     trials: list[PoolTrial] = []

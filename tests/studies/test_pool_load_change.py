@@ -10,7 +10,8 @@ import pytest
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.pools import PoolSpace
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.pool.load_change import LoadChange, SimulatedLoad
+from circinus.studies.pool.load_change import LoadChange
+from circinus.studies.pool.simulated import SimulatedLoad
 
 SPACE = PoolSpace(types=("fast", "slow"), prices=(1.0, 0.4), most=(5, 6))
 TABLE = LatencyTable(

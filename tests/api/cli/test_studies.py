@@ -100,3 +100,55 @@ def test_a_table_of_unknown_types_is_bad_input(folder: Path) -> None:
     result = invoke("study", "pool", "--lookup", "own.json", "--out", "pools")
     assert result.exit_code == 2
     assert "types of own must be told" in result.stderr
+
+
+def latencies(folder: Path) -> list[str]:
+    """Options of a table that is simulated, of a fast type and a cheap one."""
+    rows = [
+        f"m,{kind},{b},{b * ms},0" for kind, ms in (("a", 0.1), ("b", 0.4)) for b in (100, 500)
+    ]
+    (folder / "own.csv").write_text("model,instance,batch,mean_ms,std_ms\n" + "\n".join(rows))
+    (folder / "prices.csv").write_text("instance,usd_per_hour\na,3\nb,1\n")
+    told = ["--latency", "own.csv", "--model", "m", "--prices", "prices.csv", "--out", "pools"]
+    return [*told, "--strategies", "ribbon_safe", "--seeds", "1"]
+
+
+def test_strategies_that_choose_pools_are_compared_on_measured_latencies(folder: Path) -> None:
+    told = [*latencies(folder), "--json", "--qos-ms", "120", "--rate", "30"]
+    result = invoke("study", "pool", *told, "--counts", "3,3")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [(cell["model"], cell["not_found"]) for cell in document["cells"]] == [
+        ("m at 30 1/s", 0.0)
+    ]
+    assert "of 15 pools" in document["optima"][0]
+    derived = invoke(
+        "study", "pool", *told, "--types", "a"
+    )  # 50 ms each: the third spares waiting
+    assert derived.exit_code == 0, derived.output
+    assert "of 3 pools (3,) of a is" in json.loads(derived.stdout)["optima"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "rate_per_s must be"),
+        (["--rate", "30", "--counts", "3,3"], "qos_s must be"),
+        (["--qos-ms", "120", "--rate", "30", "--counts", "3"], "--counts must be 2"),
+        (["--qos-ms", "120", "--rate", "30", "--counts", "a,b"], "--counts must be N,N"),
+        (["--qos-ms", "120", "--rate", "30", "--types", "c"], "types must be among a, b"),
+        (["--qos-ms", "1", "--rate", "60", "--counts", "3,3"], "must have a feasible pool"),
+    ],
+)
+def test_latencies_without_a_load_that_a_pool_serves_are_bad_input(
+    folder: Path, words: list[str], message: str
+) -> None:
+    result = invoke("study", "pool", *latencies(folder), *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_study_of_pools_needs_a_table(folder: Path) -> None:
+    result = invoke("study", "pool", "--out", "pools")
+    assert result.exit_code == 2
+    assert "lookups must not be empty" in result.stderr
