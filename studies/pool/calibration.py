@@ -186,7 +186,7 @@ def tabled_problem(
     checks.require(not missing, "table", "must have every pool of the space", missing[:3])
     truth = np.array([shares[pool] for pool in pools])
     rng = _rng(seed, 0)
-    wrong = scaled(columns(table, space.types), _factors(rng, len(space.types), error))
+    wrong = scaled(table.of_kinds(space.types), _factors(rng, len(space.types), error))
     return _problem(table.model, space, truth, trial_draws(wrong, load, rng))
 
 
@@ -202,7 +202,7 @@ def simulated_problem(
 
     Each pool is tried with one of eight streams, none of which the strategy knows.
     """
-    rng, known = _rng(seed, 0), columns(table, space.types)
+    rng, known = _rng(seed, 0), table.of_kinds(space.types)
     wrong = scaled(known, _factors(rng, len(space.types), error))
     drawn = trial_draws(wrong, load, rng)
     truth = _simulated(space, trial_draws(known, load, _rng(seed, 1), streams=8))
@@ -238,15 +238,6 @@ def drawn_problem(seed: int, *, error: float = 0.15) -> PoolProblem:
     drawn = trial_draws(wrong, load, rng)
     truth = _simulated(space, _other_arrivals(trial_draws(true, load, rng, streams=32), rate, rng))
     return _problem("drawn", space, truth, drawn)
-
-
-def columns(table: LatencyTable, types: Sequence[str]) -> LatencyTable:
-    """Give the table of some types, in their order; InvalidInput if one is missing."""
-    for kind in types:
-        checks.among("types", kind, table.kinds)
-    places = [table.kinds.index(kind) for kind in types]
-    mean_s, std_s = table.mean_s[:, places], table.std_s[:, places]
-    return replace(table, kinds=tuple(types), mean_s=mean_s, std_s=std_s)
 
 
 def scaled(table: LatencyTable, factor: FloatArray) -> LatencyTable:

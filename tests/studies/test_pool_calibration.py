@@ -52,12 +52,6 @@ def test_a_type_that_was_not_measured_is_refused() -> None:
         calibration.simulated_problem(space, TABLE, LOAD, 0)
 
 
-def test_columns_come_in_the_order_of_the_types() -> None:
-    table = calibration.columns(TABLE, ("fast", "slow"))
-    assert table.kinds == ("fast", "slow")
-    assert (table.mean_s == _MEAN_S[:, ::-1]).all()
-
-
 def test_statements_are_counted_in_bins() -> None:
     rows = [said(0.0, False), said(0.19, True), said(0.2, True), said(1.0, True)]
     rows.append(said(0.97, False, CHEAPEST))
@@ -143,7 +137,7 @@ def test_the_simulator_is_near_the_published_tables(
     load = TrialLoad(
         mix=ribbon_batches, qos_s=qos_s, rate_rps=1e3 / mean_gap_ms, requests=1000 * requests
     )
-    draws = trial_draws(calibration.columns(table, types), load, np.random.default_rng(0))
+    draws = trial_draws(table.of_kinds(types), load, np.random.default_rng(0))
     count = len(space.pools)
     found = FirstComeTrials(draws=draws).in_time(
         space.pools, np.ones((count, 3)), np.full(count, variability), np.arange(count) % 4
