@@ -5,6 +5,9 @@ A table is published, one's own, or simulated from measured latencies.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,16 +20,25 @@ from circinus.pipelines.files import read_file
 from circinus.scheduler.pool.pools import PoolSpace
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import parse_latencies
+from circinus.scheduler.simulation.trying import TrialLoad
 from circinus.studies.pool import study as pool_study
-from circinus.studies.pool.contestants import CONTESTANTS
-from circinus.studies.pool.lookups import PRICE_FILE, PoolLookup, prices_of, read_lookup
+from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
+from circinus.studies.pool.lookups import (
+    PRICE_FILE,
+    PUBLISHED,
+    PoolLookup,
+    PoolProfile,
+    prices_of,
+    read_lookup,
+)
 from circinus.studies.pool.simulated import MOST_OF_A_TYPE, SimulatedLoad
 from circinus.studies.report.tables import markdown
 
 _COUNTS = (
-    f"Of --latency: most of each type; derived: on which more do not improve, to {MOST_OF_A_TYPE}."
+    f"To simulate: most of each type; derived: on which more do not improve, to {MOST_OF_A_TYPE}."
 )
-_NAMES = ",".join(CONTESTANTS)
+_NAMES = ",".join(UNTOLD)
+_LATENCY = f"Measured latencies: {CALIBRATED} is told them; with --model a table is simulated."
 _LOOKUP = "Price and percent in time of every pool; types in order, unless published; repeatable."
 
 
@@ -36,17 +48,15 @@ def pool(
     lookup: Annotated[
         list[str] | None, Option(metavar="[TYPE,TYPE,...=]JSON", help=_LOOKUP)
     ] = None,
-    latency: Annotated[
-        Path | None, Option(metavar="CSV", help="Measured latencies: a table is simulated.")
-    ] = None,
-    model: Annotated[str, "Of --latency: its name in the file."] = "",
-    qos_ms: Annotated[float, "Of --latency: requests are due within."] = 0.0,
-    rate: Annotated[float, "Of --latency: requests per second."] = 0.0,
+    latency: Annotated[Path | None, Option(metavar="CSV", help=_LATENCY)] = None,
+    model: Annotated[str, "To simulate: its name in the file."] = "",
+    qos_ms: Annotated[float, "Requests are due within, unless published, as the next two."] = 0.0,
+    rate: Annotated[float, "Requests per second."] = 0.0,
+    mix: Annotated[str, Option(metavar="NAME|FILE", help="Sizes of requests.")] = "ribbon",
     types: Annotated[
-        str, Option(help="Of --latency: by commas, in order.", show_default="those of the file")
+        str, Option(help="To simulate: by commas, in order.", show_default="those of the file")
     ] = "",
     counts: Annotated[str, Option(help=_COUNTS, show_default="derived")] = "",
-    mix: Annotated[str, Option(metavar="NAME|FILE", help="Of --latency: sizes.")] = "ribbon",
     strategies: Annotated[str, f"By commas, of {', '.join(CONTESTANTS)}."] = _NAMES,
     seeds: Annotated[int, Option(help="Searches of each strategy.", min=1)] = 40,
     first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
@@ -68,18 +78,23 @@ def pool(
     that never try the optimum because it was pruned. Every search is in pool.csv.
     """
     lookups = [_read(word, prices) for word in lookup or ()]
+    names = tuple(strategies.split(","))
     if latency is not None:
         rows = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
-        table = parse_latencies(rows, model)
-        load = SimulatedLoad(
-            table=table.of_kinds(types.split(",")) if types else table,
-            qos_s=qos_ms / 1e3,
-            load=load_of(mix),
-        )
-        lookups.append(_simulated(load, rate, counts, prices or latency.parent / PRICE_FILE))
+        if CALIBRATED in names:
+            own = partial(TrialLoad, mix=load_of(mix).sizes, qos_s=qos_ms / 1e3, rate_rps=rate)
+            lookups = [_profiled(each, rows, own) for each in lookups]
+        if model:
+            table = parse_latencies(rows, model)
+            load = SimulatedLoad(
+                table=table.of_kinds(types.split(",")) if types else table,
+                qos_s=qos_ms / 1e3,
+                load=load_of(mix),
+            )
+            lookups.append(_simulated(load, rate, counts, prices or latency.parent / PRICE_FILE))
     asked = pool_study.PoolStudy(
         lookups=tuple(lookups),
-        strategies=tuple(strategies.split(",")),
+        strategies=names,
         seeds=seeds,
         first_seed=first_seed,
         most=most,
@@ -101,6 +116,13 @@ def pool(
 def _read(word: str, prices: Path | None) -> PoolLookup:
     types, _, name = word.rpartition("=")
     return read_lookup(Path(name), types.split(",") if types else None, prices)
+
+
+def _profiled(lookup: PoolLookup, rows: Sequence[str], own: Callable[[], TrialLoad]) -> PoolLookup:
+    model = lookup.model
+    table = parse_latencies(rows, model).of_kinds(lookup.space.types)
+    load = PUBLISHED[model].load if model in PUBLISHED else own()
+    return replace(lookup, profile=PoolProfile(table=table, load=load))
 
 
 def _simulated(load: SimulatedLoad, rate_rps: float, counts: str, prices: Path) -> PoolLookup:

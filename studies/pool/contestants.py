@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import CheapestInTime, PoolGoal, PoolStrategy
+from circinus.scheduler.pool.search import PoolGoal, PoolStrategy
 from circinus.studies.pool import competitors
+from circinus.studies.pool.calibration import misled
 from circinus.studies.pool.competitors import WalkingStrategy
 from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.pool.published import (
@@ -18,6 +19,8 @@ from circinus.studies.pool.published import (
     by_ribbon,
 )
 
+CALIBRATED = "calibrated"
+
 
 class PoolContestant(NamedTuple):
     """A strategy, and the goal that it is given: what a violating trial prunes for it."""
@@ -26,17 +29,12 @@ class PoolContestant(NamedTuple):
     goal: Callable[[PoolLookup], PoolGoal]
 
 
-def plain_goal(lookup: PoolLookup, prunes_below: float | None = None) -> CheapestInTime:
-    """Give the goal of a lookup; None: prices alone prune, so the optimum is never thrown away."""
-    return CheapestInTime(space=lookup.space, in_time=lookup.in_time, prunes_below=prunes_below)
-
-
 def _paper(lookup: PoolLookup) -> PoolGoal:
-    return plain_goal(lookup, 0.01)
+    return lookup.goal(0.01)
 
 
 def _published(ruled_out: RuledOut) -> Callable[[PoolLookup], PoolGoal]:
-    return lambda lookup: PublishedGoal(plain=plain_goal(lookup), ruled_out=ruled_out)
+    return lambda lookup: PublishedGoal(plain=lookup.goal(), ruled_out=ruled_out)
 
 
 def _ribbon(lookup: PoolLookup, seed: int) -> PoolStrategy:
@@ -56,11 +54,14 @@ def _walking(
 CONTESTANTS: Mapping[str, PoolContestant] = {
     "ribbon": PoolContestant(_ribbon, _paper),
     "ribbon_artefact": PoolContestant(_artefact, _published(by_ribbon)),
-    "ribbon_safe": PoolContestant(_ribbon, plain_goal),
+    "ribbon_safe": PoolContestant(_ribbon, PoolLookup.goal),
     "random": _walking(competitors.random, _published(by_random)),
     "hill_climb": _walking(competitors.hill_climb, _published(by_climbing)),
     "response_surface": _walking(competitors.response_surface, _published(by_climbing)),
-    "annealing": _walking(competitors.annealing, plain_goal),
+    "annealing": _walking(competitors.annealing, PoolLookup.goal),
     # "the same sub-configuration pruning" as the method that it is compared with (Kairos, 8.3)
     "genetic": _walking(competitors.genetic, _paper),
+    CALIBRATED: PoolContestant(misled, PoolLookup.goal),
 }
+UNTOLD = tuple(name for name in CONTESTANTS if name != CALIBRATED)
+"""Those who know no latencies."""

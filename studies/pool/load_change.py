@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.ribbon_reuse import carried_over
-from circinus.scheduler.pool.search import CheapestInTime, Trials, search
+from circinus.scheduler.pool.search import Trials, search
 from circinus.studies.pool.lookups import PoolLookup
 
 
@@ -38,12 +38,12 @@ class LoadChange:
     def rows(self, seeds: Sequence[int]) -> Iterator[LoadChangeRow]:
         """Give a row for each seed."""
         for seed in seeds:
-            goal = self._goal(self.earlier)
+            goal = self.earlier.goal(self.prunes_below)
             known = self._until_optimum(self.earlier, seed, ())
             settled = self.earlier.optimum
             again = self.new.measure(settled)
             reused = self._until_optimum(
-                self.new, seed + 1, carried_over(self._goal(self.new), known, again)
+                self.new, seed + 1, carried_over(self.new.goal(self.prunes_below), known, again)
             )
             scratch = self._until_optimum(self.new, seed + 1, (again,))
             yield LoadChangeRow(
@@ -55,14 +55,11 @@ class LoadChange:
                 violating_reused=1 + sum(not goal.feasible(trial) for trial in reused),
             )
 
-    def _goal(self, lookup: PoolLookup) -> CheapestInTime:
-        return CheapestInTime(
-            space=lookup.space, in_time=lookup.in_time, prunes_below=self.prunes_below
-        )
-
     def _until_optimum(self, lookup: PoolLookup, seed: int, known: Trials) -> Trials:
         most = len(lookup.space.pools)
-        trials = search(self._goal(lookup), Ribbon(seed=seed), lookup.measure, most, known)
+        trials = search(
+            lookup.goal(self.prunes_below), Ribbon(seed=seed), lookup.measure, most, known
+        )
         count = _count(lookup, trials)
         return trials if count is None else trials[:count]
 

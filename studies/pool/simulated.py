@@ -17,8 +17,9 @@ from circinus.scheduler.pool.ribbon_space import most_useful
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
+from circinus.scheduler.simulation.trying import TrialLoad
 from circinus.scheduler.simulation.workload import arrival_times
-from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.pool.lookups import PoolLookup, PoolProfile
 
 MOST_OF_A_TYPE = 20
 """Instances that are looked at where their largest count is derived."""
@@ -45,11 +46,17 @@ class SimulatedLoad:
             model=f"{self.table.model} at {rate_rps:.0f} 1/s",
             space=space,
             shares={tuple(pool): share(tuple(pool)) for pool in space.pools.tolist()},
+            profile=PoolProfile(table=self.table, load=self._trial(rate_rps)),
         )
 
     def most(self, rate_rps: float) -> Pool:
         """Give the count of each type, alone, on which more do not improve, at most 20."""
         return most_useful(self.shares(rate_rps), len(self.table.kinds), MOST_OF_A_TYPE)
+
+    def _trial(self, rate_rps: float) -> TrialLoad:
+        return TrialLoad(
+            mix=self.load.sizes, qos_s=self.qos_s, rate_rps=rate_rps, requests=self.requests
+        )
 
     def shares(self, rate_rps: float) -> Callable[[Pool], float]:
         """Give what tells the share of the requests that a pool has in time at a rate."""

@@ -10,7 +10,7 @@ import pytest
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.search import PoolGoal
-from circinus.studies.pool.contestants import CONTESTANTS, plain_goal
+from circinus.studies.pool.contestants import CONTESTANTS
 from circinus.studies.pool.lookups import PoolLookup, read_lookup
 
 _SHARED = Path(__file__).parents[2].parent / "shared/data"
@@ -133,4 +133,4 @@ def test_no_published_pruning_loses_the_optimum_of_a_published_table(
     for name in ("ribbon", "ribbon_artefact", "random"):
         assert losing(CONTESTANTS[name].goal(lookup)) == 0
     # where every violation prunes all that it contains
-    assert losing(plain_goal(lookup, 0.0)) == lost
+    assert losing(lookup.goal(0.0)) == lost

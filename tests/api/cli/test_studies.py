@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -127,6 +128,30 @@ def test_strategies_that_choose_pools_are_compared_on_measured_latencies(folder:
     )  # 50 ms each: the third spares waiting
     assert derived.exit_code == 0, derived.output
     assert "of 3 pools (3,) of a is" in json.loads(derived.stdout)["optima"][0]
+
+
+def test_calibrated_is_told_the_latencies_of_a_table_and_says_how_sure_it_is(
+    folder: Path,
+) -> None:
+    latencies(folder)
+    table = {f"{a}, {b}": [0, 99.9 if 3 * a + b > 3 else 50] for a in range(3) for b in range(6)}
+    (folder / "m.json").write_text(json.dumps(table))
+    told = ["--lookup", "a,b=m.json", "--prices", "prices.csv", "--seeds", "2", "--out", "pools"]
+    told += ["--strategies", "random,calibrated", "--json"]
+    result = invoke("study", "pool", *told)
+    assert result.exit_code == 2
+    assert "latencies of m must be told" in result.output
+    load = ("--latency", "own.csv", "--qos-ms", "150", "--rate", "60")
+    result = invoke("study", "pool", *told, *load)
+    assert result.exit_code == 0, result.output
+    cells = json.loads(result.stdout)["cells"]
+    assert [(cell["model"], cell["strategy"]) for cell in cells] == [
+        ("m", "random"),
+        ("m", "calibrated"),
+    ]
+    for name in ("statements.csv", "reliability.csv"):
+        with (folder / "pools" / name).open() as file:
+            assert {row["model"] for row in csv.DictReader(file)} == {"m"}
 
 
 @pytest.mark.parametrize(
