@@ -18,11 +18,13 @@ from circinus.api.cli.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.files import read_file
 from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.pool.ribbon_trial import EarlyEnd
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import parse_latencies
 from circinus.scheduler.simulation.trying import TrialLoad
 from circinus.studies.pool import study as pool_study
 from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
+from circinus.studies.pool.load_change import LoadChange, LoadChangeRow
 from circinus.studies.pool.lookups import (
     PRICE_FILE,
     PUBLISHED,
@@ -32,11 +34,14 @@ from circinus.studies.pool.lookups import (
     read_lookup,
 )
 from circinus.studies.pool.simulated import MOST_OF_A_TYPE, SimulatedLoad
-from circinus.studies.report.tables import markdown
+from circinus.studies.report.tables import markdown, written
 
 _COUNTS = (
     f"To simulate: most of each type; derived: on which more do not improve, to {MOST_OF_A_TYPE}."
 )
+_TYPES = "To simulate: by commas, in order; derived: those that serve more for a dollar (Ribbon)."
+_EARLIER = "To simulate: load-change.csv tells what Ribbon's trials at that rate are worth here."
+_QUEUE = "To simulate: a trial ends if more wait, or too many are late; none: with all requests."
 _NAMES = ",".join(UNTOLD)
 _LATENCY = f"Measured latencies: {CALIBRATED} is told them; with --model a table is simulated."
 _LOOKUP = "Price and percent in time of every pool; types in order, unless published; repeatable."
@@ -53,9 +58,9 @@ def pool(
     qos_ms: Annotated[float, "Requests are due within, unless published, as the next two."] = 0.0,
     rate: Annotated[float, "Requests per second."] = 0.0,
     mix: Annotated[str, Option(metavar="NAME|FILE", help="Sizes of requests.")] = "ribbon",
-    types: Annotated[
-        str, Option(help="To simulate: by commas, in order.", show_default="those of the file")
-    ] = "",
+    earlier_rate: Annotated[float | None, _EARLIER] = None,
+    longest_queue: Annotated[int | None, Option(help=_QUEUE, min=0)] = None,
+    types: Annotated[str, Option(help=_TYPES, show_default="derived")] = "",
     counts: Annotated[str, Option(help=_COUNTS, show_default="derived")] = "",
     strategies: Annotated[str, f"By commas, of {', '.join(CONTESTANTS)}."] = _NAMES,
     seeds: Annotated[int, Option(help="Searches of each strategy.", min=1)] = 40,
@@ -79,19 +84,22 @@ def pool(
     """
     lookups = [_read(word, prices) for word in lookup or ()]
     names = tuple(strategies.split(","))
+    change: LoadChange | None = None
     if latency is not None:
         rows = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
         if CALIBRATED in names:
             own = partial(TrialLoad, mix=load_of(mix).sizes, qos_s=qos_ms / 1e3, rate_rps=rate)
             lookups = [_profiled(each, rows, own) for each in lookups]
         if model:
-            table = parse_latencies(rows, model)
             load = SimulatedLoad(
-                table=table.of_kinds(types.split(",")) if types else table,
-                qos_s=qos_ms / 1e3,
-                load=load_of(mix),
+                table=parse_latencies(rows, model), qos_s=qos_ms / 1e3, load=load_of(mix)
             )
-            lookups.append(_simulated(load, rate, counts, prices or latency.parent / PRICE_FILE))
+            load, space = _space(load, rate, types, counts, prices or latency.parent / PRICE_FILE)
+            ends = None if longest_queue is None else EarlyEnd(longest_queue=longest_queue)
+            lookups.append(load.lookup(space, rate, ends))
+            if earlier_rate is not None:
+                before = load.lookup(space, earlier_rate, ends)
+                change = LoadChange(earlier=before, new=lookups[-1])
     asked = pool_study.PoolStudy(
         lookups=tuple(lookups),
         strategies=names,
@@ -107,6 +115,9 @@ def pool(
             key = f"{row.model} {row.strategy}"
             lines.update({key: (str(done * 10 // seeds), f"{done} of {seeds} searches")})
 
+        if change is not None:
+            seen = range(first_seed, first_seed + seeds)
+            written(change.rows(seen), LoadChangeRow, out / "load-change.csv")
         cells = pool_study.summary(pool_study.run(asked, out, show))
     told = [pool_study.optimum_line(one) for one in asked.lookups]
     document = {"folder": out, "cells": cells, "optima": told}
@@ -125,9 +136,16 @@ def _profiled(lookup: PoolLookup, rows: Sequence[str], own: Callable[[], TrialLo
     return replace(lookup, profile=PoolProfile(table=table, load=load))
 
 
-def _simulated(load: SimulatedLoad, rate_rps: float, counts: str, prices: Path) -> PoolLookup:
+def _space(
+    load: SimulatedLoad, rate_rps: float, types: str, counts: str, prices: Path
+) -> tuple[SimulatedLoad, PoolSpace]:
+    """Give a load on the types that are chosen from, and their pools."""
+    kinds = load.table.kinds
+    if types:
+        load = replace(load, table=load.table.of_kinds(types.split(",")))
+    else:
+        load = load.of_useful(prices_of(kinds, prices))
     kinds = load.table.kinds
     most = numbers("--counts", counts, "must be N,N,...") if counts else load.most(rate_rps)
     checks.require(len(most) == len(kinds), "--counts", f"must be {len(kinds)}", counts)
-    space = PoolSpace(types=kinds, prices=prices_of(kinds, prices), most=most)
-    return load.lookup(space, rate_rps)
+    return load, PoolSpace(types=kinds, prices=prices_of(kinds, prices), most=most)

@@ -255,20 +255,13 @@ def _seen(sizes: FloatArray | IntArray) -> Load:
     return Load(name="seen", sizes=mix, gaps=poisson_gaps)
 
 
-def waiting_at_arrivals(run: SimulationRun) -> IntArray:  # (N,)
-    """Give how many waited when each request came, all having been served."""
-    arrived_s = run.scenario.arrived_s
-    started = np.searchsorted(np.sort(run.started_s), arrived_s, side="right")
-    return np.asarray(np.maximum(np.arange(len(arrived_s)) - started, 0))
-
-
 def told_of(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
     """Give what a monitor tells of a change at a request of a run, and the window that follows.
 
     InvalidInput if it tells of none.
     """
     scenario = run.scenario
-    seen = (scenario.size.tolist(), scenario.arrived_s.tolist(), waiting_at_arrivals(run).tolist())
+    seen = (scenario.size.tolist(), scenario.arrived_s.tolist(), run.waiting.tolist())
     for i, (size, at, waiting) in enumerate(zip(*seen, strict=True), 1):
         if monitor.observe(size, at, waiting) and i > changed_at:
             known = len(monitor.sizes())

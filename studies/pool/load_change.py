@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.ribbon_reuse import carried_over
@@ -16,8 +15,9 @@ from circinus.scheduler.pool.search import Trials, search
 from circinus.studies.pool.lookups import PoolLookup
 
 
-class LoadChangeRow(NamedTuple):
-    """Evaluations of Ribbon up to the optimum; None: it was pruned."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadChangeRow:
+    """A line of `load-change.csv`: Ribbon's evaluations to the optimum; None: it was pruned."""
 
     seed: int
     earlier: int | None  # at the earlier load

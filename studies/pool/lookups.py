@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -72,6 +72,8 @@ class PoolLookup:
     shares: Mapping[Pool, float]  # of requests in time, of every pool
     in_time: float = IN_TIME  # target share, in (0, 1]
     profile: PoolProfile | None = None  # None: latencies are not known
+    # trials that end before all requests came, and the part of them that did, in (0, 1]
+    early: Mapping[Pool, tuple[PoolTrial, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.share("in_time", self.in_time)
@@ -82,7 +84,11 @@ class PoolLookup:
 
     def measure(self, pool: Pool) -> PoolTrial:
         """Try a pool: a `MeasurePool`."""
-        return PoolTrial(pool, self.shares[pool])
+        return self.early[pool][0] if pool in self.early else PoolTrial(pool, self.shares[pool])
+
+    def paid(self, pool: Pool) -> float:
+        """Give the price of a pool, of the part of an hour-long trial that it takes, in USD."""
+        return self.space.cost(pool) * (self.early[pool][1] if pool in self.early else 1.0)
 
     def goal(self, prunes_below: float | None = None) -> CheapestInTime:
         """Give the goal; None: prices alone prune, so the optimum is never thrown away."""

@@ -2,7 +2,8 @@
 
 Every pool of a lookup was measured, so that the optimum is known: a run ends when it is tried.
 Told besides are the violating ones among the tried, which would have harmed requests, and what the
-trials cost as a share of trying every pool; a trial takes equally long whatever is tried.
+trials cost as a share of trying every pool; a trial that does not end early takes equally long
+whatever is tried.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class PoolRow:
     seed: int  # of the strategy
     evaluations_to_optimum: int | None  # pools tried up to the optimum; empty: it was not tried
     violating_evaluations: int  # those of them with too few in time
-    exploration_cost: float  # their prices over those of all pools
+    # their prices over those of all pools; of a trial that ended early the part
+    exploration_cost: float
     found: bool  # whether the optimum was tried
 
 
@@ -133,7 +135,7 @@ def searched(
             break
     if isinstance(strategy, Stating):
         stated(list(statements(lookup, seed, [*trials, *going], strategy.said)))
-    paid = sum(lookup.space.cost(trial.pool) for trial in trials)
+    paid = sum(lookup.paid(trial.pool) for trial in trials)
     return PoolRow(
         model=lookup.model,
         strategy=name,

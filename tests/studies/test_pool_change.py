@@ -24,7 +24,6 @@ from circinus.studies.dispatch.pool_change import (
     PoolChangeStudy,
     best_rate,
     results,
-    waiting_at_arrivals,
 )
 from circinus.studies.dispatch.pool_change_report import lines_of, picture
 from circinus.studies.dispatch.study import draws_of
@@ -99,7 +98,7 @@ def test_who_waits_when_a_request_comes_is_counted() -> None:
         qos_s=9.0,
         fleet=Fleet.alike(1),
     )
-    assert waiting_at_arrivals(simulate(scenario, FcfsDispatch())).tolist() == [0, 0, 1, 1]
+    assert simulate(scenario, FcfsDispatch()).waiting.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.slow

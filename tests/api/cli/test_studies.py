@@ -116,18 +116,34 @@ def latencies(folder: Path) -> list[str]:
 
 def test_strategies_that_choose_pools_are_compared_on_measured_latencies(folder: Path) -> None:
     told = [*latencies(folder), "--json", "--qos-ms", "120", "--rate", "30"]
-    result = invoke("study", "pool", *told, "--counts", "3,3")
+    result = invoke("study", "pool", *told, "--counts", "3,3", "--types", "a,b")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert [(cell["model"], cell["not_found"]) for cell in document["cells"]] == [
         ("m at 30 1/s", 0.0)
     ]
     assert "of 15 pools" in document["optima"][0]
-    derived = invoke(
-        "study", "pool", *told, "--types", "a"
-    )  # 50 ms each: the third spares waiting
+    # `b` is late with half of them; 50 ms each: the third `a` spares waiting
+    derived = invoke("study", "pool", *told)
     assert derived.exit_code == 0, derived.output
     assert "of 3 pools (3,) of a is" in json.loads(derived.stdout)["optima"][0]
+
+
+def test_a_simulated_trial_may_end_early_and_trials_at_another_rate_be_carried_over(
+    folder: Path,
+) -> None:
+    told = [*latencies(folder), "--qos-ms", "120", "--rate", "30", "--json"]
+    told += ["--counts", "3,3", "--types", "a,b", "--earlier-rate", "15"]
+    costs = []
+    for more in ([], ["--longest-queue", "100"]):
+        result = invoke("study", "pool", *told, *more)
+        assert result.exit_code == 0, result.output
+        (cell,) = json.loads(result.stdout)["cells"]
+        assert cell["not_found"] == 0.0
+        costs.append(cell["cost"] / cell["evaluations"])
+        with (folder / "pools" / "load-change.csv").open() as file:
+            assert [row["seed"] for row in csv.DictReader(file)] == ["0"]
+    assert costs[1] < costs[0]
 
 
 def test_calibrated_is_told_the_latencies_of_a_table_and_says_how_sure_it_is(
@@ -157,12 +173,13 @@ def test_calibrated_is_told_the_latencies_of_a_table_and_says_how_sure_it_is(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "rate_per_s must be"),
-        (["--rate", "30", "--counts", "3,3"], "qos_s must be"),
-        (["--qos-ms", "120", "--rate", "30", "--counts", "3"], "--counts must be 2"),
+        (["--qos-ms", "120"], "rate_per_s must be"),
+        (["--rate", "30"], "qos_s must be finite and > 0"),
+        (["--qos-ms", "120", "--rate", "30", "--counts", "3,3"], "--counts must be 1"),
         (["--qos-ms", "120", "--rate", "30", "--counts", "a,b"], "--counts must be N,N"),
         (["--qos-ms", "120", "--rate", "30", "--types", "c"], "types must be among a, b"),
-        (["--qos-ms", "1", "--rate", "60", "--counts", "3,3"], "must have a feasible pool"),
+        (["--qos-ms", "1", "--rate", "60"], "qos_s must be such that a type alone has 99%"),
+        (["--qos-ms", "1", "--rate", "60", "--types", "a"], "must have a feasible pool"),
     ],
 )
 def test_latencies_without_a_load_that_a_pool_serves_are_bad_input(
