@@ -87,6 +87,8 @@ def pool(
     change: LoadChange | None = None
     if latency is not None:
         rows = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
+        rule = f"must be told, or {CALIBRATED} be among the strategies"
+        checks.require(bool(model) or CALIBRATED in names, "--model", rule, "neither")
         if CALIBRATED in names:
             own = partial(TrialLoad, mix=load_of(mix).sizes, qos_s=qos_ms / 1e3, rate_rps=rate)
             lookups = [_profiled(each, rows, own) for each in lookups]

@@ -174,6 +174,7 @@ def test_calibrated_is_told_the_latencies_of_a_table_and_says_how_sure_it_is(
     ("words", "message"),
     [
         (["--qos-ms", "120"], "rate_per_s must be"),
+        (["--model", ""], "--model must be told, or calibrated be among the strategies"),
         (["--rate", "30"], "qos_s must be finite and > 0"),
         (["--qos-ms", "120", "--rate", "30", "--counts", "3,3"], "--counts must be 1"),
         (["--qos-ms", "120", "--rate", "30", "--counts", "a,b"], "--counts must be N,N"),
