@@ -25,6 +25,7 @@ from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import pool_change as pool_change_study
+from circinus.studies.dispatch import pool_change_report
 from circinus.studies.dispatch import study as dispatch_study
 from circinus.studies.dispatch import unlike as unlike_study
 from circinus.studies.report.tables import markdown
@@ -188,10 +189,10 @@ def pool_change(
         evaluations=evaluations,
     )
     rows = pool_change_study.run(study, out)
-    (out / "pool-change.svg").write_text(pool_change_study.picture(rows))
-    lines = pool_change_study.lines_of(rows)
+    (out / "pool-change.svg").write_text(pool_change_report.picture(rows))
+    lines = pool_change_report.lines_of(rows)
     screen.show(
-        markdown(lines, pool_change_study.PoolChangeLine),
+        markdown(lines, pool_change_report.PoolChangeLine),
         document={"folder": out, "lines": lines},
     )
 

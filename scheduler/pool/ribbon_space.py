@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.profile import BoolArray, FloatArray
 from circinus.scheduler.pool.pools import Pool
 
 RELAXED = 0.3
@@ -49,26 +49,27 @@ class MeasuredTypes:
         return np.asarray(3600.0 / (self.share @ self.latency_s) / self.prices)
 
     def useful(
-        self,
-        qos_s: float,
-        *,
-        base: int,  # place of the type that serves all requests in time today
-        in_time: float = 0.99,
-        relaxed: float = RELAXED,
-        most: int = MOST_TYPES,
+        self, qos_s: float, *, in_time: float = 0.99, relaxed: float = RELAXED
     ) -> list[int]:
         """Give places of types: the base, then those that serve more for a dollar, best first.
 
-        They have to serve enough requests within the relaxed target, alone and without a queue.
+        The base serves the most for a dollar of those in time (3.2); the others have to be in time
+        by the relaxed target. In time: enough requests alone and without a queue. InvalidInput if
+        no type is.
         """
-        kinds = range(len(self.prices))
-        checks.require(base in kinds, "base", f"must be in [0, {len(kinds)})", base)
         checks.positive("qos_s", qos_s)
         checks.non_negative("relaxed", relaxed)
-        within = self.share @ (self.latency_s <= qos_s * (1.0 + relaxed)) >= in_time - _EQUAL
         value = self.requests_per_usd
-        found = [k for k in kinds if within[k] and value[k] > value[base]]
-        return [base, *sorted(found, key=lambda k: -float(value[k]))][:most]
+
+        def within(target_s: float) -> BoolArray:
+            return np.asarray(self.share @ (self.latency_s <= target_s) >= in_time - _EQUAL)
+
+        strictly = np.flatnonzero(within(qos_s))
+        rule = f"must be such that a type alone has {in_time:.0%} of the requests in time"
+        checks.require(len(strictly) > 0, "qos_s", rule, qos_s)
+        base = int(strictly[value[strictly].argmax()])
+        found = np.flatnonzero(within(qos_s * (1.0 + relaxed)) & (value > value[base])).tolist()
+        return [base, *sorted(found, key=lambda k: -float(value[k]))][:MOST_TYPES]
 
 
 def most_useful(

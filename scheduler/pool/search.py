@@ -7,7 +7,7 @@ only `scheduler.pool.pools`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -130,21 +130,32 @@ class LargestRate:
         return found
 
 
-def search(
+def tried(
     goal: PoolGoal,
     strategy: PoolStrategy,
     measure: MeasurePool,
     most: int,
     known: Trials = (),  # before; the strategy learns from them, and they are none of the result
-) -> list[PoolTrial]:
-    """Try the pools that a strategy proposes, at most so many; give the trials in order."""
-    trials: list[PoolTrial] = []
-    while len(trials) < most:
-        pool = strategy.propose(goal, [*known, *trials])
+) -> Iterator[PoolTrial]:
+    """Try the pools that a strategy proposes, at most so many, one whenever a trial is taken."""
+    trials = list(known)
+    for _ in range(most):
+        pool = strategy.propose(goal, trials)
         if pool is None:
-            break
+            return
         trials.append(measure(pool))
-    return trials
+        yield trials[-1]
+
+
+def search(
+    goal: PoolGoal,
+    strategy: PoolStrategy,
+    measure: MeasurePool,
+    most: int,
+    known: Trials = (),
+) -> list[PoolTrial]:
+    """Give all trials of `tried`, in order."""
+    return list(tried(goal, strategy, measure, most, known))
 
 
 def best(goal: PoolGoal, trials: Trials) -> PoolTrial | None:

@@ -102,8 +102,20 @@ class SimulationRun:
         """Give the share of all requests that were answered in time; 0 if the run was stopped."""
         if not self.complete:
             return 0.0
+        return float(self.each_in_time.mean())
+
+    @property
+    def each_in_time(self) -> BoolArray:  # (N,)
+        """Give which requests were answered in time."""
         latency = self.finished_s - self.scenario.arrived_s
-        return float((latency <= self.scenario.qos_s + SLACK_S).mean())
+        return np.asarray(latency <= self.scenario.qos_s + SLACK_S)
+
+    @property
+    def waiting(self) -> IntArray:  # (N,)
+        """Give how many waited when each request came, where all were served."""
+        arrived_s = self.scenario.arrived_s
+        started = np.searchsorted(np.sort(self.started_s), arrived_s, side="right")
+        return np.asarray(np.maximum(np.arange(len(arrived_s)) - started, 0))
 
 
 def simulate(

@@ -2,57 +2,60 @@
 
     circinus study pool-change --latency CSV --prices CSV --model rm2 --qos-ms 350 --out out/change
 
-The pool that is best for the first mix serves at a share of its allowable rate while the monitor
-looks on; then the mix changes. Some choose from the sizes seen since, without trying anything:
-`bound` takes the pool with the highest LP bound, `kairos` chooses in one shot as published
-(5.2), `simulated` looks for the best one in the
-simulator, in the order of bounds. Others try pool after pool and get better, as in Kairos'
-figure 12 (8.4): `kairos_plus` under Kairos' matching, `drs` and `clockwork` under theirs, all
-three in the order of bounds with its pruning (algorithm 1), which the paper grants them, too;
-`ribbon` by Bayesian optimisation, first come, first served. What pools are worth is measured on
-draws of the new mix that none of them sees.
+The pool with the highest bound for the first mix serves at a share of its allowable rate while
+the monitor looks on; then the mix changes. Some choose from the sizes seen since, trying nothing:
+the methods `kairos`, `bound` and `simulated` of `circinus pool choose`. Others try pool after pool
+and get better, as in Kairos' figure 12 (8.4): `kairos_plus` under Kairos' matching, `drs` and
+`clockwork` under theirs, all three in the order of equation 15 with its pruning (algorithm 1),
+which the paper grants them, too; `ribbon` by Bayesian optimisation, first come, first served.
+What pools are worth is measured on draws of the new mix that none of them sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import mean, mode
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.profile import FloatArray, IntArray
 from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.dispatch.policy import FloatArray, IntArray
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
-from circinus.scheduler.pool.one_shot import one_shot
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import LargestRate, MeasurePool, search
+from circinus.scheduler.pool.search import LargestRate, MeasurePool, PoolStrategy, search
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
-from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, allowable_rate, draw
+from circinus.scheduler.simulation.choosing import largest_for_budget
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
+from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
+from circinus.scheduler.simulation.pool_search import SimulatedRates
 from circinus.scheduler.simulation.workload import changing, poisson_gaps, recorded_batches
 from circinus.studies.dispatch.study import policy_for
-from circinus.studies.report.charts import COLOURS, Bar, bars
-from circinus.studies.report.tables import grouped, written
+from circinus.studies.report.tables import written
 
-OLD, BOUND, KAIROS, SIMULATED = "old", "bound", "kairos", "simulated"
-RIBBON = "ribbon"
+OLD, RIBBON = "old", "ribbon"
+CHOOSING = (ChoiceMethod.KAIROS, ChoiceMethod.BOUND, ChoiceMethod.SIMULATED)
+"""Who tries nothing; the default policy serves what they choose."""
+
 TRYING = {"kairos_plus": "kairos", "drs": "drs", "clockwork": "clockwork", RIBBON: "fcfs"}
 """Who tries pools, and the dispatch policy that serves them."""
 
-_AT_RATE, _UNSEEN, _SIMULATED = 5000, 6000, 7000  # seeds are so much larger: streams of their own
-_SEARCHED = 4_000  # requests of a simulated search, and of sweeps for the threshold of DRS
-_COARSE, _FINE = 0.01, 0.002  # tolerances
+_AT_RATE, _UNSEEN, _SEEN = 5000, 6000, 7000  # seeds are so much larger: streams of their own
+_SEARCHED = 4_000  # requests of bounds, and of sweeps for the threshold of DRS
+_SOON = 1_000  # sizes of the second choice
+_NO_BOUND = 1.5  # times the highest: no rate that is measured is above it
+_MOST = 100  # of a type: only where it is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +106,21 @@ class PoolChangeStudy:
 
     def space(self) -> PoolSpace:
         """Give the pools that the budget may pay, and more."""
-        budget, most = self.budget_usd_per_hour, 100  # of a type: only where it is free
-        return PoolSpace.within_budget(self.table.kinds, self.prices, budget, most)
+        budget = self.budget_usd_per_hour
+        return PoolSpace.within_budget(self.table.kinds, self.prices, budget, _MOST)
 
 
 class Change(NamedTuple):
     """What the monitor saw of a change."""
 
     told_after: int  # requests of the new mix
-    sizes: FloatArray  # that it had then, of requests since the change, but for a few
-    of_window: FloatArray  # that it has when a whole window came after that
+    # of all requests since the change, but for less than a block of those before it
+    sizes: FloatArray
+    known: int  # of them, when the monitor told
+
+    def stages(self) -> tuple[FloatArray, ...]:
+        """Give the sizes that are chosen from: when told, soon after, and after a window."""
+        return self.sizes[: self.known], self.sizes[:_SOON], self.sizes
 
 
 def run(study: PoolChangeStudy, out: Path) -> list[PoolChangeRow]:
@@ -127,39 +135,28 @@ def results(study: PoolChangeStudy) -> Iterator[PoolChangeRow]:
         yield from _Seed(study, space, seed).rows()
 
 
-def bounded(draws: LoadDraws, space: PoolSpace, budget: float) -> LargestRate:
-    """Give the goal, with LP bounds where there is room for no other instance of any type.
-
-    Other pools have bound 0: they are contained in one of those.
-    """
-    full = space.within(budget) & ~space.within(budget - min(space.prices))
-    bounds, latency_s = np.zeros(len(space.pools)), draws.table.mean_s
-    pools, qos_s = space.pools[full], draws.qos_s
-    bounds[full] = throughput_bounds(draws.share, latency_s, pools, qos_s, in_time=IN_TIME)
-    return LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
-
-
-def searched(goal: LargestRate, measure: MeasurePool, most: int | None = None) -> list[PoolTrial]:
-    """Give trials in the order of bounds, until no pool can be better (Kairos, algorithm 1)."""
-    strategy = KairosPlus(bounds=goal.bounds)
-    return search(goal, strategy, measure, most or len(goal.bounds))
-
-
-def best_of(trials: Sequence[PoolTrial]) -> PoolTrial:
-    """Give the trial of the largest value; there must be one."""
-    return max(trials, key=lambda trial: trial.value)
-
-
-def measured(draws: LoadDraws, policy: str, *, tolerance: float) -> MeasurePool:
+def measured(draws: LoadDraws, policy: str) -> MeasurePool:
     """Give what measures the allowable rate of a pool; DRS has its best threshold there."""
     sweep = draws.first(_SEARCHED)
 
     def measure(pool: Pool) -> PoolTrial:
-        chosen, highest = policy_for(policy, sweep, pool), 1.02 * draws.bound_rps(pool)
-        scenarios = draws.scenarios(pool, chosen.level)
-        return PoolTrial(pool, allowable_rate(chosen, scenarios, highest, tolerance=tolerance)[0])
+        rates = SimulatedRates(policy=policy_for(policy, sweep, pool), draws=draws)
+        return PoolTrial(pool, rates.rate(pool))
 
     return measure
+
+
+def best_rate(draws: LoadDraws, space: PoolSpace, budget: float) -> float:
+    """Give the highest allowable rate of all pools, under the default policy."""
+    bounds, full = np.zeros(len(space.pools)), space.full(budget)
+    share, mean_s = draws.share, draws.table.mean_s
+    bounds[full] = throughput_bounds(
+        share, mean_s, space.pools[full], draws.qos_s, in_time=IN_TIME
+    )
+    goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
+    rates = SimulatedRates(policy=dispatch_policy(DEFAULT.dispatch), draws=draws)
+    trials = search(goal, KairosPlus(bounds=bounds), rates, len(bounds))
+    return max((trial.value for trial in trials), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +167,14 @@ class _Seed:
 
     def rows(self) -> Iterator[PoolChangeRow]:
         """Give the rows of the seed."""
+        default = DEFAULT.dispatch
         before = self._draws(self.study.before, self.seed)
-        bounds = self._goal(before).bounds
-        first_pool = tuple(self.space.pools[np.argmax(bounds)].tolist())
-        served = measured(before, DEFAULT.dispatch, tolerance=_FINE)(first_pool)
-        change = self.watched(first_pool, self.study.load * served.value)
+        old = self.chosen(ChoiceMethod.BOUND, before.table.batches[before.rows])
+        rate_rps = measured(before, default)(old).value
+        change = self.watched(old, self.study.load * rate_rps)
         unseen = self._draws(self.study.after, _UNSEEN + self.seed)
-        measure = measured(unseen, DEFAULT.dispatch, tolerance=_FINE)
-        best_rps = best_of(searched(self._goal(unseen), measure)).value
+        best_rps = best_rate(unseen, self.space, self.study.budget_usd_per_hour)
+        measure = measured(unseen, default)
         row = partial(
             PoolChangeRow,
             model=self.study.table.model,
@@ -191,41 +188,48 @@ class _Seed:
             rate, pool = trial.value, " ".join(map(str, trial.pool))
             return {"pool": pool, "rate_rps": rate, "of_best": rate / best_rps}
 
-        default = DEFAULT.dispatch
-        yield row(scheme=OLD, policy=default, seen=0, evaluation=0, **told(measure(first_pool)))
-        for sizes in (change.sizes, change.of_window):
-            for scheme, pool in self.choices(sizes):
-                of = told(measure(pool))
-                yield row(scheme=scheme, policy=default, seen=len(sizes), evaluation=0, **of)
-        seen = len(change.sizes)
+        yield row(scheme=OLD, policy=default, seen=0, evaluation=0, **told(measure(old)))
+        for sizes in change.stages():
+            for method in CHOOSING:
+                of = told(measure(self.chosen(method, sizes)))
+                yield row(scheme=method, policy=default, seen=len(sizes), evaluation=0, **of)
         for scheme, policy in TRYING.items():
-            for n, trial in enumerate(self.tried(scheme, policy, unseen, change.sizes), 1):
-                yield row(scheme=scheme, policy=policy, seen=seen, evaluation=n, **told(trial))
+            of_scheme = partial(row, scheme=scheme, policy=policy, seen=change.known)
+            for n, trial in enumerate(self.tried(scheme, policy, unseen, change), 1):
+                yield of_scheme(evaluation=n, **told(trial))
 
-    def choices(self, sizes: FloatArray) -> Iterator[tuple[str, Pool]]:
-        """Give the pools that are chosen from sizes alone, nothing tried."""
-        seen = self._seen(sizes)
-        goal = self._goal(seen)
-        yield BOUND, tuple(self.space.pools[np.argmax(goal.bounds)].tolist())
-        affordable = self.space.pools[self.space.within(self.study.budget_usd_per_hour)]
-        figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
-        yield KAIROS, one_shot(affordable, kairos_bounds(figures, affordable)).pool
-        simulated = measured(seen, DEFAULT.dispatch, tolerance=_COARSE)
-        yield SIMULATED, best_of(searched(goal, simulated)).pool
+    def chosen(self, method: ChoiceMethod, sizes: FloatArray | IntArray) -> Pool:
+        """Give the pool that a method chooses for sizes that were seen."""
+        question = PoolQuestion(
+            table=self.study.table,
+            prices=self.study.prices,
+            qos_s=self.study.qos_s,
+            dispatch=DEFAULT.dispatch,
+            load=_seen(sizes),
+            method=method,
+            sampled=True,
+            seed=self.seed,
+            most=_MOST,
+        )
+        choice = largest_for_budget(question, self.study.budget_usd_per_hour)
+        checks.require(choice.chosen is not None, "budget", "must buy a rate", choice.reason)
+        counts = dict(zip(choice.types, choice.chosen.pool if choice.chosen else (), strict=True))
+        return tuple(counts.get(kind, 0) for kind in self.study.table.kinds)
 
     def tried(
-        self, scheme: str, policy: str, unseen: LoadDraws, sizes: FloatArray
+        self, scheme: str, policy: str, unseen: LoadDraws, change: Change
     ) -> list[PoolTrial]:
         """Give the trials of a scheme, under the new mix."""
-        measure, most = measured(unseen, policy, tolerance=_FINE), self.study.evaluations
-        goal = self._goal(self._seen(sizes))
-        if scheme != RIBBON:
-            return searched(goal, measure, most)
-        # it knows no bound of a pool, but one of all
-        anything = np.full_like(goal.bounds, goal.bounds.max())
-        budget = self.study.budget_usd_per_hour
-        blind = LargestRate(space=self.space, budget_usd_per_hour=budget, bounds=anything)
-        return search(blind, Ribbon(seed=self.seed), measure, most)
+        space, budget = self.space, self.study.budget_usd_per_hour
+        seen = self._draws(_seen(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
+        figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
+        bounds = kairos_bounds(figures, space.pools)
+        goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
+        strategy: PoolStrategy = KairosPlus(bounds=bounds)
+        if scheme == RIBBON:  # it knows no bound of a pool, but one of all
+            strategy = Ribbon(seed=self.seed)
+            goal = replace(goal, bounds=np.full_like(bounds, _NO_BOUND * bounds.max()))
+        return search(goal, strategy, measured(unseen, policy), self.study.evaluations)
 
     def watched(self, pool: Pool, rate_rps: float) -> Change:
         """Give what a monitor tells of the change, on a run of the pool at that rate."""
@@ -238,88 +242,30 @@ class _Seed:
         draws = self._draws(load, _AT_RATE + self.seed, count)
         policy = dispatch_policy(DEFAULT.dispatch)
         served = simulate(draws.scenarios(pool, policy.level)(rate_rps), policy)
-        return _told(served, changed_at, TrafficMonitor(settings))
-
-    def _goal(self, draws: LoadDraws) -> LargestRate:
-        return bounded(draws, self.space, self.study.budget_usd_per_hour)
-
-    def _seen(self, sizes: FloatArray) -> LoadDraws:
-        """Draw requests like those seen."""
-        mix = recorded_batches(sizes.astype(np.int64).tolist())
-        load = Load(name="seen", sizes=mix, gaps=poisson_gaps)
-        return self._draws(load, _SIMULATED + self.seed, _SEARCHED)
+        return told_of(served, changed_at, TrafficMonitor(settings))
 
     def _draws(self, load: Load, seed: int, requests: int | None = None) -> LoadDraws:
         count = requests or self.study.requests
         return draw(self.study.table, self.study.qos_s, load, count, seed, sampled=True)
 
 
-def waiting_at_arrivals(run: SimulationRun) -> IntArray:  # (N,)
-    """Give how many waited when each request came, all having been served."""
-    arrived_s = run.scenario.arrived_s
-    started = np.searchsorted(np.sort(run.started_s), arrived_s, side="right")
-    return np.asarray(np.maximum(np.arange(len(arrived_s)) - started, 0))
+def _seen(sizes: FloatArray | IntArray) -> Load:
+    """Give a load like what was seen."""
+    mix = recorded_batches(sizes.astype(np.int64).tolist())
+    return Load(name="seen", sizes=mix, gaps=poisson_gaps)
 
 
-def _told(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
-    """Give what the monitor has when it tells of a change, and a window later."""
-    scenario, told, sizes = run.scenario, len(run.scenario.arrived_s), np.zeros(0)
-    seen = (scenario.size.tolist(), scenario.arrived_s.tolist(), waiting_at_arrivals(run).tolist())
-    for i, (size, at, waiting) in enumerate(zip(*seen, strict=True)):
-        if monitor.observe(size, at, waiting) and i >= changed_at and not len(sizes):
-            told, sizes = i + 1, monitor.sizes()
-    return Change(told - changed_at, sizes, scenario.size[-monitor.settings.window :])
+def told_of(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
+    """Give what a monitor tells of a change at a request of a run, and the window that follows.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolChangeLine:
-    """What a scheme came to, over seeds: its best row each, of those that saw as many sizes."""
-
-    scheme: str  # who chose
-    seen: float  # sizes that the choice is of, mean
-    tried: float  # pools, mean
-    pool: str  # that was chosen most often
-    rate_rps: float  # mean
-    of_best: float  # mean
-    least_of_best: float  # the worst seed's
-    first_of_best: float  # of the first pool that was tried, mean
-
-
-def lines_of(rows: Sequence[PoolChangeRow]) -> list[PoolChangeLine]:
-    """Give a line for each scheme, and one more where it chose again a window later."""
-    found: dict[tuple[str, int], list[list[PoolChangeRow]]] = {}
-    for (scheme, _), of_seed in grouped(rows, "scheme", "seed").items():
-        for place, tries in enumerate(grouped(of_seed, "seen").values()):
-            found.setdefault((scheme, place), []).append(tries)
-    return [_line(scheme, tries) for (scheme, _), tries in sorted(found.items(), key=_later)]
-
-
-def _later(item: tuple[tuple[str, int], object]) -> int:
-    return item[0][1]
-
-
-def _line(scheme: str, tries: Sequence[Sequence[PoolChangeRow]]) -> PoolChangeLine:
-    best = [max(of, key=lambda row: row.rate_rps) for of in tries]
-    return PoolChangeLine(
-        scheme=scheme,
-        seen=mean(row.seen for row in best),
-        tried=mean(of[-1].evaluation for of in tries),
-        pool=mode(row.pool for row in best),
-        rate_rps=mean(row.rate_rps for row in best),
-        of_best=mean(row.of_best for row in best),
-        least_of_best=min(row.of_best for row in best),
-        first_of_best=mean(of[0].of_best for of in tries),
-    )
-
-
-def picture(rows: Sequence[PoolChangeRow]) -> str:
-    """Give an SVG: the rate over the best pool's, of each line."""
-    found = []
-    for line in lines_of(rows):
-        colour = COLOURS[0] if line.scheme in (BOUND, SIMULATED) else COLOURS[-1]
-        note = f"{line.of_best:.3f}; {line.tried:.3g} tried"
-        name = f"{line.scheme}, {line.seen:.0f} sizes"
-        found.append(Bar(name=name, value=line.of_best, error=0.0, note=note, colour=colour))
-    first = rows[0]
-    title = f"{first.model}: {first.before} to {first.after}, rate over the best pool's"
-    return bars(title, found)
+    InvalidInput if it tells of none.
+    """
+    scenario = run.scenario
+    seen = (scenario.size.tolist(), scenario.arrived_s.tolist(), run.waiting.tolist())
+    for i, (size, at, waiting) in enumerate(zip(*seen, strict=True), 1):
+        if monitor.observe(size, at, waiting) and i > changed_at:
+            known = len(monitor.sizes())
+            first = i - known
+            sizes = scenario.size[first : first + monitor.settings.window]
+            return Change(i - changed_at, sizes, known)
+    raise InvalidInput.of("mix_after", "must be another than before: no change is seen", "")

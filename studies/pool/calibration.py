@@ -1,47 +1,36 @@
 """How sure `calibrated` is of what it proposes, against how often it is right.
 
-A problem is a space of pools, what each is in truth, and a simulator with a profile that is wrong
-by a hidden factor for each type. Truth is a published table, or a simulation of its own: with the
-true factors and nothing else wrong, or of a drawn problem, in which more is wrong than particles
-can say. Constants of the strategy were chosen on drawn problems alone.
+It is told a latency profile that is wrong by a hidden factor for each type; truth is a lookup.
+Such a search goes on until it settles: to stop with the optimum would leave out what is stated
+of pools after it, and keep the statement that was right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 
-from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, FloatArray
-from circinus.scheduler.pool.calibrated import Calibrated
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime, best
+from circinus.pipelines.profile import FloatArray
+from circinus.scheduler.pool.calibrated import Advice, Calibrated
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.pool.search import PoolGoal, Trials, best
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.trying import (
-    FirstComeTrials,
-    TrialDraws,
-    TrialLoad,
-    trial_draws,
-)
-from circinus.scheduler.simulation.workload import (
-    bursty_gaps,
-    poisson_gaps,
-    ribbon_batches,
-)
-from circinus.studies.report.tables import grouped, written
+from circinus.scheduler.simulation.trying import FirstComeTrials, trial_draws
+from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.report.tables import grouped
 
 FEASIBLE, CHEAPEST = "feasible", "cheapest"
 """What is stated: the proposed pool is feasible; the pool settled on is the cheapest that is."""
 
-_MOST = 60  # trials of a search
+ERROR = 0.15
+"""Deviation of the logarithms of the hidden factors."""
+
 _BINS = 5
 _Z = 1.96  # of the intervals: 95 %
-_CELL_ERROR = 0.03  # of single entries of a drawn profile: no factor for a type explains them
-_STREAM = 2021  # of problems; strategies have their seeds
+_STREAM = 2021  # of what is hidden; strategies have their seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,65 +62,50 @@ class ReliabilityRow:
     true_high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolProblem:
-    """A search and its truth."""
+@dataclass(slots=True, kw_only=True)
+class Stating:
+    """A `PoolStrategy`: `calibrated`, which keeps what it said."""
 
-    model: str
-    goal: CheapestInTime
-    truth: FloatArray  # (P,); share in time that a trial of each pool measures
-    simulator: FirstComeTrials  # with a wrong profile
+    strategy: Calibrated
+    said: list[Advice] = field(default_factory=list, init=False)
 
-    @property
-    def good(self) -> BoolArray:  # (P,)
-        """Give which pools are feasible."""
-        return np.asarray(self.truth >= self.goal.in_time)
-
-    def measure(self, pool: Pool) -> PoolTrial:
-        """Try a pool."""
-        return PoolTrial(pool, float(self.truth[self.goal.space.place(pool)]))
+    def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
+        """See `PoolStrategy.propose`."""
+        self.said.append(self.strategy.advice(goal, trials))
+        return self.said[-1].pool
 
 
-def run(
-    problems: Callable[[int], PoolProblem], seeds: Sequence[int], out: Path
-) -> tuple[list[StatementRow], list[ReliabilityRow]]:
-    """Give what is stated in a search for each seed, and how reliable it is; write both."""
-    found = (row for seed in seeds for row in statements(problems(seed), seed))
-    said = written(found, StatementRow, out / "statements.csv")
-    return said, written(reliability(said), ReliabilityRow, out / "reliability.csv")
+def misled(lookup: PoolLookup, seed: int) -> Stating:
+    """Give `calibrated` with the latencies of a lookup times hidden factors of the seed.
+
+    InvalidInput if they are not known.
+    """
+    profile, rng = lookup.profiled(), hidden(seed, 0)
+    wrong = scaled(profile.table, factors(rng, len(lookup.space.types)))
+    simulator = FirstComeTrials(draws=trial_draws(wrong, profile.load, rng))
+    return Stating(strategy=Calibrated(simulator=simulator, seed=seed))
 
 
 def statements(
-    problem: PoolProblem, seed: int, strategy: Calibrated | None = None
+    lookup: PoolLookup, seed: int, trials: Trials, said: Sequence[Advice]
 ) -> Iterator[StatementRow]:
-    """Give all that is stated in a search; the strategy is `calibrated` as it comes."""
-    asked = strategy or Calibrated(simulator=problem.simulator, seed=seed)
-    goal, trials = problem.goal, list[PoolTrial]()
-    cheapest = goal.space.costs[problem.good].min(initial=np.inf)
-    while len(trials) < _MOST:
-        advice = asked.advice(goal, trials)
-        chosen = best(goal, trials)
+    """Give all that was stated in a search; each piece of advice is of the trials before it."""
+    goal = lookup.goal()
+    for count, advice in enumerate(said):
+        chosen = best(goal, trials[:count])
         pool = advice.pool or (chosen.pool if chosen else None)
-        cost = np.inf if pool is None else goal.space.cost(pool)
-        optimal = bool(cost <= cheapest + 1e-9)
+        optimal = pool is not None and lookup.is_optimum(pool)
         settles = advice.pool is None
         yield StatementRow(
-            model=problem.model,
+            model=lookup.model,
             seed=seed,
-            trial=len(trials) + 1,
+            trial=count + 1,
             about=CHEAPEST if settles else FEASIBLE,
             pool=" ".join(map(str, pool or ())),
             stated=advice.settled if settles else advice.feasible,
-            true=optimal if settles or pool is None else _feasible(problem, pool),
-            optimal=optimal and (pool is None or _feasible(problem, pool)),
+            true=optimal if settles or pool is None else lookup.is_feasible(pool),
+            optimal=optimal,
         )
-        if advice.pool is None:
-            return
-        trials.append(problem.measure(advice.pool))
-
-
-def _feasible(problem: PoolProblem, pool: Pool) -> bool:
-    return bool(problem.good[problem.goal.space.place(pool)])
 
 
 def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[ReliabilityRow]:
@@ -167,124 +141,16 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return (centre - half) / (1 + _Z**2 / count), (centre + half) / (1 + _Z**2 / count)
 
 
-def tabled_problem(
-    space: PoolSpace,
-    shares: Mapping[Pool, float],  # in time, of every pool
-    table: LatencyTable,
-    load: TrialLoad,
-    seed: int,
-    *,
-    error: float = 0.15,
-) -> PoolProblem:
-    """Give a problem whose truth is a published table.
-
-    The strategy is given the latencies times a hidden factor for each type, log-normal with that
-    deviation; InvalidInput if a pool or a type is missing.
-    """
-    pools = [tuple(pool) for pool in space.pools.tolist()]
-    missing = [pool for pool in pools if pool not in shares]
-    checks.require(not missing, "table", "must have every pool of the space", missing[:3])
-    truth = np.array([shares[pool] for pool in pools])
-    rng = _rng(seed, 0)
-    wrong = scaled(columns(table, space.types), _factors(rng, len(space.types), error))
-    return _problem(table.model, space, truth, trial_draws(wrong, load, rng))
-
-
-def simulated_problem(
-    space: PoolSpace,
-    table: LatencyTable,
-    load: TrialLoad,
-    seed: int,
-    *,
-    error: float = 0.15,
-) -> PoolProblem:
-    """Give the same problem where nothing but those factors is wrong; arrivals are Poisson.
-
-    Each pool is tried with one of eight streams, none of which the strategy knows.
-    """
-    rng, known = _rng(seed, 0), columns(table, space.types)
-    wrong = scaled(known, _factors(rng, len(space.types), error))
-    drawn = trial_draws(wrong, load, rng)
-    truth = _simulated(space, trial_draws(known, load, _rng(seed, 1), streams=8))
-    return _problem(f"{table.model} simulated", space, truth, drawn)
-
-
-def drawn_problem(seed: int, *, error: float = 0.15) -> PoolProblem:
-    """Give a problem of three drawn types, in which more is wrong than particles can say.
-
-    Seconds grow with the size, at a speed and with a rest of its own for each type. The profile
-    is wrong by a factor for each type and by more in every entry; arrivals are Poisson, bursty
-    or whole milliseconds, and clocks may tick in them.
-    """
-    rng = _rng(seed, 2)
-    speed = np.sort(rng.lognormal(0.0, 0.5, 3))[::-1]
-    prices = 0.5 * speed * rng.lognormal(0.0, 0.25, 3)
-    batches = np.arange(10, 501, 10)
-    mean_s = 0.01 * (rng.uniform(0.1, 0.6, 3) + batches[:, None] / 170.0) / speed
-    true = LatencyTable(
-        model="drawn",
-        kinds=("a", "b", "c"),
-        batches=batches,
-        mean_s=mean_s,
-        std_s=mean_s * rng.uniform(0.01, 0.1, 3),
-    )
-    space = PoolSpace(types=true.kinds, prices=tuple(prices.tolist()), most=(5, 6, 7))
-    qos_s = float(mean_s[-1, 0] * rng.uniform(1.1, 2.0))
-    typical = mean_s[16]
-    rate = float(rng.uniform(2.5, 4.0) / typical[0])
-    load = TrialLoad(mix=ribbon_batches, qos_s=qos_s, rate_rps=rate, requests=5000)
-    cells = np.exp(_CELL_ERROR * rng.standard_normal(mean_s.shape))
-    wrong = scaled(true, _factors(rng, 3, error) * cells)
-    drawn = trial_draws(wrong, load, rng)
-    truth = _simulated(space, _other_arrivals(trial_draws(true, load, rng, streams=32), rate, rng))
-    return _problem("drawn", space, truth, drawn)
-
-
-def columns(table: LatencyTable, types: Sequence[str]) -> LatencyTable:
-    """Give the table of some types, in their order; InvalidInput if one is missing."""
-    for kind in types:
-        checks.among("types", kind, table.kinds)
-    places = [table.kinds.index(kind) for kind in types]
-    mean_s, std_s = table.mean_s[:, places], table.std_s[:, places]
-    return replace(table, kinds=tuple(types), mean_s=mean_s, std_s=std_s)
-
-
 def scaled(table: LatencyTable, factor: FloatArray) -> LatencyTable:
     """Give the table with latencies times factors, which broadcast to (B, K)."""
     return replace(table, mean_s=table.mean_s * factor, std_s=table.std_s * factor)
 
 
-def _factors(rng: np.random.Generator, count: int, error: float) -> FloatArray:
-    return np.exp(error * rng.standard_normal(count))
+def factors(rng: np.random.Generator, count: int) -> FloatArray:  # (count,)
+    """Draw hidden factors, log-normal."""
+    return np.exp(ERROR * rng.standard_normal(count))
 
 
-def _rng(seed: int, purpose: int) -> np.random.Generator:
+def hidden(seed: int, purpose: int) -> np.random.Generator:
+    """Give the generator of what is hidden of a seed."""
     return np.random.default_rng([_STREAM, seed, purpose])
-
-
-def _other_arrivals(drawn: TrialDraws, rate: float, rng: np.random.Generator) -> TrialDraws:
-    """Give draws whose gaps are no gamma distribution's, whatever the variability."""
-    shape, kind = drawn.rows.shape, rng.integers(3)
-    if kind == 0:
-        gaps = np.array([poisson_gaps(shape[1], rng) for _ in range(shape[0])]) / rate
-    elif kind == 1:
-        gaps = np.array(
-            [bursty_gaps(shape[1], rng, burstiness=2.0, mean_run=20.0) for _ in range(shape[0])]
-        )
-        gaps /= rate
-    else:
-        gaps = rng.poisson(1e3 / rate, shape) / 1e3
-    return replace(drawn, gaps_s=np.repeat(gaps[:, None], drawn.gaps_s.shape[1], axis=1))
-
-
-def _simulated(space: PoolSpace, drawn: TrialDraws) -> FloatArray:  # (P,)
-    count = len(space.pools)
-    poisson = np.full(count, 0.5)
-    stream = np.arange(count) % drawn.streams
-    scale = np.ones(space.pools.shape)
-    return FirstComeTrials(draws=drawn).in_time(space.pools, scale, poisson, stream)
-
-
-def _problem(model: str, space: PoolSpace, truth: FloatArray, drawn: TrialDraws) -> PoolProblem:
-    goal = CheapestInTime(space=space)
-    return PoolProblem(model=model, goal=goal, truth=truth, simulator=FirstComeTrials(draws=drawn))

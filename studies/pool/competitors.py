@@ -154,9 +154,12 @@ def _climb(
 
 
 def _promising(goal: PoolGoal, here: PoolTrial) -> list[Pool]:
-    """Give what to try near a pool: if it violates, with one instance more."""
+    """Give what to try near a pool: what, as good in value, is no worse; if it violates, more."""
     near = _neighbours(goal, here.pool)
-    return [pool for pool in near if goal.feasible(here) or sum(pool) > sum(here.pool)]
+    if not goal.feasible(here):
+        return [pool for pool in near if sum(pool) > sum(here.pool)]
+    worth = goal.worth(here)
+    return [pool for pool in near if goal.worth(here._replace(pool=pool)) >= worth]
 
 
 def _neighbours(goal: PoolGoal, pool: Pool) -> list[Pool]:

@@ -6,18 +6,35 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import PoolStrategy
+from circinus.scheduler.pool.search import PoolGoal, PoolStrategy
 from circinus.studies.pool import competitors
+from circinus.studies.pool.calibration import misled
 from circinus.studies.pool.competitors import WalkingStrategy
 from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.pool.published import (
+    PublishedGoal,
+    RuledOut,
+    by_climbing,
+    by_random,
+    by_ribbon,
+)
+
+CALIBRATED = "calibrated"
 
 
 class PoolContestant(NamedTuple):
-    """A strategy, and what a violating trial prunes for it."""
+    """A strategy, and the goal that it is given: what a violating trial prunes for it."""
 
     made: Callable[[PoolLookup, int], PoolStrategy]  # for what is searched, and a seed
-    # see `CheapestInTime`; None: prices alone prune, so the optimum is never thrown away
-    prunes_below: float | None
+    goal: Callable[[PoolLookup], PoolGoal]
+
+
+def _paper(lookup: PoolLookup) -> PoolGoal:
+    return lookup.goal(0.01)
+
+
+def _published(ruled_out: RuledOut) -> Callable[[PoolLookup], PoolGoal]:
+    return lambda lookup: PublishedGoal(plain=lookup.goal(), ruled_out=ruled_out)
 
 
 def _ribbon(lookup: PoolLookup, seed: int) -> PoolStrategy:
@@ -28,18 +45,23 @@ def _artefact(lookup: PoolLookup, seed: int) -> PoolStrategy:
     return Ribbon(seed=seed, xi=0.1)
 
 
-def _walking(walk: competitors.WalkMaker) -> Callable[[PoolLookup, int], PoolStrategy]:
-    return lambda lookup, seed: WalkingStrategy(walk=walk, seed=seed)
+def _walking(
+    walk: competitors.WalkMaker, goal: Callable[[PoolLookup], PoolGoal]
+) -> PoolContestant:
+    return PoolContestant(lambda lookup, seed: WalkingStrategy(walk=walk, seed=seed), goal)
 
 
 CONTESTANTS: Mapping[str, PoolContestant] = {
-    "ribbon": PoolContestant(_ribbon, 0.01),  # the threshold of the paper
-    # any violation prunes. The artefact spares those with as many of the first type
-    "ribbon_artefact": PoolContestant(_artefact, 0.0),
-    "ribbon_safe": PoolContestant(_ribbon, None),
-    "random": PoolContestant(_walking(competitors.random), 0.0),  # both prunings, as published
-    "hill_climb": PoolContestant(_walking(competitors.hill_climb), None),
-    "response_surface": PoolContestant(_walking(competitors.response_surface), None),
-    "annealing": PoolContestant(_walking(competitors.annealing), None),
-    "genetic": PoolContestant(_walking(competitors.genetic), None),
+    "ribbon": PoolContestant(_ribbon, _paper),
+    "ribbon_artefact": PoolContestant(_artefact, _published(by_ribbon)),
+    "ribbon_safe": PoolContestant(_ribbon, PoolLookup.goal),
+    "random": _walking(competitors.random, _published(by_random)),
+    "hill_climb": _walking(competitors.hill_climb, _published(by_climbing)),
+    "response_surface": _walking(competitors.response_surface, _published(by_climbing)),
+    "annealing": _walking(competitors.annealing, PoolLookup.goal),
+    # "the same sub-configuration pruning" as the method that it is compared with (Kairos, 8.3)
+    "genetic": _walking(competitors.genetic, _paper),
+    CALIBRATED: PoolContestant(misled, PoolLookup.goal),
 }
+UNTOLD = tuple(name for name in CONTESTANTS if name != CALIBRATED)
+"""Those who know no latencies."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,17 +23,44 @@ from circinus.pipelines.files import read_file
 from circinus.pipelines.profile import BoolArray
 from circinus.pipelines.strict_json import read_json
 from circinus.scheduler.pool.pools import MOST_POOLS, Pool, PoolSpace, PoolTrial
+from circinus.scheduler.pool.search import CheapestInTime
+from circinus.scheduler.simulation.draws import IN_TIME
+from circinus.scheduler.simulation.measurements import LatencyTable
+from circinus.scheduler.simulation.trying import TrialLoad
+from circinus.scheduler.simulation.workload import ribbon_batches
 
-PUBLISHED_TYPES: Mapping[str, tuple[str, ...]] = {
-    "mtwnd": ("g4dn.xlarge", "c5.2xlarge", "r5n.large"),
-    "resnet": ("c5a.4xlarge", "m5.2xlarge", "t3.2xlarge"),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolProfile:
+    """What is known of a lookup besides: who simulates pools needs it."""
+
+    table: LatencyTable  # of the types of the space, in order
+    load: TrialLoad  # of each trial
+
+
+class PublishedLookup(NamedTuple):
+    """What a published table is of (Ribbon, table 3; sizes, gaps and requests of the artefact)."""
+
+    types: tuple[str, ...]  # in order
+    load: TrialLoad
+
+
+PUBLISHED: Mapping[str, PublishedLookup] = {
+    "mtwnd": PublishedLookup(
+        ("g4dn.xlarge", "c5.2xlarge", "r5n.large"),
+        TrialLoad(mix=ribbon_batches, qos_s=0.021, rate_rps=1e3 / 1.5, requests=20_000),
+    ),
+    "resnet": PublishedLookup(
+        ("c5a.4xlarge", "m5.2xlarge", "t3.2xlarge"),
+        TrialLoad(mix=ribbon_batches, qos_s=0.4, rate_rps=1e3 / 18.0, requests=10_000),
+    ),
 }
-"""Types of the tables that were published, in order (Ribbon, table 3; sizes of the artefact)."""
+"""Published tables by the name of their model."""
 PRICE_FILE = "instance_prices.csv"
 """Beside a table, where nobody names another."""
 
 _PREFIX = "ribbon_lookup_"
-_IN_TIME = 0.99  # the target of all published ones
+_EQUAL = 1e-9  # USD/h: prices that differ by less do not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +70,10 @@ class PoolLookup:
     model: str
     space: PoolSpace
     shares: Mapping[Pool, float]  # of requests in time, of every pool
-    in_time: float = _IN_TIME  # target share, in (0, 1]
+    in_time: float = IN_TIME  # target share, in (0, 1]
+    profile: PoolProfile | None = None  # None: latencies are not known
+    # trials that end before all requests came, and the part of them that did, in (0, 1]
+    early: Mapping[Pool, tuple[PoolTrial, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.share("in_time", self.in_time)
@@ -53,7 +84,31 @@ class PoolLookup:
 
     def measure(self, pool: Pool) -> PoolTrial:
         """Try a pool: a `MeasurePool`."""
-        return PoolTrial(pool, self.shares[pool])
+        return self.early[pool][0] if pool in self.early else PoolTrial(pool, self.shares[pool])
+
+    def paid(self, pool: Pool) -> float:
+        """Give the price of a pool, of the part of an hour-long trial that it takes, in USD."""
+        return self.space.cost(pool) * (self.early[pool][1] if pool in self.early else 1.0)
+
+    def goal(self, prunes_below: float | None = None) -> CheapestInTime:
+        """Give the goal; None: prices alone prune, so the optimum is never thrown away."""
+        return CheapestInTime(space=self.space, in_time=self.in_time, prunes_below=prunes_below)
+
+    def profiled(self) -> PoolProfile:
+        """Give what is known besides; InvalidInput if nothing is."""
+        if self.profile is None:
+            rule = "must be told for who simulates pools"
+            raise InvalidInput.of(f"latencies of {self.model}", rule, "none")
+        return self.profile
+
+    def is_feasible(self, pool: Pool) -> bool:
+        """Give whether a pool has enough in time."""
+        return bool(self.feasible[self.space.place(pool)])
+
+    def is_optimum(self, pool: Pool) -> bool:
+        """Give whether a pool is feasible and none that is costs less; there may be several."""
+        cheap = self.space.cost(pool) <= self.space.cost(self.optimum) + _EQUAL
+        return cheap and self.is_feasible(pool)
 
     @cached_property
     def feasible(self) -> BoolArray:  # (P,)
@@ -92,19 +147,24 @@ def read_lookup(
     """
     model = path.stem.removeprefix(_PREFIX)
     if types is None:
-        rule = f"must be told unless it is one of {', '.join(PUBLISHED_TYPES)}"
-        checks.require(model in PUBLISHED_TYPES, f"types of {model}", rule, "none")
-        types = PUBLISHED_TYPES[model]
+        rule = f"must be told unless it is one of {', '.join(PUBLISHED)}"
+        checks.require(model in PUBLISHED, f"types of {model}", rule, "none")
+        types = PUBLISHED[model].types
     shares = _shares(path, len(types))
-    known = _prices(prices or path.parent / PRICE_FILE)
-    for kind in types:
-        checks.among("types", kind, known)
     space = PoolSpace(
         types=tuple(types),
-        prices=tuple(known[kind] for kind in types),
+        prices=prices_of(types, prices or path.parent / PRICE_FILE),
         most=tuple(max(counts) for counts in zip(*shares, strict=True)),
     )
     return PoolLookup(model=model, space=space, shares=shares)
+
+
+def prices_of(types: Sequence[str], path: Path) -> tuple[float, ...]:
+    """Give USD per hour of types, of a price file; InvalidInput if one is missing."""
+    known = _prices(path)
+    for kind in types:
+        checks.among("types", kind, known)
+    return tuple(known[kind] for kind in types)
 
 
 def _shares(path: Path, kinds: int) -> dict[Pool, float]:

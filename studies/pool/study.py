@@ -2,7 +2,8 @@
 
 Every pool of a lookup was measured, so that the optimum is known: a run ends when it is tried.
 Told besides are the violating ones among the tried, which would have harmed requests, and what the
-trials cost as a share of trying every pool; a trial takes equally long whatever is tried.
+trials cost as a share of trying every pool; a trial that does not end early takes equally long
+whatever is tried.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ from pathlib import Path
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.scheduler.pool.pools import Pool, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime
-from circinus.studies.pool.contestants import CONTESTANTS
+from circinus.scheduler.pool.pools import PoolTrial
+from circinus.scheduler.pool.search import tried
+from circinus.studies.pool.calibration import (
+    ReliabilityRow,
+    StatementRow,
+    Stating,
+    reliability,
+    statements,
+)
+from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
 from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars
 from circinus.studies.report.tables import grouped, mean, written
 
-_EQUAL = 1e-9  # USD/h: prices that differ by less do not
+Stated = Callable[[Sequence[StatementRow]], None]
+"""Is told what was stated in a search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,8 @@ class PoolRow:
     seed: int  # of the strategy
     evaluations_to_optimum: int | None  # pools tried up to the optimum; empty: it was not tried
     violating_evaluations: int  # those of them with too few in time
-    exploration_cost: float  # their prices over those of all pools
+    # their prices over those of all pools; of a trial that ended early the part
+    exploration_cost: float
     found: bool  # whether the optimum was tried
 
 
@@ -58,11 +68,11 @@ class PoolStudy:
     """What to compare."""
 
     lookups: tuple[PoolLookup, ...]
-    strategies: tuple[str, ...] = tuple(CONTESTANTS)  # names
+    strategies: tuple[str, ...] = UNTOLD  # names
     seeds: int = 40  # how many, `>= 1`
     first_seed: int = 0  # the others follow, `>= 0`
     most: int | None = None  # evaluations of a search, `>= 1`; None: as many as there are pools
-    # of all goals, `>= 0`, see `CheapestInTime`; None: that of each contestant
+    # of all goals, `>= 0`, see `CheapestInTime`; None: as each contestant prunes
     prunes_below: float | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +82,9 @@ class PoolStudy:
         checks.unique("strategies", self.strategies)
         for name in self.strategies:
             checks.among("strategies", name, CONTESTANTS)
+        if CALIBRATED in self.strategies:
+            for lookup in self.lookups:
+                lookup.profiled()
         checks.at_least("seeds", self.seeds, 1)
         checks.at_least("first_seed", self.first_seed, 0)
         checks.at_least("most", self.most, 1)
@@ -81,39 +94,48 @@ class PoolStudy:
 def run(
     study: PoolStudy, out: Path, observer: Callable[[PoolRow], None] = lambda row: None
 ) -> list[PoolRow]:
-    """Give all rows; write `pool.csv`, as they come, and `pool.html`."""
-    rows = written(results(study), PoolRow, out / "pool.csv", observer=observer)
+    """Give all rows; write `pool.csv`, as they come, and `pool.html`.
+
+    Of what `calibrated` stated, if it took part, `statements.csv` and `reliability.csv`.
+    """
+    said: list[StatementRow] = []
+    rows = written(results(study, said.extend), PoolRow, out / "pool.csv", observer=observer)
+    if said:
+        written(said, StatementRow, out / "statements.csv")
+        written(reliability(said), ReliabilityRow, out / "reliability.csv")
     (out / "pool.html").write_text(page(study, rows), encoding="utf-8")
     return rows
 
 
-def results(study: PoolStudy) -> Iterator[PoolRow]:
-    """Give a row for each model, strategy and seed."""
+def results(study: PoolStudy, stated: Stated = lambda rows: None) -> Iterator[PoolRow]:
+    """Give a row for each model, strategy and seed; tell what was stated."""
     for lookup in study.lookups:
         for name in study.strategies:
             for seed in range(study.first_seed, study.first_seed + study.seeds):
-                yield searched(study, lookup, name, seed)
+                yield searched(study, lookup, name, seed, stated)
 
 
-def searched(study: PoolStudy, lookup: PoolLookup, name: str, seed: int) -> PoolRow:
-    """Give how a strategy fares."""
+def searched(
+    study: PoolStudy,
+    lookup: PoolLookup,
+    name: str,
+    seed: int,
+    stated: Stated = lambda rows: None,
+) -> PoolRow:
+    """Give how a strategy fares up to the optimum; tell what it stated until it settles."""
     contestant, threshold = CONTESTANTS[name], study.prunes_below
-    goal = CheapestInTime(
-        space=lookup.space,
-        in_time=lookup.in_time,
-        prunes_below=contestant.prunes_below if threshold is None else threshold,
-    )
+    goal = contestant.goal(lookup) if threshold is None else lookup.goal(threshold)
     strategy = contestant.made(lookup, seed)
-    most = study.most or len(lookup.space.pools)
+    going = tried(goal, strategy, lookup.measure, study.most or len(lookup.space.pools))
     trials: list[PoolTrial] = []
     found = False
-    while not found and len(trials) < most:
-        pool = strategy.propose(goal, trials)
-        if pool is None:
+    for trial in going:
+        trials.append(trial)
+        if found := lookup.is_optimum(trial.pool):
             break
-        trials.append(lookup.measure(pool))
-        found = _is_optimum(lookup, pool)
-    paid = sum(lookup.space.cost(trial.pool) for trial in trials)
+    if isinstance(strategy, Stating):
+        stated(list(statements(lookup, seed, [*trials, *going], strategy.said)))
+    paid = sum(lookup.paid(trial.pool) for trial in trials)
     return PoolRow(
         model=lookup.model,
         strategy=name,
@@ -123,13 +145,6 @@ def searched(study: PoolStudy, lookup: PoolLookup, name: str, seed: int) -> Pool
         exploration_cost=paid / float(lookup.space.costs.sum()),
         found=found,
     )
-
-
-def _is_optimum(lookup: PoolLookup, pool: Pool) -> bool:
-    """Whether a pool is feasible and none that is costs less; there may be several."""
-    space = lookup.space
-    cheap = space.cost(pool) <= space.cost(lookup.optimum) + _EQUAL
-    return bool(cheap and lookup.feasible[space.place(pool)])
 
 
 def summary(rows: Sequence[PoolRow]) -> list[PoolCell]:

@@ -35,14 +35,14 @@ def test_types_that_make_no_sense_are_refused(changed: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"base": 4}, r"base must be in \[0, 4\)"),
         ({"qos_s": 0.0}, "qos_s must be finite and > 0"),
+        ({"qos_s": 0.019}, "qos_s must be such that a type alone has 99% of the requests in time"),
         ({"relaxed": -0.1}, "relaxed must be finite and >= 0"),
     ],
 )
 def test_targets_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        TYPES.useful(**({"qos_s": 0.02, "base": 0} | changed))
+        TYPES.useful(**({"qos_s": 0.02} | changed))
 
 
 def test_a_dollar_serves_what_is_served_in_its_time() -> None:
@@ -51,11 +51,16 @@ def test_a_dollar_serves_what_is_served_in_its_time() -> None:
 
 
 def test_a_type_is_of_use_that_meets_the_relaxed_target_and_serves_more_for_a_dollar() -> None:
-    assert TYPES.useful(0.020, base=0) == [0, 1]
-    assert TYPES.useful(0.020, base=0, relaxed=0.24) == [0]
+    assert TYPES.useful(0.020) == [0, 1]
+    assert TYPES.useful(0.020, relaxed=0.24) == [0]
     # the cheapest type serves the most for a dollar: 3600 / 0.03 / 0.1
-    assert TYPES.useful(0.020, base=0, relaxed=1.0) == [0, 2, 1]
-    assert TYPES.useful(0.020, base=0, relaxed=1.0, most=2) == [0, 2]
+    assert TYPES.useful(0.020, relaxed=1.0) == [0, 2, 1]
+
+
+def test_the_base_serves_the_most_for_a_dollar_of_those_in_time() -> None:
+    # 3600 / 0.02 / 0.3 is more than 240,000; the cheapest is late by the relaxed target, too
+    assert TYPES.useful(0.026) == [1]
+    assert TYPES.useful(0.040) == [2]
 
 
 def test_the_few_that_may_be_late_do_not_matter() -> None:
@@ -64,8 +69,8 @@ def test_the_few_that_may_be_late_do_not_matter() -> None:
         latency_s=np.array([[0.01, 0.02], [0.02, 9.0]]),
         prices=np.array([9.0, 0.1]),
     )
-    assert types.useful(0.02, base=0) == [0, 1]
-    assert types.useful(0.02, base=0, in_time=0.995) == [0]
+    assert types.useful(0.02) == [1]
+    assert types.useful(0.02, in_time=0.995) == [0]
 
 
 def test_the_most_of_a_type_is_where_more_do_not_improve() -> None:

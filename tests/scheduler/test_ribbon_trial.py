@@ -14,53 +14,55 @@ from circinus.scheduler.pool.pools import PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon_trial import EarlyEnd
 from circinus.scheduler.pool.search import CheapestInTime
 
-RULE = EarlyEnd(longest_queue=5, requests=200)  # 2 may be late
+RULE = EarlyEnd(longest_queue=5)
 
 
-def trial(waiting: list[int], late: set[int], rule: EarlyEnd = RULE) -> PoolTrial | None:
-    in_time = np.array([i not in late for i in range(len(waiting))])
-    return rule.trial((1,), np.array(waiting), in_time)
+def trial(
+    waiting: list[int], late: set[int], rule: EarlyEnd = RULE, count: int = 200
+) -> tuple[PoolTrial, int]:
+    """Of 200 requests, 2 may be late."""
+    in_time = np.array([i not in late for i in range(count)])
+    return rule.trial((1,), np.array(waiting + [0] * (count - len(waiting))), in_time)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"longest_queue": -1}, "longest_queue must be >= 0"),
-        ({"requests": 0}, "requests must be >= 1"),
         ({"in_time": 0.0}, r"in_time must be in \(0, 1\]"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        EarlyEnd(**({"longest_queue": 5, "requests": 9} | changed))
+        EarlyEnd(**({"longest_queue": 5} | changed))
 
 
-def test_no_requests_too_many_and_other_shapes_are_refused() -> None:
-    for count in (0, 201):
-        with pytest.raises(InvalidInput, match=f"waiting must be 1 to 200, got {count}"):
-            trial([0] * count, set())
-    with pytest.raises(InvalidInput, match=r"in_time must have shape \(2,\)"):
-        RULE.trial((1,), np.zeros(2, dtype=np.int64), np.ones(3, dtype=np.bool_))
+def test_no_requests_and_other_shapes_are_refused() -> None:
+    for count in (0, 3):
+        with pytest.raises(InvalidInput, match="waiting must have shape"):
+            RULE.trial((1,), np.zeros(2, dtype=np.int64), np.ones(count, dtype=np.bool_))
+    with pytest.raises(InvalidInput, match="waiting must have shape"):
+        trial([], set(), count=0)
 
 
 def test_a_trial_goes_on_while_it_may_turn_out_well() -> None:
-    assert trial([5] * 199, {0, 1}) is None
-    assert trial([5] * 200, {0, 1}) == PoolTrial((1,), 0.99)
+    assert trial([5] * 200, {0, 1}) == (PoolTrial((1,), 0.99), 200)
 
 
 def test_it_ends_with_the_first_late_one_too_many() -> None:
-    assert trial([0] * 10, {0, 1, 4}) == PoolTrial((1,), 2 / 5, ended_early=True)
+    assert trial([], {0, 1, 4}) == (PoolTrial((1,), 2 / 5, ended_early=True), 5)
+    assert trial([], {0, 1, 199}) == (PoolTrial((1,), 0.985), 200)
 
 
 def test_it_ends_when_the_queue_is_too_long_unless_any_length_is_good() -> None:
-    assert trial([0, 5, 6, 0], set()) == PoolTrial((1,), 1.0, ended_early=True)
-    anything = EarlyEnd(longest_queue=None, requests=200)
-    assert trial([0, 5, 6, 0], set(), anything) is None
+    assert trial([0, 5, 6, 0], set()) == (PoolTrial((1,), 1.0, ended_early=True), 3)
+    anything = EarlyEnd(longest_queue=None)
+    assert trial([0, 5, 6, 0], set(), anything) == (PoolTrial((1,), 1.0), 200)
 
 
 def test_a_queue_that_is_too_long_with_the_last_request_violates_as_well() -> None:
-    ended = trial([0] * 199 + [6], set())
-    assert ended == PoolTrial((1,), 1.0, ended_early=True)
+    ended, count = trial([0] * 199 + [6], set())
+    assert (ended, count) == (PoolTrial((1,), 1.0, ended_early=True), 200)
     goal = CheapestInTime(space=PoolSpace(types=("a",), prices=(1.0,), most=(3,)))
     assert not goal.feasible(ended)
     assert goal.worth(ended) == 0.5  # no more than what violates may be worth
@@ -70,8 +72,7 @@ def test_a_queue_that_is_too_long_with_the_last_request_violates_as_well() -> No
 def test_without_a_longest_queue_it_says_what_the_whole_trial_would(
     in_time: list[bool], target: float
 ) -> None:
-    rule = EarlyEnd(longest_queue=None, requests=100, in_time=target)
-    done = rule.trial((1,), np.zeros(100, dtype=np.int64), np.array(in_time))
+    rule = EarlyEnd(longest_queue=None, in_time=target)
+    done, _ = rule.trial((1,), np.zeros(100, dtype=np.int64), np.array(in_time))
     goal = CheapestInTime(space=PoolSpace(types=("a",), prices=(1.0,), most=(3,)), in_time=target)
-    assert done is not None
     assert goal.feasible(done) == goal.feasible(PoolTrial((1,), sum(in_time) / 100))

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.calibrated import Calibrated
+from circinus.scheduler.pool.calibrated import Advice
 from circinus.scheduler.pool.pools import Pool, PoolSpace
+from circinus.scheduler.pool.search import search
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.scheduler.simulation.trying import FirstComeTrials, TrialLoad, trial_draws
 from circinus.scheduler.simulation.workload import ribbon_batches
-from circinus.studies.pool import calibration
-from circinus.studies.pool.calibration import CHEAPEST, FEASIBLE, StatementRow
+from circinus.studies.pool import calibration, drawn
+from circinus.studies.pool.calibration import CHEAPEST, FEASIBLE, StatementRow, misled
+from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.pool.simulated import SimulatedLoad
 
 _DATA = Path(__file__).parents[2].parent / "shared/data"
 needs_data = pytest.mark.skipif(not _DATA.is_dir(), reason="needs the shared data")
@@ -31,7 +34,6 @@ TABLE = LatencyTable(
     std_s=0.05 * _MEAN_S,
 )
 SPACE = PoolSpace(types=("fast", "slow"), prices=(1.0, 0.5), most=(4, 3))
-LOAD = TrialLoad(mix=ribbon_batches, qos_s=0.06, rate_rps=150.0, requests=500)
 
 
 def said(stated: float, true: bool, about: str = FEASIBLE, model: str = "m") -> StatementRow:
@@ -40,22 +42,15 @@ def said(stated: float, true: bool, about: str = FEASIBLE, model: str = "m") -> 
     )
 
 
-def test_a_table_without_a_pool_is_refused() -> None:
-    shares: dict[Pool, float] = {(0, 1): 0.5}
-    with pytest.raises(InvalidInput, match="table must have every pool of the space"):
-        calibration.tabled_problem(SPACE, shares, TABLE, LOAD, 0)
+def known(rate_rps: float = 150.0) -> PoolLookup:
+    return SimulatedLoad(table=TABLE.of_kinds(SPACE.types), qos_s=0.06, requests=500).lookup(
+        SPACE, rate_rps
+    )
 
 
-def test_a_type_that_was_not_measured_is_refused() -> None:
-    space = replace(SPACE, types=("fast", "other"))
-    with pytest.raises(InvalidInput, match="types must be among slow, fast, got 'other'"):
-        calibration.simulated_problem(space, TABLE, LOAD, 0)
-
-
-def test_columns_come_in_the_order_of_the_types() -> None:
-    table = calibration.columns(TABLE, ("fast", "slow"))
-    assert table.kinds == ("fast", "slow")
-    assert (table.mean_s == _MEAN_S[:, ::-1]).all()
+def test_who_is_told_no_latencies_cannot_simulate() -> None:
+    with pytest.raises(InvalidInput, match="latencies of m at 150 1/s must be told"):
+        misled(replace(known(), profile=None), 0)
 
 
 def test_statements_are_counted_in_bins() -> None:
@@ -78,44 +73,57 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
     assert calibration.wilson(1.0, 10)[1] == pytest.approx(1.0)
 
 
-def test_a_search_ends_with_a_statement_about_the_cheapest(tmp_path: Path) -> None:
-    def problem(seed: int) -> calibration.PoolProblem:
-        return calibration.simulated_problem(SPACE, TABLE, LOAD, seed)
-
-    rows, told = calibration.run(problem, range(3), tmp_path)
+def test_a_search_ends_with_a_statement_about_the_cheapest() -> None:
+    truth = known()
     for seed in range(3):
-        mine = [row for row in rows if row.seed == seed]
-        assert [row.about for row in mine] == [FEASIBLE] * (len(mine) - 1) + [CHEAPEST]
-        assert [row.trial for row in mine] == list(range(1, len(mine) + 1))
-        truth = problem(seed)
-        cheapest = SPACE.costs[truth.good].min()
-        for row in mine:
+        strategy = misled(truth, seed)
+        trials = search(truth.goal(), strategy, truth.measure, 99)
+        rows = list(calibration.statements(truth, seed, trials, strategy.said))
+        assert [row.about for row in rows] == [FEASIBLE] * len(trials) + [CHEAPEST]
+        assert [row.trial for row in rows] == list(range(1, len(trials) + 2))
+        for row in rows:
             pool = tuple(map(int, row.pool.split()))
             good = truth.measure(pool).value >= 0.99
-            assert row.optimal == (good and SPACE.cost(pool) == pytest.approx(cheapest))
+            assert row.optimal == (good and SPACE.cost(pool) == SPACE.cost(truth.optimum))
             assert row.true == (row.optimal if row.about == CHEAPEST else good)
-    assert sum(row.count for row in told) == len(rows)
-    with (tmp_path / "statements.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == len(rows)
-    with (tmp_path / "reliability.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == len(told)
 
 
-def test_where_no_pool_is_good_it_settles_on_none() -> None:
-    problem = calibration.simulated_problem(SPACE, TABLE, replace(LOAD, rate_rps=2000.0), 0)
-    rows = list(calibration.statements(problem, 0))
-    assert not any(row.true for row in rows[:-1])
-    assert (rows[-1].about, rows[-1].pool, rows[-1].true) == (CHEAPEST, "", True)
+def test_to_settle_on_none_is_wrong_where_a_pool_is_good() -> None:
+    truth, nothing = known(), Advice(None, 0.0, 0.9)
+    (row,) = calibration.statements(truth, 0, (), (nothing,))
+    assert (row.about, row.pool, row.stated, row.true) == (CHEAPEST, "", 0.9, False)
+
+
+def test_hidden_factors_are_those_of_their_seed() -> None:
+    truth = known()
+    one, again, other = (misled(truth, seed).strategy.simulator for seed in (3, 3, 4))
+    assert isinstance(one, FirstComeTrials)
+    assert isinstance(again, FirstComeTrials)
+    assert isinstance(other, FirstComeTrials)
+    wrong = one.draws.table.mean_s
+    assert (wrong == again.draws.table.mean_s).all()
+    assert (wrong != other.draws.table.mean_s).any()
+    factor = wrong / TABLE.of_kinds(SPACE.types).mean_s
+    assert np.allclose(factor, factor[0])  # one for each type
 
 
 @pytest.mark.slow
 def test_drawn_problems_are_those_of_their_seed() -> None:
-    one, again, other = (calibration.drawn_problem(seed) for seed in (3, 3, 4))
-    assert (one.truth == again.truth).all()
-    assert not np.array_equal(one.truth, other.truth)
-    assert ((one.truth >= 0) & (one.truth <= 1)).all()
-    strategy = Calibrated(simulator=one.simulator, particles=16)
-    assert next(calibration.statements(one, 3, strategy)).about in {FEASIBLE, CHEAPEST}
+    one, again, other = (drawn.drawn_problem(seed) for seed in (3, 3, 4))
+    assert one is not None
+    assert again is not None
+    assert other is not None
+    assert one[0].shares == again[0].shares
+    assert one[0].shares != other[0].shares
+
+
+@pytest.mark.slow
+def test_what_is_stated_of_drawn_problems_is_written(tmp_path: Path) -> None:
+    rows, told = drawn.run(range(2), tmp_path)
+    assert sum(row.count for row in told) == len(rows)
+    for name, count in (("statements.csv", len(rows)), ("reliability.csv", len(told))):
+        with (tmp_path / name).open() as file:
+            assert len(list(csv.DictReader(file))) == count
 
 
 @needs_data
@@ -143,7 +151,7 @@ def test_the_simulator_is_near_the_published_tables(
     load = TrialLoad(
         mix=ribbon_batches, qos_s=qos_s, rate_rps=1e3 / mean_gap_ms, requests=1000 * requests
     )
-    draws = trial_draws(calibration.columns(table, types), load, np.random.default_rng(0))
+    draws = trial_draws(table.of_kinds(types), load, np.random.default_rng(0))
     count = len(space.pools)
     found = FirstComeTrials(draws=draws).in_time(
         space.pools, np.ones((count, 3)), np.full(count, variability), np.arange(count) % 4

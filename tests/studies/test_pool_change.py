@@ -9,24 +9,23 @@ import pytest
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
+from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
+from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import Fleet
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import LargestRate
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
+from circinus.scheduler.simulation.pool_market import pool_of
+from circinus.scheduler.simulation.pool_search import SimulatedRates
 from circinus.studies.dispatch.pool_change import (
+    Change,
     PoolChangeRow,
     PoolChangeStudy,
-    best_of,
-    bounded,
-    lines_of,
-    picture,
+    best_rate,
     results,
-    searched,
-    waiting_at_arrivals,
 )
+from circinus.studies.dispatch.pool_change_report import lines_of, picture
 from circinus.studies.dispatch.study import draws_of
 from tests.studies.test_dispatch import lines, study, table
 
@@ -68,35 +67,23 @@ def test_a_budget_that_pays_no_instance_is_refused() -> None:
         change(budget_usd_per_hour=0.1).space()
 
 
-def test_pools_with_room_for_another_instance_are_not_looked_at() -> None:
-    draws = draws_of(study(qos_s=1.0), 1, 1000)  # slow ones serve everything in time
-    goal = bounded(draws, change().space(), 2.0)
-    looked_at = goal.space.pools[goal.bounds > 0]
-    assert looked_at.tolist() == [[0, 10], [1, 5], [2, 0]]
-    # (1, 5) cannot do more than its LP bound
-    assert goal.bounds[goal.space.place((1, 5))] == pytest.approx(draws.bound_rps((1, 5)))
+def test_the_best_rate_is_that_of_the_best_of_all_pools() -> None:
+    draws, space = draws_of(study(), 1, 1000), change().space()
+    policy = dispatch_policy(DEFAULT.dispatch)
+    within = map(pool_of, space.pools[space.within(2.0)])
+    rates = [SimulatedRates(policy=policy, draws=draws).rate(pool) for pool in within]
+    assert best_rate(draws, space, 2.0) == pytest.approx(max(rates), rel=0.003)
 
 
-def test_a_search_in_the_order_of_bounds_ends_where_no_bound_is_above_the_best() -> None:
-    space = PoolSpace(types=("base", "slow"), prices=(1.0, 1.0), most=(2, 2))
-    bounds = np.arange(len(space.pools), dtype=np.float64)
-    goal = LargestRate(space=space, budget_usd_per_hour=4.0, bounds=bounds)
-    rates: dict[Pool, float] = {(2, 2): 2.5, (2, 1): 4.5}
-    asked: list[Pool] = []
+def test_a_change_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no change is seen"):
+        list(results(change(after=load_of("kairos"))))
 
-    def measure(pool: Pool) -> PoolTrial:
-        asked.append(pool)
-        return PoolTrial(pool, rates.get(pool, 0.0))
 
-    # (2, 2) contains all others: with it nothing else is left
-    assert [trial.pool for trial in searched(goal, measure)] == [(2, 2)]
-    near = LargestRate(space=space, budget_usd_per_hour=3.0, bounds=bounds)
-    # bounds 6, 5, 4 ...: of (2, 1), (2, 0), (1, 2); 4.5 leaves none that it does not contain
-    assert searched(near, measure) == [PoolTrial((2, 1), 4.5)]
-    assert asked == [(2, 2), (2, 1)]
-    rates[2, 1] = 1.0
-    assert best_of(searched(near, measure, 2)) == PoolTrial((2, 1), 1.0)
-    assert asked[2:] == [(2, 1), (1, 2)]
+def test_what_the_monitor_has_is_chosen_from_at_once_soon_and_later() -> None:
+    told = Change(told_after=120, sizes=np.arange(10_000.0), known=200)
+    assert [len(sizes) for sizes in told.stages()] == [200, 1_000, 10_000]
+    assert all(sizes[0] == 0.0 for sizes in told.stages())
 
 
 def test_who_waits_when_a_request_comes_is_counted() -> None:
@@ -111,20 +98,21 @@ def test_who_waits_when_a_request_comes_is_counted() -> None:
         qos_s=9.0,
         fleet=Fleet.alike(1),
     )
-    assert waiting_at_arrivals(simulate(scenario, FcfsDispatch())).tolist() == [0, 0, 1, 1]
+    assert simulate(scenario, FcfsDispatch()).waiting.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.slow
 def test_what_is_best_in_the_simulator_is_best() -> None:
     rows = list(results(change()))
     schemes = [line.scheme for line in lines_of(rows)]
-    assert schemes[:4] == ["old", "bound", "kairos", "simulated"]
-    assert schemes[-3:] == ["bound", "kairos", "simulated"]  # a window later
+    choosing = ["kairos", "bound", "simulated"]
+    assert schemes[:5] == ["old", *choosing, "kairos_plus"]
+    assert schemes[-6:] == [*choosing, *choosing]  # soon, and a window later
     # 0.6 % of the new sizes are late on `slow`, which a bound is glad of: ten of those and no
     # base are its choice from many sizes, and 20 % too slow. The simulator's is the best
     assert all(row.of_best >= 0.95 for row in rows if row.scheme == "simulated")
     assert min(row.of_best for row in rows if row.scheme == "bound") < 0.9
-    assert not any(row.evaluation for row in rows if row.scheme in ("old", "bound", "simulated"))
+    assert not any(row.evaluation for row in rows if row.scheme in ("old", *choosing))
     assert all(0 < row.told_after <= 300 and row.seen <= 400 for row in rows if row.evaluation)
     assert all(row.evaluation <= 4 for row in rows)
     assert "bound" in picture(rows)

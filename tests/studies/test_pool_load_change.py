@@ -9,8 +9,10 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.pool.ribbon_trial import EarlyEnd
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.pool.load_change import LoadChange, SimulatedLoad
+from circinus.studies.pool.load_change import LoadChange
+from circinus.studies.pool.simulated import SimulatedLoad
 
 SPACE = PoolSpace(types=("fast", "slow"), prices=(1.0, 0.4), most=(5, 6))
 TABLE = LatencyTable(
@@ -41,6 +43,31 @@ def test_the_same_requests_come_at_every_rate_and_others_with_another_seed() -> 
     once, again = LOAD.lookup(SPACE, 100.0), LOAD.lookup(SPACE, 100.0)
     assert once.shares == again.shares
     assert replace(LOAD, seed=1).lookup(SPACE, 100.0).shares != once.shares
+
+
+def test_a_trial_that_ends_early_violates_and_takes_a_part_of_the_requests() -> None:
+    whole, short = LOAD.lookup(SPACE, 100.0), LOAD.lookup(SPACE, 100.0, EarlyEnd(longest_queue=9))
+    assert short.shares == whole.shares
+    assert short.optimum == whole.optimum
+    for pool, share in whole.shares.items():
+        trial = short.measure(pool)
+        if trial.ended_early:
+            assert not short.goal().feasible(trial)
+            assert 0 < short.paid(pool) <= whole.paid(pool) == SPACE.cost(pool)
+        else:  # as it would be, and never so bad that it had to end
+            assert trial.value == share >= 0.98
+            assert short.paid(pool) == whole.paid(pool)
+    assert short.measure((1, 0)).ended_early
+    assert short.paid((1, 0)) < 0.2
+
+
+def test_the_useful_types_are_derived_from_the_sizes_that_come() -> None:
+    # sizes to 500: the slow one takes 100 ms, as long as they may; 0.4 USD instead of 1, a third
+    # of the speed: the fast one serves more for a dollar
+    assert LOAD.of_useful((1.0, 0.4)).table.kinds == ("fast",)
+    assert LOAD.of_useful((1.0, 0.2)).table.kinds == ("slow",)
+    late = replace(LOAD, qos_s=0.09)
+    assert late.of_useful((1.0, 0.2)).table.kinds == ("fast", "slow")
 
 
 @pytest.mark.slow

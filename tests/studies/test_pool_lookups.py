@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
+from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.pool.search import PoolGoal
+from circinus.studies.pool.contestants import CONTESTANTS
 from circinus.studies.pool.lookups import PoolLookup, read_lookup
 
 _SHARED = Path(__file__).parents[2].parent / "shared/data"
@@ -112,3 +115,22 @@ def test_the_published_savings_are_found_again(
     assert len(lookup.space.pools) == pools
     assert lookup.optimum == optimum
     assert lookup.saving == pytest.approx(saving, abs=5e-4)
+
+
+@needs_data
+@pytest.mark.parametrize(("model", "lost"), [("mtwnd", 0), ("resnet", 36)])
+def test_no_published_pruning_loses_the_optimum_of_a_published_table(
+    model: str, lost: int
+) -> None:
+    lookup = read_lookup(_SHARED / f"ribbon_lookup_{model}.json")
+    place = lookup.space.place(lookup.optimum)
+    pools: list[Pool] = [tuple(pool) for pool in lookup.space.pools[~lookup.feasible].tolist()]
+
+    def losing(goal: PoolGoal) -> int:
+        """How many violating pools rule the optimum out, tried alone."""
+        return sum(bool(goal.hopeless([lookup.measure(pool)])[place]) for pool in pools)
+
+    for name in ("ribbon", "ribbon_artefact", "random"):
+        assert losing(CONTESTANTS[name].goal(lookup)) == 0
+    # where every violation prunes all that it contains
+    assert losing(lookup.goal(0.0)) == lost

@@ -37,6 +37,7 @@ def search(table: PoolLookup, name: str, seed: int, most: int | None = None) -> 
         ({"strategies": ()}, "strategies must not be empty"),
         ({"strategies": ("random", "random")}, "strategies must not repeat"),
         ({"strategies": ("best",)}, "strategies must be among ribbon, .*, got 'best'"),
+        ({"strategies": ("calibrated",)}, "latencies of own must be told"),
         ({"seeds": 0}, "seeds must be >= 1"),
         ({"first_seed": -1}, "first_seed must be >= 0"),
         ({"most": 0}, "most must be >= 1"),
