@@ -78,7 +78,7 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
         sampled=terms.sampled,
         requests=terms.requests,
         seed=terms.seed,
-        most=tuple(terms.most.get(k, MOST) for k in table.kinds) if terms.most else (),
+        counts=tuple(terms.most.get(k, MOST) for k in table.kinds) if terms.most else (),
     )
     if terms.rate_rps is None:
         choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)

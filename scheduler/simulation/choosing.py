@@ -68,7 +68,7 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
     before, dearest = -1.0, max(market.space.prices)
     budgets = [factor * least + n * dearest for n, factor in enumerate(_ROUNDS, start=1)]
     # where few may be had of the types that cost least, it may take all of the others
-    every = float(np.dot(question.most, question.prices)) if question.most else 0.0
+    every = float(np.dot(question.counts, question.prices)) if question.counts else 0.0
     for budget in (*budgets, *([every] if every > budgets[-1] else [])):
         market = PoolMarket.of(question, budget)
         costs = market.space.costs

@@ -57,7 +57,8 @@ class PoolQuestion:
     requests: int = 10_000  # of a simulated run, `>= 100`
     seed: int = 0  # of all draws, `>= 0`
     checks: int = 2  # further draws that the choice is looked at on, `>= 1`
-    most: tuple[int, ...] = ()  # instances of each type, `>= 0`, not all 0; empty: MOST each
+    most: int = MOST  # instances of a type, `>= 1`
+    counts: tuple[int, ...] = ()  # the most of each type, `>= 0`; empty: `most` of each
 
     def __post_init__(self) -> None:
         kinds = len(self.table.kinds)
@@ -69,13 +70,16 @@ class PoolQuestion:
         checks.at_least("requests", self.requests, SMALLEST_RUN)
         checks.at_least("seed", self.seed, 0)
         checks.at_least("checks", self.checks, 1)
+        checks.at_least("most", self.most, 1)
         rule = f"must be {kinds}, or none"
-        checks.require(len(self.most) in (0, kinds), "most", rule, self.most)
+        checks.require(len(self.counts) in (0, kinds), "counts", rule, self.counts)
+        for count in self.counts:
+            checks.at_least("counts", count, 0)
 
     @property
     def limits(self) -> tuple[int, ...]:  # (K,)
         """The most instances of each type."""
-        return self.most or (MOST,) * len(self.table.kinds)
+        return self.counts or (self.most,) * len(self.table.kinds)
 
     def of_types(self, places: Sequence[int]) -> PoolQuestion:
         """Give the same question of some of its types, by their places."""
@@ -83,7 +87,7 @@ class PoolQuestion:
             self,
             table=self.table.of_kinds([self.table.kinds[k] for k in places]),
             prices=tuple(self.prices[k] for k in places),
-            most=tuple(self.limits[k] for k in places),
+            counts=tuple(self.counts[k] for k in places) if self.counts else (),
         )
 
     @property

@@ -44,7 +44,7 @@ class PoolMarket:
         draws = question.draws(0)
         table, prices, qos_s = question.table, question.costs, question.qos_s
         # where there are few of a free type, others serve what these cannot
-        compared = np.maximum(prices, _ALMOST_FREE) if question.most else prices
+        compared = np.maximum(prices, _ALMOST_FREE) if question.counts else prices
         dear = dearness(draws.share, table.mean_s, compared, qos_s)
         paid = np.divide(budget, prices, out=np.full(len(prices), np.inf), where=prices > 0)
         choices = 1 + np.minimum(np.floor(paid + 1e-9), question.limits)

@@ -11,7 +11,11 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.pools import PoolSpace
 from circinus.scheduler.simulation import choosing
-from circinus.scheduler.simulation.choosing import cheapest_for_rate, largest_for_budget
+from circinus.scheduler.simulation.choosing import (
+    best_within,
+    cheapest_for_rate,
+    largest_for_budget,
+)
 from circinus.scheduler.simulation.draws import IN_TIME
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
@@ -51,6 +55,8 @@ def question(**changed: Any) -> PoolQuestion:  # noqa: ANN401 - values of any fi
         ({"seed": -1}, "seed must be >= 0"),
         ({"checks": 0}, "checks must be >= 1"),
         ({"most": 0}, "most must be >= 1"),
+        ({"counts": (1,)}, "counts must be 2, or none"),
+        ({"counts": (1, -1)}, "counts must be >= 0"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
@@ -155,6 +161,44 @@ def test_free_instances_are_taken_first() -> None:
     choice = cheapest_for_rate(nothing_paid, 3.0)
     assert choice.chosen is not None
     assert choice.chosen.price_usd_per_hour == 0
+
+
+def test_where_few_are_free_others_serve_the_rest() -> None:
+    """Unlike where the free type may be had without end: then nobody pays for another."""
+    few = question(prices=(1.0, 0.0), counts=(9, 1))
+    choice = cheapest_for_rate(few, 5.0)
+    assert choice.chosen is not None
+    paid, free = choice.chosen.pool
+    assert paid > 0
+    assert free <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_bound_the_cheapest_pool_and_the_largest_rate(seed: int) -> None:
+    counts = (1 + seed % 3, 4)
+    asked, rate = question(counts=counts, seed=seed), 2.0
+    space = PoolSpace(types=("t0", "t1"), prices=(1.0, 0.4), most=counts)
+    pools = list(map(tuple, space.pools.tolist()))
+    measures = [
+        SimulatedRates(policy=dispatch_policy("plan_ahead"), draws=asked.draws(i))
+        for i in range(3)
+    ]
+    most = max(measures[0].rate(pool) for pool in pools)
+    largest = best_within(asked, 50.0, space.dearest)
+    assert largest.chosen is not None
+    assert measures[0].rate(largest.chosen.pool) == pytest.approx(most, rel=0.01)  # bisected
+    assert "the largest rate of" in largest.reason
+    good = [
+        space.cost(pool)
+        for pool in pools
+        if all(m.in_time(pool, rate) >= IN_TIME for m in measures)
+    ]
+    cheapest = best_within(asked, rate, space.dearest)
+    assert cheapest.chosen is not None
+    if good:
+        assert cheapest.chosen.price_usd_per_hour == pytest.approx(min(good))
+    else:
+        assert cheapest.chosen == largest.chosen
 
 
 def test_the_cheapest_types_are_looked_at_where_all_are_too_many() -> None:
