@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from circinus.api.schemas.base import Input, View
 from circinus.api.schemas.numbers import WHOLE, bounds
@@ -18,6 +18,15 @@ _Kinds = Annotated[
 
 class PoolBody(Input):
     """The mix of machine types that should serve a query."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"follow": {"const": False}}},
+                {"properties": {"slices": {"maxProperties": 1}}},
+            ]
+        }
+    )
 
     slices: dict[str, _Kinds] = Field(min_length=1, max_length=64)
     """Shared tier with machine types -> type -> slices, each as large as the plan's share there;

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from circinus.api.schemas.base import Input, View
+from circinus.api.schemas.base import Input, View, having
 from circinus.api.schemas.numbers import WHOLE, bounds
 from circinus.api.schemas.query import Seed
 from circinus.deploy.methods import DEFAULT
-from circinus.pipelines import ranges
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 
+LEAST_GAP_S = 1e-9
+"""That one of recorded gaps has at least: of lesser ones the mean may be 0."""
 _NAME = Field(min_length=1, max_length=64)
 _Name = Annotated[str, _NAME]
-_Type = Annotated[str, Field(min_length=1, max_length=64, description="Name of a type.")]
+_Type = Annotated[str, Field(pattern=rf"^{checks.NAME}$", description="Name of a type.")]
 _MS = Range(0.001, 1e9)
 _Milliseconds = Annotated[float, bounds(_MS)]
 _Batch = Annotated[int, bounds(Range(1, 1_000_000)), WHOLE]
+_Batches = Annotated[list[_Batch], Field(min_length=1)]
+_Gaps = Annotated[
+    list[Annotated[float, Field(ge=0, le=1e6)]],
+    Field(min_length=1, json_schema_extra={"contains": {"minimum": LEAST_GAP_S}}),
+]
 _Rate = Annotated[float, bounds(ranges.RATE_PER_S)]
 _Budget = Annotated[float, bounds(ranges.COST_USD_PER_HOUR)]
 _Requests = Annotated[int, bounds(Range(100, 20_000)), WHOLE]
@@ -42,13 +49,21 @@ class PriceInput(Input):
     name: _Type
     price_usd_per_hour: Annotated[float, bounds(ranges.PRICE_USD_PER_HOUR)]
     """US dollars."""
-    date: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="Of the price.")
+    date: str = Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+        json_schema_extra={"format": "date"},
+        description="Of the price.",
+    )
     provider: _Name = Field(default="own", description="Who rents it out.")
     source: _Name = Field(default="as asked", description="Of the price, in words.")
 
 
 class ChoosePoolBody(Input):
     """Measured latencies, what is sent, and a budget, a rate or both."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [having("budget_usd_per_hour"), having("rate_per_s")]}
+    )
 
     latencies: list[LatencyInput] = Field(min_length=1, max_length=10_000)
     """Every type at every batch size."""
@@ -58,15 +73,15 @@ class ChoosePoolBody(Input):
     rate_per_s: _Rate | None = Field(default=None, description="The cheapest pool for it.")
     most: dict[_Name, Annotated[int, bounds(Range(0, 100)), WHOLE]] = Field(default_factory=dict)
     """Type -> most instances of it; others: 100."""
-    types: list[_Name] = Field(default_factory=list, max_length=64)
+    types: list[_Type] = Field(
+        default_factory=list, max_length=64, json_schema_extra={"uniqueItems": True}
+    )
     """To choose among, the base type first; none: all."""
     prices: list[PriceInput] = Field(default_factory=list, max_length=64)
-    mix: Literal["kairos", "ribbon", "gaussian"] | list[_Batch] = "kairos"
+    mix: Literal["kairos", "ribbon", "gaussian"] | _Batches = "kairos"
     """Batch sizes: a mix of the papers, or sizes that were sent."""
-    arrivals: Literal["poisson", "bursty"] | list[Annotated[float, Field(ge=0, le=1e6)]] = (
-        "poisson"
-    )
-    """Gaps: a process, or seconds between requests that were sent."""
+    arrivals: Literal["poisson", "bursty"] | _Gaps = "poisson"
+    """Gaps: a process, or seconds between requests that were sent, one of 1 ns at least."""
     dispatch: Literal[DISPATCH_POLICIES] = DEFAULT.dispatch  # type: ignore[valid-type]
     """The policy in use."""
     method: Method = Field(default="simulated", description="How pools are compared.")

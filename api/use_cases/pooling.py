@@ -7,9 +7,12 @@ lacking: it is placed again as soon as there is room (`scheduler.rolling.holding
 from __future__ import annotations
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.pooling import PoolView
 from circinus.api.store.records import Conflict, StoredQuery
+from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
+from circinus.api.use_cases.views import pool_view
 from circinus.pipelines import checks
 from circinus.scheduler.problem import Assignment
 from circinus.scheduler.rolling.chosen import ChosenPool, Slices, require_pool
@@ -52,6 +55,12 @@ def require_served(record: StoredQuery) -> None:
     """Raise Conflict unless a query is being served."""
     if record.phase not in _SERVED:
         raise Conflict("phase", "must be deploying or serving", record.phase)
+
+
+def pool_now(parts: ServiceParts, record: StoredQuery) -> PoolView:
+    """Give the pool of a query as the schedule in force has it; NotFound if it has none."""
+    in_force = parts.store.schedules.read()[1]
+    return pool_view(record, in_force, with_machines(parts.infrastructure, in_force.machines))
 
 
 def drop_pool(parts: ServiceParts, query_id: str) -> StoredQuery:

@@ -15,6 +15,7 @@ from math import inf, sqrt
 import numpy as np
 
 from circinus.api.schemas.pools import (
+    LEAST_GAP_S,
     ChoosePoolBody,
     ChooseQueryPoolBody,
     LatencyInput,
@@ -101,10 +102,11 @@ def require_choosable(body: ChoosePoolBody) -> None:
         checks.require(name in known, "prices", "must have every type to choose among", name)
     for name in body.most:
         checks.among("most", name, types)
-    for each in (body.mix, body.arrivals):
-        checks.require(len(each) > 0, "mix and arrivals", "must not be empty", each)
     if not isinstance(body.mix, str):
         table.rows(np.array(body.mix))
+    if not isinstance(body.arrivals, str):
+        rule = f"must have one of at least {LEAST_GAP_S:g} s"
+        checks.require(max(body.arrivals) >= LEAST_GAP_S, "arrivals", rule, body.arrivals)
 
 
 def question_of(

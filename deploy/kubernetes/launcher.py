@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
 from circinus.deploy.kubernetes.inventory import key_of
@@ -35,6 +36,7 @@ from circinus.pipelines.errors import CircinusError
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 _SELECTOR = selector_of({COMPONENT: WORKERS[COMPONENT]})
+_GONE_S = 5.0  # that the pod of a deleted Deployment may take requests: a moment, as a rule
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +106,7 @@ class ClusterInstance(RunningInstance):
 
     service: str
     pod: str
+    number: int  # of its start
     launcher: ClusterLauncher
     _gone: bool = field(default=False, init=False)
 
@@ -117,7 +120,7 @@ class ClusterInstance(RunningInstance):
     async def stop(self) -> None:
         """See `RunningInstance`. One that ended leaves its Deployment: a new pod comes of it."""
         if not self._gone and not self.launcher.leaving:
-            await self.launcher.remove(self.service)
+            await self.launcher.give_up(self.service, self.number)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +133,11 @@ class ClusterLauncher:
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
     ready: ReadyWorkers = field(init=False)
     leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
+    # name -> the number of its latest start; another's instance is that start's by now
+    _starts: dict[str, int] = field(default_factory=dict, init=False)
+    _numbers: Iterator[int] = field(default_factory=count, init=False)
+    # name -> its removal, while it goes on
+    _removals: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.ready = ReadyWorkers(self.cluster, self.shape.namespace)
@@ -137,8 +145,12 @@ class ClusterLauncher:
     async def start(self, spec: InstanceSpec) -> ClusterInstance:
         """See `Launcher`."""
         service = name_of(spec.key)
+        number = self._starts[service] = next(self._numbers)
         try:
             async with asyncio.timeout(self.start_timeout_s):
+                # An instance of that name may be on its way out, and would be taken for this one.
+                while service in self._removals:
+                    await asyncio.wait({self._removals[service]})
                 for document in worker_objects(spec, self.shape):
                     path = path_of(self.shape.namespace, key_of(document))
                     await asyncio.to_thread(self.cluster.apply, path, document)
@@ -146,13 +158,13 @@ class ClusterLauncher:
         except TimeoutError as error:
             cause = f"not ready within {self.start_timeout_s:g} s"
             told = await asyncio.to_thread(self._why, service)
-            await self.remove(service)
+            await self.give_up(service, number)
             raise LaunchFailed(str(spec.key), cause, told) from error
         except CircinusError as error:
             told = "(the cluster did not take it)"
             raise LaunchFailed(str(spec.key), str(error), told) from error
         except asyncio.CancelledError:
-            await self.remove(service)
+            await self.give_up(service, number)
             raise
         return ClusterInstance(
             address=address,
@@ -162,17 +174,25 @@ class ClusterLauncher:
             message_bytes=self.shape.message_bytes,
             service=service,
             pod=pod,
+            number=number,
             launcher=self,
         )
 
+    async def give_up(self, service: str, number: int) -> None:
+        """Remove what a start made, unless a later one of the same name has taken it over."""
+        if self._starts.get(service) == number:
+            await self.remove(service)
+
     async def remove(self, service: str) -> None:
-        """Delete an instance's objects; what does not answer is pruned later."""
-        for kind in ("Deployment", "Service"):
-            path = path_of(self.shape.namespace, f"{kind}/{service}")
-            try:
-                await asyncio.to_thread(self.cluster.delete, path)
-            except CircinusError as error:
-                _log.warning("delete_failed path=%s cause=%s", path, error)
+        """Delete an instance's objects; what does not answer is pruned later.
+
+        Its pod takes no more requests then, but for one that the cluster is slow to end.
+        """
+        if service not in self._removals:
+            self._starts.pop(service, None)
+            task = self._removals[service] = asyncio.create_task(self._removed(service))
+            task.add_done_callback(lambda _: self._removals.pop(service))
+        await asyncio.shield(self._removals[service])
 
     async def prune(
         self,
@@ -196,6 +216,22 @@ class ClusterLauncher:
         for name in spare:
             await self.remove(name)
         return tuple(spare)
+
+    async def _removed(self, service: str) -> None:
+        await self._deleted("Deployment", service)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_S):
+                # Only while there is its Service does the cluster say when its pod ends.
+                while self.ready.of(service):
+                    await self.ready.change()
+        await self._deleted("Service", service)
+
+    async def _deleted(self, kind: str, service: str) -> None:
+        path = path_of(self.shape.namespace, f"{kind}/{service}")
+        try:
+            await asyncio.to_thread(self.cluster.delete, path)
+        except CircinusError as error:
+            _log.warning("delete_failed path=%s cause=%s", path, error)
 
     async def _healthy(self, service: str) -> tuple[str, str]:
         while True:

@@ -15,10 +15,12 @@ import yaml
 from tests.cluster import networks, node_cgroups, programs, sandbox_image
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.networks import NodeNetwork
-from tests.cluster.simulated import MACHINE, TIER, is_ready
+from tests.cluster.simulated import MACHINE, MACHINE_TYPE, TIER, is_ready
 from tests.cluster.slots import Slot
 
 TIERS = ("device", "edge", "cloud")
+TYPES = {"cloud": "small"}
+"""Machine types of the nodes of tiers that have some."""
 _PLUGINS = Path("/usr/lib/cni")
 _COMMANDS = ("containerd", "ctr", "runc", "ip", "iptables", "nsenter")
 _START_S = 120.0
@@ -179,6 +181,8 @@ def _start_kubelet(node: RealNode, control: ControlPlane) -> None:
     settings = node.folder / "kubelet.yaml"
     settings.write_text(yaml.safe_dump(_kubelet_settings(node)))
     labels = f"{TIER}={node.tier},{MACHINE}=0"
+    if node.tier in TYPES:
+        labels += f",{MACHINE_TYPE}={TYPES[node.tier]}"
     command = [
         *node.network.enter,
         str(programs.find(programs.KUBELET)),

@@ -28,12 +28,17 @@ _LINKS = [
 # Pods keep to their share by waiting for what operators took. What a call costs besides, some
 # milliseconds, they do not stretch, while the prediction does: at shares about a tenth this is it.
 _CALL_S = 0.0005
+# Nodes of `large` are there where a test rents some.
+_TYPES = [
+    {"name": "small", "machines": 1, "price_usd_per_hour": 0.4},
+    {"name": "large", "machines": 0, "price_usd_per_hour": 0.8},
+]
 INFRASTRUCTURE = {
     "name": "three-nodes",
     "tiers": [
         {"name": "device", "machines": 1, "speed_factor": 1.0, "call_s": _CALL_S},
         {"name": "edge", "machines": 1, "price_usd_per_hour": 0.1, "call_s": _CALL_S},
-        {"name": "cloud", "machines": 1, "price_usd_per_hour": 0.4, "call_s": _CALL_S},
+        {"name": "cloud", "call_s": _CALL_S, "types": _TYPES},
     ],
     "links": _LINKS,
 }

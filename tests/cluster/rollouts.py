@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from circinus.deploy.kubernetes.api import Cluster as Connected
 from circinus.deploy.kubernetes.api import Object, collection_of, connect
 from circinus.deploy.kubernetes.inventory import KINDS
 from circinus.deploy.kubernetes.manifests import Rendered, render
-from circinus.deploy.kubernetes.names import QUERY
+from circinus.deploy.kubernetes.names import QUERY, TIER
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.kubernetes.rollout import Rollout
@@ -56,3 +59,33 @@ def ours(cluster: Cluster, namespace: str) -> list[Object]:
     for kind in KINDS:
         found += cluster.api.items(collection_of(kind, namespace), labelSelector=QUERY)
     return found
+
+
+@contextmanager
+def watching(
+    cluster: Cluster, namespace: str, tiers: Sequence[str]
+) -> Iterator[Callable[[], Mapping[str, int]]]:
+    """Give a function that tells the least number of ready pods that each tier had meanwhile."""
+    seen: list[Counter[str]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            pods = cluster.api.items(f"/api/v1/namespaces/{namespace}/pods")
+            seen.append(Counter(p["metadata"]["labels"].get(TIER) for p in pods if serves(p)))
+            over.wait(0.02)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield lambda: {tier: min(there[tier] for there in seen) for tier in tiers}
+    finally:
+        over.set()
+        thread.join()
+
+
+def serves(pod: Object) -> bool:
+    """Whether a pod is ready and not on its way out."""
+    conditions = pod["status"].get("conditions") or []
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]

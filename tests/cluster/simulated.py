@@ -8,7 +8,7 @@ from tests.cluster.api import Api
 from tests.cluster.control_plane import SIMULATED
 
 TIER = "circinus.io/tier"
-MACHINE = "circinus.io/machine"
+MACHINE, MACHINE_TYPE = "circinus.io/machine", "circinus.io/machine-type"
 TAINT = {"key": SIMULATED, "value": "fake", "effect": "NoSchedule"}
 """Of simulated nodes beside real ones: a pod that is to serve must not land there."""
 

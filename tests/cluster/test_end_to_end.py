@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 from circinus.api.cli import app
 from circinus.api.client import Client, Refused
-from circinus.api.schemas.service import ExampleReference, RequestBody
+from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.errors import CircinusError
 from tests.cluster import images
 from tests.cluster.api import eventually
@@ -30,6 +33,8 @@ from tests.cluster.demonstration import (
 )
 from tests.cluster.release import IMAGE, INFRASTRUCTURE, RELEASE, Release, helm, installed
 from tests.cluster.requirements import not_here
+from tests.cluster.rollouts import serves, watching
+from tests.cluster.simulated import MACHINE_TYPE, TIER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 WORKERS = "app.kubernetes.io/component=worker"
@@ -108,6 +113,48 @@ def test_a_generated_job_verifies_the_plan_from_inside(
     assert query["predicted"]["latency_s"]["value"] > 0
 
 
+@pytest.fixture
+def large(release: Release) -> Iterator[None]:
+    """A machine of the cloud's other type: what is the edge's node otherwise."""
+    api, node = release.cluster.api, "/api/v1/nodes/edge-real"
+    api.merge(node, {"metadata": {"labels": {TIER: "cloud", MACHINE_TYPE: "large"}}})
+    with release.client() as client:
+        client.set_machines({"edge": 0, "cloud/large": 1})
+        try:
+            yield
+        finally:
+            client.set_machines({"edge": None, "cloud/large": None})
+            api.merge(node, {"metadata": {"labels": {TIER: "edge", MACHINE_TYPE: None}}})
+
+
+@pytest.mark.usefixtures("large")
+def test_pods_of_a_pool_are_ready_on_nodes_of_their_types_before_others_end(
+    release: Release, status: dict[str, Any]
+) -> None:
+    query_id, over = status["queryId"], Event()
+
+    def is_on(**nodes: int) -> None:
+        wanted = {f"{name}-real": count for name, count in nodes.items()}
+        eventually(lambda: pods_on(release) == wanted, f"pods on {wanted}", timeout_s=120)
+
+    with release.client() as client, ThreadPoolExecutor() as threads:
+        asking = threads.submit(failures, release, query_id, over)
+        try:
+            is_on(cloud=1)
+            with watching(release.cluster, release.namespace, ("device", "cloud")) as least:
+                client.set_pool(query_id, {"cloud": {"large": 1}})
+                is_on(edge=1)
+                client.set_pool(query_id, {"cloud": {"small": 2, "large": 1}})
+                is_on(cloud=2, edge=1)
+                assert client.pool(query_id).state == "placed"
+                client.drop_pool(query_id)
+                is_on(cloud=1)
+        finally:
+            over.set()
+        assert asking.result() == []
+    assert min(least().values()) >= 1, least()
+
+
 def test_a_worker_that_is_gone_is_replaced_and_requests_go_on(
     release: Release, status: dict[str, Any]
 ) -> None:
@@ -155,6 +202,28 @@ def nodes_of_workers(release: Release) -> dict[str, str]:
     return {
         pod["metadata"]["labels"]["circinus.io/tier"]: pod["spec"]["nodeName"] for pod in staying
     }
+
+
+def pods_on(release: Release) -> Counter[str]:
+    """Give node -> pods of the cloud's workers there; nothing while one starts or ends."""
+    path = f"/api/v1/namespaces/{release.namespace}/pods"
+    pods = release.cluster.api.items(path, labelSelector=f"{WORKERS},{TIER}=cloud")
+    if not all(map(serves, pods)):
+        return Counter()
+    return Counter(pod["spec"]["nodeName"] for pod in pods)
+
+
+def failures(release: Release, query_id: str, over: Event) -> list[str]:
+    """Send requests, one after the other, until it is over; give why some got no answer."""
+    body = RequestBody(example=ExampleReference(index=0), late=Late.SERVE)
+    found = []
+    with release.client() as client:
+        while not over.is_set():
+            try:
+                client.request(query_id, body)
+            except CircinusError as error:
+                found.append(str(error))
+    return found
 
 
 def log_of(release: Release, job: str) -> str:

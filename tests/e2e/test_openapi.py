@@ -45,6 +45,9 @@ links:
 """
 ECHO = {"pipeline": "echo", "data": {"examples": 20}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
 
+# No other query uses that tier, whose machines are dear.
+ON_TYPES = {**ECHO, "restrictions": {"tiers": {"repeat": {"only": ["typed"]}}}}
+
 BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     # field, rule (both whole, as regular expressions), why no schema can state it
     ("pipeline", "must be registered .*", "others are registered tomorrow"),
@@ -62,6 +65,13 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("cost", "must be a value: the query bounds no cost", "of that query"),
     (r"pool\..*", "must be among .*|must be shared: .*|must have machine types", "as there are"),
     (r"pool\..*", "must have at least one slice", "the counts together"),
+    ("tier", "must be one with machine types that the query's plan uses.*", "of that query"),
+    ("rate_per_s", "must be given, or budget_usd_per_hour: .*", "while no requests came"),
+    ("latencies", "must not repeat|must have every type at every batch", "pairs in a list"),
+    ("prices|most", "must have every type .*|must be among .*", "those of the latencies"),
+    ("types", "must be among .*", "those of the latencies"),
+    ("arrivals", "must have one of .*", "what is tried is not always held to `contains`"),
+    ("batch", "must be in .*, the sizes that were measured", "those of the latencies"),
     ("leaving", "must be live queries", "as there are"),
     ("plan .*.demand", "must be among .*", "as there are"),
     ("queries|query .*.plans", "must not repeat", "ids within a list of objects"),
@@ -111,7 +121,15 @@ AGREED: Sequence[tuple[str, str, int, str, str]] = (
         "body must have at most 5000 values",
         "likewise: no schema bounds how many values all parts have together",
     ),
+    (
+        "positive_data_acceptance",
+        "POST /v1/pools:choose",
+        400,
+        "body must have at most 5000 values",
+        "likewise",
+    ),
 )
+CHEAP = {"method": "bound", "requests": 100}  # a process that simulates is slow
 DEMAND = {"tier": "cloud", "share": 0.5}
 RESTRICTIONS = {
     "tiers": {"repeat": {"only": ["device"]}},
@@ -165,8 +183,9 @@ def told_service(
 
 def ids_in(service: ServiceProcess) -> Mapping[str, Sequence[str]]:
     served, changing = service.submit(**ECHO), service.submit(**ECHO)
+    pooled = service.submit(**ON_TYPES)
     failed = service.submit(**ECHO | {"pipeline": "mute"})
-    for query_id in (served, changing, failed):
+    for query_id in (served, changing, pooled, failed):
         found = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
         assert found["phase"] == ("failed" if query_id == failed else "serving"), found
     kept = httpx.post(
@@ -176,9 +195,10 @@ def ids_in(service: ServiceProcess) -> Mapping[str, Sequence[str]]:
         trust_env=False,
     )
     return {
-        "query_id": [served, changing, failed],
+        "query_id": [served, changing, pooled, failed],
         "changing": [changing, failed],
         "served": [served],
+        "pooled": [pooled],
         "plan_id": [service.query(served)["plan_id"]],
         "dataset_id": [kept.json()["id"]],
         "pipeline": ["echo"],
@@ -231,6 +251,8 @@ def findings(
             "path.dataset_id": {"dictionary": "dataset_id", "probability": 0.5},
             "body.pipeline": {"dictionary": "pipeline", "probability": 0.9},
         },
+        # Choosing a pool may take a minute, and waits for who asked before.
+        "request-timeout": 70.0,
         # What ends a query has some of its own, or no other route would see one that serves.
         "operations": [
             {"include-path": path, **method, "parameters": {"path.query_id": {"dictionary": name}}}
@@ -253,6 +275,17 @@ def findings(
 
 
 GOOD: Mapping[str, Sequence[object]] = {
+    "ChoosePoolBody": [
+        {
+            "latencies": [{"type": "x", "batch": 1, "mean_ms": 5.0}],
+            "qos_ms": 50.0,
+            "budget_usd_per_hour": 2.0,
+            "prices": [{"name": "x", "price_usd_per_hour": 1.0, "date": "2026-01-31"}],
+            "mix": [1],
+            **CHEAP,
+        }
+    ],
+    "ChooseQueryPoolBody": [{"tier": "typed", "rate_per_s": 5.0, **CHEAP}],
     "EmulationBody": [{"links": [{"between": ["device", "cloud"], "bandwidth_mbit_per_s": 50}]}],
     "MachinesBody": [{"machines": {"cloud": 2}}, {"machines": {"cloud": None}}],
     "PoolBody": [{"slices": {"typed": {"small": 1}}}, {"slices": {"typed": {"small": 3.0}}}],
@@ -272,6 +305,8 @@ GOOD: Mapping[str, Sequence[object]] = {
 OWN_QUERIES: Sequence[tuple[str, Mapping[str, str], str]] = (
     ("/v1/queries/{query_id}:replan", {}, "changing"),
     ("/v1/queries/{query_id}/deployment", {"include-method": "DELETE"}, "changing"),
+    ("/v1/queries/{query_id}/pool", {}, "pooled"),
+    ("/v1/queries/{query_id}/pool:choose", {}, "pooled"),
     ("/v1/queries/{query_id}/requests", {}, "served"),
 )
 REFUSALS = ["400", "401", "404", "405", "409", "413", "415", "422", "429"]

@@ -17,9 +17,11 @@ from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import ShownQueries, ShownQuery
 from circinus.api.phases import LIVE
 from circinus.api.schemas.events import EventKind, EventView
+from circinus.api.schemas.pooling import PoolView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import StoredPlan
 from circinus.api.use_cases.observing import accuracy_kept, latency_kept
+from circinus.api.use_cases.pooling import pool_now
 from circinus.api.use_cases.views import deployment_view
 
 router = APIRouter(include_in_schema=False)
@@ -50,7 +52,7 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
     recent = (await service.deployer.recent()).get(record.id) if status is not None else None
     seen = service.requests.windows.seen(record.id, recent) if recent is not None else None
-    stored, turns = await asyncio.to_thread(_read, service, found)
+    stored, turns, pool = await asyncio.to_thread(_read, service, found)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
     deployment = deployment_view(record, status, service.parts.infrastructure)
     return {
@@ -61,16 +63,18 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
         "latency": None if plan is None else latency_kept(plan, slo, seen),
         "seen": seen,
         "turns": turns,
+        "pool": pool,
     }
 
 
 def _read(
     service: Service, found: ShownQuery
-) -> tuple[Sequence[StoredPlan], Sequence[Correction]]:
+) -> tuple[Sequence[StoredPlan], Sequence[Correction], PoolView | None]:
     plans = service.parts.store.plans(found.record.id)
     drifts = service.parts.store.events.of(found.record.id, kinds={EventKind.DRIFTED})
     turns = sorted(_turns(found.view, drifts), key=lambda turn: turn.at, reverse=True)
-    return plans, turns
+    pool = None if found.record.pool is None else pool_now(service.parts, found.record)
+    return plans, turns, pool
 
 
 def _turns(view: QueryView, drifts: Sequence[EventView]) -> Iterator[Correction]:

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.service import ExampleReference
-from circinus.api.store.records import NewEvent
+from circinus.api.store.records import InForce, NewEvent
 from circinus.deploy.runtime.dispatcher import Taken
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import Recent
@@ -21,6 +21,7 @@ from tests.api.test_app import Connect, service_of, store_of
 
 HOSTILE = "<script>alert(1)</script>"
 PART = "/ui/queries/q-1/deployment"
+POOL = {"cloud": {"large": 1, "small": 3}}
 
 
 @pytest.fixture
@@ -114,6 +115,35 @@ def test_predicted_stands_beside_observed_with_what_that_says_of_the_objective(
     assert row(page, "Rate")[2] == "0.65 per second in time"
     lately = row(page, "1 minute")
     assert lately[:5] == ["40", "39", "1", "0", "0.65"]
+
+
+@pytest.mark.parametrize(
+    ("in_force", "state", "missing"),
+    [
+        (InForce(), "pending", []),
+        (InForce(lacking={"q-1": f"no room, {HOSTILE}"}), "lacking", [f"no room, {HOSTILE}"]),
+        (InForce(pools={"q-1": POOL}, lacking={"q-1": "of before"}), "placed", []),
+    ],
+)
+def test_a_pool_is_told_with_what_is_missing(
+    client: TestClient, in_force: InForce, state: str, missing: list[str]
+) -> None:
+    store = store_of(client)
+    store.set_pool("q-1", POOL, at=1.0)
+    store.schedules.replace(in_force)
+    page = client.get(PART).text
+    assert f">{state}</span></caption>" in page
+    assert '<th scope="row">cloud</th><td data-head="Slices">1 large, 3 small</td>' in page
+    assert HOSTILE not in page
+    assert re.findall("The pool does not fit: (.*?)</p>", unescape(page)) == missing
+
+
+def test_a_pool_that_follows_the_requests_says_so_and_none_is_not_spoken_of(
+    client: TestClient,
+) -> None:
+    assert "Pool" not in client.get(PART).text
+    store_of(client).set_pool("q-1", POOL, at=1.0, follows=True)
+    assert ", anew when requests change</caption>" in client.get(PART).text
 
 
 def test_drifts_and_what_was_done_are_told_latest_first_each_reason_once(

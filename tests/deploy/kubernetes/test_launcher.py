@@ -1,0 +1,104 @@
+"""Pods of one name, one after the other: the next is not mistaken for the one that ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from queue import Queue
+from typing import cast
+
+from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.launcher import ClusterInstance, ClusterLauncher
+from circinus.deploy.kubernetes.pods import RenderSettings, name_of
+from circinus.deploy.workers.transport import files_in
+from tests.deploy.kubernetes.test_endpoints import endpoint, piece
+from tests.deploy.kubernetes.test_worker_objects import spec
+
+NAME = name_of(spec().key)
+
+
+class OnePod:
+    """A cluster that has a ready pod of `NAME`, and notes what it is asked to change."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.events: Queue[Object | None] = Queue()
+
+    def listed(self, path: str, **query: str) -> Object:
+        return {"items": [_slice(ready=True)], "metadata": {"resourceVersion": "1"}}
+
+    def watch(self, path: str, version: str, *, for_s: float, **query: str) -> Iterator[Object]:
+        while (event := self.events.get()) is not None:
+            yield event
+
+    def ends_it(self) -> None:
+        self.events.put({"type": "MODIFIED", "object": _slice(ready=False)})
+
+    def apply(self, path: str, document: Object) -> None:
+        self.calls.append(f"apply {document['kind']}")
+
+    def delete(self, path: str) -> None:
+        self.calls.append(f"delete {path.split('/')[-2]}")
+
+
+async def _cancelled(task: asyncio.Task[ClusterInstance]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _slice(*, ready: bool) -> Object:
+    found: Object = piece(endpoint("old", "127.0.0.1", ready=ready), service=NAME)
+    found["metadata"]["resourceVersion"] = "2"
+    return found
+
+
+async def _until(happened: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5.0):
+        while not happened():
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def launching(cluster: OnePod) -> AsyncIterator[ClusterLauncher]:
+    files = files_in(Path("none"))
+    launcher = ClusterLauncher(cast("Cluster", cluster), RenderSettings(), files)
+    try:
+        await _until(lambda: bool(launcher.ready.of(NAME)))
+        yield launcher
+    finally:
+        launcher.ready.stop()
+        cluster.events.put(None)
+
+
+def test_a_start_waits_until_the_pod_of_its_name_that_ends_takes_no_more_requests() -> None:
+    async def scenario(cluster: OnePod) -> None:
+        async with launching(cluster) as launcher:
+            removals = [asyncio.create_task(launcher.remove(NAME)) for _ in range(2)]
+            starting = asyncio.create_task(launcher.start(spec()))
+            await _until(lambda: bool(cluster.calls))
+            assert cluster.calls == ["delete deployments"]
+            cluster.ends_it()
+            await asyncio.gather(*removals)
+            await _until(lambda: len(cluster.calls) == 4)
+            assert cluster.calls[1:] == ["delete services", "apply Service", "apply Deployment"]
+            await _cancelled(starting)
+            assert cluster.calls[4:] == ["delete deployments", "delete services"]
+
+    asyncio.run(scenario(OnePod()))
+
+
+def test_what_a_later_start_took_over_is_not_removed_by_the_earlier_one() -> None:
+    async def scenario(cluster: OnePod) -> None:
+        async with launching(cluster) as launcher:
+            cluster.ends_it()
+            await _until(lambda: not launcher.ready.of(NAME))
+            starts = [asyncio.create_task(launcher.start(spec())) for _ in range(2)]
+            await _until(lambda: len(cluster.calls) == 4)
+            for each in starts:
+                assert not any(call.startswith("delete") for call in cluster.calls)
+                await _cancelled(each)
+            assert cluster.calls[4:] == ["delete deployments", "delete services"]
+
+    asyncio.run(scenario(OnePod()))
