@@ -201,7 +201,6 @@ def body_of(**fields: object) -> ChoosePoolBody:
         ({}, "budget_usd_per_hour must be given, or rate_per_s"),
         ({"rate_per_s": 1.0, "types": ["p9"]}, "types must be among g4dn.xlarge, r5n.large"),
         ({"rate_per_s": 1.0, "most": {"p9": 1}}, "most must be among g4dn.xlarge, r5n.large"),
-        ({"rate_per_s": 1.0, "mix": []}, "mix and arrivals must not be empty"),
         ({"rate_per_s": 1.0, "mix": [401]}, r"batch must be in \[1, 400\]"),
     ],
 )
