@@ -10,14 +10,11 @@ import asyncio
 import json
 import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL
 from dataclasses import dataclass, field
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
-from circinus.deploy.profiling.examples import ended
-from circinus.deploy.profiling.reaper import kill_group
-from circinus.deploy.workers.settings import worker_environment
-from circinus.deploy.workers.watched import watched
+from circinus.deploy.profiling.fresh_process import running
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
 
 LIMIT_S = 60.0
@@ -54,25 +51,10 @@ async def _asked(body: bytes) -> bytes:
     try:
         os.write(file, body)
         os.lseek(file, 0, os.SEEK_SET)
-        process = await asyncio.create_subprocess_exec(
-            *watched(__name__),
-            str(file),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            pass_fds=[file],
-            env=worker_environment(),
-            process_group=0,
-        )
+        async with running(__name__, file=file, stderr=DEVNULL) as process:
+            told = b"" if process.stdout is None else await process.stdout.read()
     finally:
         os.close(file)
-    try:
-        told = b"" if process.stdout is None else await process.stdout.read()
-    finally:
-        kill_group(process.pid)
-        await ended(process)
-        if process.stdin is not None:
-            process.stdin.close()
     if not told:
         raise Unavailable("choosing a pool ended without an answer", retry_after_s=_RETRY_AFTER_S)
     return told

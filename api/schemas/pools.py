@@ -13,6 +13,7 @@ from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.pool.pools import MOST_OF_TYPE
 
 LEAST_GAP_S = 1e-9
 """That one of recorded gaps has at least: of lesser ones the mean may be 0."""
@@ -71,7 +72,9 @@ class ChoosePoolBody(Input):
     budget_usd_per_hour: _Budget | None = None
     """The largest rate for it; with a rate: the most that the cheapest pool for it may cost."""
     rate_per_s: _Rate | None = Field(default=None, description="The cheapest pool for it.")
-    most: dict[_Name, Annotated[int, bounds(Range(0, 100)), WHOLE]] = Field(default_factory=dict)
+    most: dict[_Name, Annotated[int, bounds(Range(0, MOST_OF_TYPE)), WHOLE]] = Field(
+        default_factory=dict
+    )
     """Type -> most instances of it; others: 100."""
     types: list[_Type] = Field(
         default_factory=list, max_length=64, json_schema_extra={"uniqueItems": True}

@@ -9,6 +9,7 @@ from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.pipelines.instance_types import Catalogue, PricedType, known_types
+from circinus.scheduler.pool.pools import MOST_OF_TYPE
 from circinus.scheduler.simulation.choosing import (
     best_within,
     cheapest_for_rate,
@@ -17,7 +18,6 @@ from circinus.scheduler.simulation.choosing import (
 from circinus.scheduler.simulation.loads import Load, load_of, recorded_load
 from circinus.scheduler.simulation.measurements import LatencyTable, measured, parse_latencies
 from circinus.scheduler.simulation.pool_choice import (
-    MOST,
     ChoiceMethod,
     PoolChoice,
     PoolQuestion,
@@ -31,7 +31,7 @@ class PoolTerms:
     qos_s: float  # requests are due within
     budget_usd_per_hour: float | None = None
     rate_rps: float | None = None
-    most: Mapping[str, int] = field(default_factory=dict)  # instances of types; others: MOST
+    most: Mapping[str, int] = field(default_factory=dict)  # of types; others: MOST_OF_TYPE
     types: Sequence[str] = ()  # to choose among, the base type first; none: those measured
     prices: Catalogue = field(default_factory=dict)  # before those of the built-in catalogue
     load: Load = field(default_factory=load_of)  # sizes and arrivals
@@ -78,7 +78,7 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
         sampled=terms.sampled,
         requests=terms.requests,
         seed=terms.seed,
-        counts=tuple(terms.most.get(k, MOST) for k in table.kinds) if terms.most else (),
+        counts=tuple(terms.most.get(k, MOST_OF_TYPE) for k in table.kinds) if terms.most else (),
     )
     if terms.rate_rps is None:
         choice = largest_for_budget(question, terms.budget_usd_per_hour or 0.0)

@@ -49,7 +49,6 @@ class QueryPoolQuestion:
     """What is asked for a query, and what its answer is told with."""
 
     query_id: str
-    plan_id: str
     tier: Tier
     share: float  # of a machine, of each slice
     qos_s: float
@@ -159,7 +158,6 @@ def question_of(
         )
     return QueryPoolQuestion(
         query_id=query_id,
-        plan_id=plan.id,
         tier=tier,
         share=share,
         qos_s=qos_s,

@@ -11,20 +11,17 @@ runs, and ends with who started it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.profiling.fresh_process import running
 from circinus.deploy.workers.process import limit_memory
-from circinus.deploy.workers.settings import worker_environment
-from circinus.deploy.workers.watched import watched
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.dataset_files import opened
@@ -87,37 +84,9 @@ async def making(
     says, or if they have more bytes than allowed; OperatorFailed if making them fails.
     """
     told = json.dumps({**asdict(wanted), "limit_bytes": limit_bytes})
-    process = await asyncio.create_subprocess_exec(
-        *watched(__name__),
-        told,
-        str(file),
-        stdin=PIPE,
-        stdout=PIPE,
-        pass_fds=[file],
-        env=worker_environment(),
-        process_group=0,  # programs that it calls end with it
-        limit=_LONGEST_LINE,
-    )
-    try:
+    async with running(__name__, told, file=file, longest_line=_LONGEST_LINE) as process:
         async for length, name in _told(process):
             yield length, name
-    finally:
-        kill_group(process.pid)
-        await ended(process)
-        if process.stdin is not None:
-            process.stdin.close()
-
-
-async def ended(process: Process) -> None:
-    """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
-    ending, cancelled = asyncio.ensure_future(process.wait()), None
-    while not ending.done():
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
 
 
 async def _told(process: Process) -> AsyncIterator[tuple[int, str]]:

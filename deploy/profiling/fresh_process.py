@@ -11,18 +11,23 @@ watched by a reaper before it hears what to do.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from circinus.deploy.profiling.reaper import Reaper
-from circinus.deploy.workers.settings import operator_environment
+from circinus.deploy.profiling.reaper import Reaper, kill_group
+from circinus.deploy.workers.settings import operator_environment, worker_environment
 from circinus.deploy.workers.watched import watched
 from circinus.pipelines.payload import Payload, decode, encode
+
+_LONGEST_LINE = 2**16  # bytes of a process's output
 
 
 def started(
@@ -65,6 +70,52 @@ def taken(descriptor: str) -> tuple[Connection, dict[str, Any]]:
         raise SystemExit("the process that started this one is gone") from error
     sys.path[:] = asked.pop("path")
     return pipe, asked
+
+
+@asynccontextmanager
+async def running(
+    module: str,
+    *arguments: str,
+    file: int,
+    stderr: int | None = None,
+    longest_line: int = _LONGEST_LINE,
+) -> AsyncIterator[Process]:
+    """Give a process with one numeric thread that runs a module, within an event loop.
+
+    It is called with the arguments and the descriptor of a file, and tells of itself by its
+    output. It ends with the block, and so do programs that it calls.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *watched(module),
+        *arguments,
+        str(file),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        pass_fds=[file],
+        env=worker_environment(),
+        process_group=0,
+        limit=longest_line,
+    )
+    try:
+        yield process
+    finally:
+        kill_group(process.pid)
+        await _ended(process)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+async def _ended(process: Process) -> None:
+    """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
+    ending, cancelled = asyncio.ensure_future(process.wait()), None
+    while not ending.done():
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def _started(

@@ -234,7 +234,6 @@ class Dispatcher:
         kinds: defaultdict[str, list[str]] = defaultdict(list)
         for segment in self.segments:
             kinds[segment.tier].append(segment.operators[0])
-        of_tiers = self.links.tiers
         seconds = {
             tier.name: seconds_of(
                 self.queues[tier.name].latencies,
@@ -242,7 +241,7 @@ class Dispatcher:
                 [each.name for each in tier.types],
                 sizes,
             )
-            for tier in of_tiers
+            for tier in self.links.tiers
             if tier.name in self.queues
         }
         return SeenDemand(

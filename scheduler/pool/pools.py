@@ -25,6 +25,8 @@ from circinus.pipelines.profile import BoolArray, FloatArray, IntArray
 Pool = tuple[int, ...]
 """How many instances of each type, in the order of the types."""
 
+MOST_OF_TYPE = 100
+"""Instances of a type in a pool that is chosen, unless somebody says otherwise."""
 MOST_POOLS = 1_000_000
 """That a space may have: all are held at once."""
 

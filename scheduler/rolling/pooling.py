@@ -17,6 +17,7 @@ from typing import NamedTuple
 from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.plan import DemandItem
 from circinus.scheduler.compiled.feasibility import same_place
+from circinus.scheduler.pool.pools import MOST_OF_TYPE
 from circinus.scheduler.problem import (
     PARTS,
     Assignment,
@@ -33,7 +34,6 @@ from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
 
 _CENT = 1e-9  # sums of prices are not exact
-_MOST_SLICES = 100  # of one type that are told of: a choice looks at no more
 
 
 class Unfit(NamedTuple):
@@ -125,7 +125,7 @@ def pooled(
 def room_for(problem: Problem, query_id: str, tier: str) -> dict[str, int]:
     """Give how many slices of each type of a tier would fit beside others, the query's own gone.
 
-    Slices are as large as its plan's there; at most 100.
+    Slices are as large as its plan's there; at most as many as a choice looks at.
     """
     at, by_name = problem.running[query_id], {t.name: t for t in problem.tiers}
     candidate = next(c for c in problem.candidates if c.query_id == query_id)
@@ -138,7 +138,7 @@ def room_for(problem: Problem, query_id: str, tier: str) -> dict[str, int]:
         return sum(max(left[tier, m], 0) // parts_of(shares[0]) for m in machines)
 
     return {
-        each.name: min(room(each.name), _MOST_SLICES) if shares else 0
+        each.name: min(room(each.name), MOST_OF_TYPE) if shares else 0
         for each in by_name[tier].types
     }
 

@@ -11,7 +11,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.profile import FloatArray
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.pool.pools import MOST_OF_TYPE, Pool
 from circinus.scheduler.simulation.draws import LoadDraws, draw
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
@@ -20,8 +20,6 @@ SEED = 9100
 """Added to the seed of a question: its draws are none that a study looks at."""
 
 SMALLEST_RUN = 100
-MOST = 100
-"""Instances of a type in a pool, unless a question says otherwise."""
 
 
 class ChoiceMethod(StrEnum):
@@ -57,7 +55,7 @@ class PoolQuestion:
     requests: int = 10_000  # of a simulated run, `>= 100`
     seed: int = 0  # of all draws, `>= 0`
     checks: int = 2  # further draws that the choice is looked at on, `>= 1`
-    most: int = MOST  # instances of a type, `>= 1`
+    most: int = MOST_OF_TYPE  # instances of a type, `>= 1`
     counts: tuple[int, ...] = ()  # the most of each type, `>= 0`; empty: `most` of each
 
     def __post_init__(self) -> None:

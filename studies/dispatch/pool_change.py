@@ -29,7 +29,7 @@ from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
+from circinus.scheduler.pool.pools import MOST_OF_TYPE, Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.search import LargestRate, MeasurePool, PoolStrategy, search
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
@@ -55,7 +55,6 @@ _AT_RATE, _UNSEEN, _SEEN = 5000, 6000, 7000  # seeds are so much larger: streams
 _SEARCHED = 4_000  # requests of bounds, and of sweeps for the threshold of DRS
 _SOON = 1_000  # sizes of the second choice
 _NO_BOUND = 1.5  # times the highest: no rate that is measured is above it
-_MOST = 100  # of a type: only where it is free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ class PoolChangeStudy:
     def space(self) -> PoolSpace:
         """Give the pools that the budget may pay, and more."""
         budget = self.budget_usd_per_hour
-        return PoolSpace.within_budget(self.table.kinds, self.prices, budget, _MOST)
+        return PoolSpace.within_budget(self.table.kinds, self.prices, budget, MOST_OF_TYPE)
 
 
 class Change(NamedTuple):
@@ -209,7 +208,6 @@ class _Seed:
             method=method,
             sampled=True,
             seed=self.seed,
-            most=_MOST,
         )
         choice = largest_for_budget(question, self.study.budget_usd_per_hour)
         checks.require(choice.chosen is not None, "budget", "must buy a rate", choice.reason)
