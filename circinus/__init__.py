@@ -7,8 +7,10 @@ Nothing in them imports a name from here, so they may move without breaking anyo
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from circinus.pipelines.calling import report_usage
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling
@@ -16,6 +18,7 @@ from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.retries import Retries
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
@@ -34,10 +37,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "Call",
+    "CallPrice",
     "CircinusError",
     "Client",
     "Configuration",
     "Dataset",
+    "Endpoint",
     "Estimate",
     "Example",
     "Infrastructure",
@@ -54,12 +60,15 @@ __all__ = [
     "Planned",
     "PlanningLimits",
     "Query",
+    "RateLimits",
     "Reading",
+    "Retries",
     "Scaling",
     "Slo",
     "SloState",
     "Tier",
     "Unavailable",
+    "Usage",
     "__version__",
     "as_one",
     "configured",
@@ -67,6 +76,7 @@ __all__ = [
     "pipeline_from_runnable",
     "plan",
     "plan_async",
+    "report_usage",
     "runnable_of",
 ]
 

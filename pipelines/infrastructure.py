@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from circinus.pipelines import checks
+from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput
 
 SHARE_STEP = 0.05  # shares of a machine come in these steps, 0.05 to 1 (science page, section 2)
@@ -119,10 +120,15 @@ class Tier:
     # of a shared tier, in the order of its machines' numbers, which is made the cheapest first;
     # none: its machines are alike
     types: tuple[MachineType, ...] = ()
+    # what is called there. With endpoints the tier is remote: it has no machines, and operators on
+    # it are those that call them
+    endpoints: tuple[Endpoint, ...] = ()
 
     def __post_init__(self) -> None:
         checks.name("tier.name", self.name)
         where = f"tier {self.name}"
+        if self.endpoints:
+            self._have_no_machines(where)
         if self.types:
             self._follow_types(where)
         checks.at_least(f"{where}.machines", self.machines, 0)
@@ -130,6 +136,28 @@ class Tier:
         checks.positive(f"{where}.speed_factor", self.speed_factor)
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
+
+    @property
+    def remote(self) -> bool:
+        """Whether it has no machines of ours, but endpoints that are called."""
+        return bool(self.endpoints)
+
+    def endpoint(self, name: str) -> Endpoint:
+        """Give the endpoint of that name; InvalidInput if it has none such."""
+        by_name = {each.name: each for each in self.endpoints}
+        checks.among(f"tier {self.name}.endpoints", name, by_name)
+        return by_name[name]
+
+    def _have_no_machines(self, where: str) -> None:
+        checks.unique(f"{where}.endpoints", [each.name for each in self.endpoints])
+        rule = "must be left out: its endpoints are called, no machine of it is rented"
+        for each in fields(self):
+            if each.name not in ("name", "endpoints", "machines"):
+                given = getattr(self, each.name)
+                checks.require(given == each.default, f"{where}.{each.name}", rule, given)
+        left_out = self.machines in (0, _MACHINES)
+        checks.require(left_out, f"{where}.machines", rule, self.machines)
+        object.__setattr__(self, "machines", 0)
 
     def _follow_types(self, where: str) -> None:
         names = [each.name for each in self.types]
@@ -209,6 +237,7 @@ class Tier:
         return replace(self, types=types, **_LEFT_OUT)
 
 
+_MACHINES = 1  # of a tier that says nothing of them
 OF_TYPES = ("machines", "price_usd_per_hour", "speed_factor", "calibration")
 """What a tier with types has from them."""
 _LEFT_OUT: dict[str, Any] = {
@@ -267,8 +296,17 @@ class Infrastructure:
         if self.origin is None:
             object.__setattr__(self, "origin", names[0])
         checks.among("infrastructure.origin", self.origin, names)
+        rule = "must be a tier with machines: requests start there"
+        start = self.tiers[names.index(self.origin or "")]
+        checks.require(not start.remote, "infrastructure.origin", rule, self.origin)
+        checks.unique("infrastructure.endpoints", [each.name for each in self.endpoints])
         object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
         _ = self.routes  # every pair must be connected
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints of all remote tiers."""
+        return tuple(each for tier in self.tiers for each in tier.endpoints)
 
     def position(self, tier: str) -> int:
         """Give the index of a tier in `tiers`; InvalidInput if there is no such tier."""

@@ -45,6 +45,8 @@ class Work:
     operator_s: FloatArray  # t, shape (O, n)
     output_bytes: FloatArray  # b of operators, shape (O, n)
     input_bytes: FloatArray  # b of the inputs, shape (n,)
+    # of endpoints by each operator, see `Profile.used`, shape (O, len(Usage), n); None: nothing
+    used: FloatArray | None = None
 
     @classmethod
     def of(cls, profile: Profile) -> Work:
@@ -54,6 +56,7 @@ class Work:
             operator_s=profile.operator_s[:, good],
             output_bytes=profile.output_bytes[:, good],
             input_bytes=profile.input_bytes[good],
+            used=None if profile.used is None else profile.used[:, :, good],
         )
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
+from typing import cast
 
 from circinus.pipelines import checks
+from circinus.pipelines.endpoints import Call
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.retries import Retries
 
 KnobValue = str | int | float | bool
 Settings = Mapping[str, KnobValue]  # one value for every knob of one operator
@@ -81,10 +84,24 @@ class OperatorSpec:
     # operators of one class, of any pipeline, are sped up alike by another machine (image
     # resizing, a language model); empty: a class of its own
     operator_class: str = ""
+    # the endpoints that it calls. A name that is a value of a knob is called where the knob has
+    # that value, another one always; a `Call` says it in other words. Empty: none
+    calls: tuple[Call, ...] | tuple[str, ...] = ()
+    # whether equal inputs may give unlike outputs: then scores are means over several draws
+    draws: bool = False
 
     def __post_init__(self) -> None:
         checks.name("operator.name", self.name)
         where = f"operator {self.name}"
+        knobs = {knob.name: knob.values for knob in self.knobs}
+        calls = tuple(Call.of(call, knobs) for call in self.calls)
+        object.__setattr__(self, "calls", calls)
+        for call in calls:
+            for knob, value in call.when.items():
+                checks.among(f"{where}.calls.when", knob, knobs)
+                rule = f"must be a value of the knob {knob}"
+                checks.require(value in knobs[knob], f"{where}.calls.when.{knob}", rule, value)
+        checks.unique(f"{where}.calls", [(c.endpoint, *sorted(c.when.items())) for c in calls])
         checks.unique(f"{where}.after", self.after)
         checks.unique(f"{where}.knobs", [knob.name for knob in self.knobs])
         points = sorted(self.batch_latency.items())
@@ -94,6 +111,20 @@ class OperatorSpec:
         if self.scaling is Scaling.PROPORTIONAL:
             rule, good = "must be left out for a proportional operator", not points
         checks.require(good, f"{where}.batch_latency", rule, dict(self.batch_latency))
+
+    @property
+    def all_calls(self) -> tuple[Call, ...]:
+        """Its `calls`, each as a `Call`."""
+        return cast("tuple[Call, ...]", self.calls)  # made so when it was built
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Names of all endpoints that it may call, each once, in the order of its `calls`."""
+        return tuple(dict.fromkeys(call.endpoint for call in self.all_calls))
+
+    def called(self, settings: Settings) -> tuple[Call, ...]:
+        """Give what it calls under its own settings; empty: nothing, so it needs a machine."""
+        return tuple(call for call in self.all_calls if call.holds(settings))
 
 
 def _left_out(inputs: Payload, knobs: Settings) -> Payload:
@@ -120,6 +151,8 @@ class Operator:
     # several inputs in one call, only for a batched operator: a worker gathers calls that come
     # together, at most `concurrency` of them, while nobody is late for it. None: `run` it is
     run_batch: BatchFunction | None = None
+    # of one that calls endpoints: what is done when a call fails
+    retries: Retries = field(default_factory=Retries)
 
     def __post_init__(self) -> None:
         where = f"operator {self.spec.name}"

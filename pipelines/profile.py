@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.graph import PipelineGraph
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+USAGE_FIELDS = len(Usage._fields)
 
 UNPLANNABLE = "cannot be planned: "
 """How a cause begins that says nothing of the input: the operator gave what only the pipeline it
@@ -49,6 +52,8 @@ class Paid:
     saved_s: float = 0.0  # operator seconds that did not have to be run, `>= 0`
     runs: int = 0  # operator runs really made, warm-ups not counted, `>= 0`
     saved_runs: int = 0  # operator runs that did not have to be made, `>= 0`
+    calls_s: float = 0.0  # of `spent_s`, what was waited for endpoints, `>= 0`
+    calls_usd: float = 0.0  # US dollars that calling endpoints cost, `>= 0`
 
     def plus(self, other: Paid) -> Paid:
         """Give what both cost together."""
@@ -57,6 +62,8 @@ class Paid:
             saved_s=self.saved_s + other.saved_s,
             runs=self.runs + other.runs,
             saved_runs=self.saved_runs + other.saved_runs,
+            calls_s=self.calls_s + other.calls_s,
+            calls_usd=self.calls_usd + other.calls_usd,
         )
 
 
@@ -74,9 +81,16 @@ class Profile(Paid):
     output_bytes: FloatArray  # what each operator hands on, shape (operators, n)
     input_bytes: FloatArray  # size of each input, shape (n,)
     failures: tuple[Failure, ...] = ()  # one per failed input
+    # what each operator used of endpoints, a row per field of `Usage`, shape
+    # (operators, len(Usage), n); None: nothing was called
+    used: FloatArray | None = None
 
     def __post_init__(self) -> None:
         one, each = (len(self.inputs),), (len(self.operator_s), len(self.inputs))
+        if self.used is not None:
+            used = (each[0], USAGE_FIELDS, each[1])
+            rule = f"must have shape {used}"
+            checks.require(self.used.shape == used, "profile.used", rule, self.used.shape)
         shapes = {"score": one, "operator_s": each, "output_bytes": each, "input_bytes": one}
         for name, shape in shapes.items():
             found = getattr(self, name).shape

@@ -14,9 +14,12 @@ import numpy.typing as npt
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.profile import Failure, Paid, Profile
 from circinus.pipelines.trace import Trace
+
+_USD = Usage._fields.index("usd")
 
 
 class _Known(NamedTuple):
@@ -98,10 +101,17 @@ class TraceEvaluator:
             saved_s=max(float(np.nansum(seconds)) - spent_s, 0.0),
             runs=runs,
             saved_runs=int(measured.sum()) - runs,
+            calls_usd=self._dollars(row, known.inputs, unpaid),
         )
         self.spent_s += spent_s
         self._known[row] = _Known(known.inputs + 1, known.paid.plus(paid))
         return self._known[row]
+
+    def _dollars(self, row: int, inputs: int, unpaid: npt.NDArray[np.bool_]) -> float:
+        if self._trace.used is None:
+            return 0.0
+        usd = self._trace.used[row, :, _USD, self._order[inputs]]
+        return float(usd[unpaid].sum())
 
     def _unpaid(self, row: int, inputs: int) -> npt.NDArray[np.bool_]:  # (O,)
         """Give which operators are run on the next input; inputs are drawn in one order."""
@@ -118,6 +128,7 @@ class TraceEvaluator:
         score = self._trace.score[row, drawn].astype(np.float64)
         failed = np.isnan(score)
         hide = np.where(failed, np.nan, 1.0)
+        used = self._trace.used
         return Profile(
             configuration=configuration,
             inputs=drawn,
@@ -129,5 +140,6 @@ class TraceEvaluator:
                 Failure(input=int(i), operator="score", cause="the stored measurement failed")
                 for i in drawn[failed]
             ),
+            used=None if used is None else used[row][:, :, drawn] * hide,
             **asdict(known.paid),
         )

@@ -18,10 +18,12 @@ import yaml
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.endpoints import Call
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import opened, read_array, read_file
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.profile import USAGE_FIELDS
 from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_safely
 
 FloatArray = npt.NDArray[np.float32]
@@ -30,6 +32,7 @@ Part = TypeVar("Part", dict[Any, Any], list[Any])
 _MOST_BYTES = 2**31  # of an array
 _TORN = (OSError, KeyError, ValueError, BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 _ARRAYS = ("configurations", "score", "latency_s", "output_bytes", "input_bytes", "features")
+_USED = "used"  # only where something was called
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +46,9 @@ class Trace:
     output_bytes: FloatArray  # what an operator hands on, shape (C, O, N)
     input_bytes: FloatArray  # size of an input, shape (N,)
     features: FloatArray  # features of an input, shape (N, F)
+    # what an operator used of endpoints, a row per field of `Usage`, shape (C, O, len(Usage), N);
+    # None: nothing was called
+    used: FloatArray | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -56,6 +62,8 @@ def save_trace(trace: Trace, folder: Path) -> None:
     text = yaml.safe_dump(graph_to_dict(trace.graph), sort_keys=False, allow_unicode=True)
     (folder / "pipeline.yaml").write_text(text, encoding="utf-8")
     arrays = {name: getattr(trace, name) for name in _ARRAYS}
+    if trace.used is not None:
+        arrays[_USED] = trace.used
     np.savez_compressed(folder / "trace.npz", **arrays)
 
 
@@ -76,7 +84,8 @@ def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
     found = {}
     try:
         with ZipFile(file) as archive:
-            for name in _ARRAYS:
+            called = [_USED] if f"{_USED}.npy" in archive.namelist() else []
+            for name in (*_ARRAYS, *called):
                 entry = archive.getinfo(f"{name}.npy")
                 if entry.file_size > _MOST_BYTES:
                     raise ValueError(f"{name} must have at most {_MOST_BYTES} bytes")
@@ -131,6 +140,13 @@ def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
     }
     if operator.batch_latency:
         document["batch_latency"] = dict(operator.batch_latency)
+    if operator.calls:
+        document["calls"] = [
+            {"endpoint": call.endpoint, "when": dict(call.when), "most": call.most}
+            for call in operator.all_calls
+        ]
+    if operator.draws:
+        document["draws"] = True
     return document
 
 
@@ -157,7 +173,19 @@ def _operator_from_dict(document: object) -> OperatorSpec:
         ),
         scaling=Scaling(scaling),
         batch_latency={int(size): float(factor) for size, factor in curve.items()},
+        calls=tuple(
+            _call_from_dict(f"operator {name}.calls", call)
+            for call in _part(f"operator {name}.calls", operator.get("calls") or [], list)
+        ),
+        draws=bool(operator.get("draws")),
     )
+
+
+def _call_from_dict(field: str, document: object) -> Call:
+    call = _part(field, document, dict)
+    when = _part(f"{field}.when", call.get("when") or {}, dict)
+    most = int(call.get("most", 1))
+    return Call(endpoint=str(call.get("endpoint")), when=when, most=most)
 
 
 def _part(field: str, value: object, kind: type[Part]) -> Part:
@@ -175,6 +203,11 @@ def _check_shapes(trace: Trace) -> None:
     for name, shape in zip(_ARRAYS, shapes, strict=True):
         found = getattr(trace, name).shape
         checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
+    if trace.used is not None:
+        shape = (c, o, USAGE_FIELDS, n)
+        checks.require(
+            trace.used.shape == shape, "trace.used", f"must have shape {shape}", trace.used.shape
+        )
 
 
 def _check_values(trace: Trace) -> None:
@@ -188,6 +221,9 @@ def _check_values(trace: Trace) -> None:
     checks.require(good, "trace.score", "must be in [0, 1] or NaN", score)
     succeeded = ~np.isnan(trace.score)[:, None, :]
     rule = "must be >= 0 where a score was measured"
+    if trace.used is not None:
+        good = bool(((trace.used >= 0) | ~succeeded[:, :, None, :]).all())
+        checks.require(good, "trace.used", rule, trace.used)
     for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
         checks.require(bool(((array >= 0) | ~succeeded).all()), f"trace.{name}", rule, array)
 

@@ -12,9 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
+from circinus.pipelines.calling import Caller
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload, payload_bytes
 from circinus.pipelines.pipeline import run_operator
@@ -34,6 +36,7 @@ class FailedRun:
 
     cause: str  # what happened, in words
     spent_s: float  # what was really run, `>= 0`
+    used: Usage = NOTHING_USED  # of endpoints
 
 
 class Executor(Protocol):
@@ -62,6 +65,7 @@ class InProcess:
     """
 
     clock: Clock  # times the calls
+    caller: Caller | None = None  # runs operators that call endpoints; None: there are none
     width: int = field(default=1, init=False)
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
@@ -73,6 +77,8 @@ class InProcess:
         """Give what the operator makes of the inputs, see `Executor`."""
         settings = tuple(configuration.of(operator.name).items())
         key = (operator.name, operator.version, settings)
+        if self.caller is not None and calls(operator, configuration):
+            return run_calling(self.caller, operator, inputs, configuration)
         if key in self._warm:
             return run_once(self.clock, operator, inputs, configuration)
         warm_up = run_once(self.clock, operator, inputs, configuration)
@@ -93,7 +99,32 @@ def run_once(
         output = run_operator(operator, given, configuration)
     except OperatorFailed as error:
         return FailedRun(cause=error.cause, spent_s=clock.now() - start)
-    seconds = clock.now() - start
+    return _completed(output, clock.now() - start)
+
+
+def calls(operator: Operator, configuration: Configuration) -> bool:
+    """Say whether it calls endpoints under a configuration: such runs are never warm-ups."""
+    return bool(operator.spec.called(configuration.of(operator.name)))
+
+
+def run_calling(
+    caller: Caller, operator: Operator, inputs: Payload, configuration: Configuration
+) -> Completed | FailedRun:
+    """Give what an operator that calls endpoints makes of the inputs, see `Executor`.
+
+    It is never called just to be warm. Stopped as the caller's gate raises it.
+    """
+    try:
+        called = caller.run(operator, handed_out(inputs), configuration)
+    except InvalidInput as error:  # not affordable, or an endpoint that is not there
+        return FailedRun(cause=str(error), spent_s=0.0)
+    if called.failure is not None:
+        cause = called.failure.cause
+        return FailedRun(cause=cause, spent_s=called.seconds, used=called.used)
+    return replace(_completed(called.output, called.seconds), used=called.used)
+
+
+def _completed(output: Payload, seconds: float) -> Completed | FailedRun:
     try:
         size = payload_bytes(output)
     except ValueError as error:  # no payload, or text that is no Unicode

@@ -16,7 +16,14 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.profile import Failure, FloatArray, IntArray, Paid, Profile
+from circinus.pipelines.profile import (
+    USAGE_FIELDS,
+    Failure,
+    FloatArray,
+    IntArray,
+    Paid,
+    Profile,
+)
 
 _FIRST_ROWS = 64
 
@@ -31,6 +38,8 @@ class MeasuredInput(Paid):
     output_bytes: FloatArray  # what each operator hands on, shape (operators,)
     input_bytes: float  # size of the input
     failure: Failure | None = None  # why there is no score; None when there is one
+    # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
+    used: FloatArray | None = None
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"
@@ -38,10 +47,14 @@ class MeasuredInput(Paid):
         shapes = (self.operator_s.shape, self.output_bytes.shape)
         alike = self.operator_s.ndim == 1 and shapes[0] == shapes[1]
         checks.require(alike, where, "must have seconds and bytes of the same operators", shapes)
+        if self.used is not None:
+            shape = (len(self.operator_s), USAGE_FIELDS)
+            found = self.used.shape
+            checks.require(found == shape, f"{where}, used", f"must have shape {shape}", found)
         scored = 0 <= self.score <= 1 if self.failure is None else math.isnan(self.score)
         rule = "must have either a score in [0, 1] or a failure and NaN"
         checks.require(scored, where, rule, (self.score, self.failure))
-        for name in ("spent_s", "saved_s", "runs", "saved_runs"):
+        for name in ("spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd"):
             checks.non_negative(f"{where}, {name}", getattr(self, name))
 
 
@@ -86,6 +99,7 @@ class Columns:
         self._operators = operators
         # A row: score, input_bytes, operator_s of each operator, output_bytes of each.
         self._rows = np.empty((_FIRST_ROWS, 2 + 2 * operators))
+        self._used: list[FloatArray | None] = []  # of each input, see `MeasuredInput.used`
         self._failures: list[Failure] = []
         self._paid = Paid()
         self.count = 0
@@ -97,6 +111,7 @@ class Columns:
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
         facts = (measured.operator_s, measured.output_bytes)
         self._rows[self.count] = np.concatenate([(measured.score, measured.input_bytes), *facts])
+        self._used.append(measured.used)
         self.count += 1
         self._paid = self._paid.plus(measured)
         if measured.failure is not None:
@@ -115,8 +130,16 @@ class Columns:
             output_bytes=columns[2 + self._operators :],
             input_bytes=columns[1],
             failures=tuple(self._failures),
+            used=self._usage(),
             **asdict(self._paid),
         )
+
+    def _usage(self) -> FloatArray | None:  # (operators, len(Usage), n)
+        if all(used is None for used in self._used):
+            return None
+        nothing = np.zeros((self._operators, USAGE_FIELDS))
+        each = [nothing if used is None else used for used in self._used]
+        return np.stack(each, axis=2)
 
 
 def profiles_of(

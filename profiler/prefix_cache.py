@@ -18,6 +18,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 
@@ -56,6 +57,7 @@ class CacheEntry:
     output: Payload  # what it handed on; its arrays are read-only
     seconds: float  # what it took when it was run
     output_bytes: int  # its size, as links are charged for it
+    used: Usage = NOTHING_USED  # of endpoints, by that run
 
 
 class EntryStore(Protocol):

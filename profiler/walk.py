@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat, starmap
 from math import nan
 from typing import NamedTuple
 
 import numpy as np
 
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
@@ -38,6 +40,7 @@ class PreparedInput:
 class _Facts(NamedTuple):
     seconds: float
     output_bytes: float
+    used: Usage = NOTHING_USED
 
 
 class Walk:
@@ -52,6 +55,7 @@ class Walk:
         self._pipeline = pipeline
         self._operators = tuple(pipeline.by_name.values())
         self._sinks = frozenset(pipeline.graph.position(name) for name in pipeline.graph.sinks)
+        self._calls = any(operator.spec.calls for operator in self._operators)
         self._executor = executor
         self._cache = cache
         # fingerprint -> index of input -> first measured. Outlives what the cache evicts.
@@ -86,7 +90,9 @@ class Walk:
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
-            paid = paid.plus(Paid(spent_s=done.spent_s, runs=1))
+            waited_s = done.spent_s if done.used.calls else 0.0
+            cost = Paid(spent_s=done.spent_s, runs=1, calls_s=waited_s, calls_usd=done.used.usd)
+            paid = paid.plus(cost)
             if isinstance(done, FailedRun):
                 failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
@@ -100,7 +106,12 @@ class Walk:
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
         """Take over the seconds and bytes of a measurement made earlier."""
-        facts = zip(measured.operator_s.tolist(), measured.output_bytes.tolist(), strict=True)
+        count = len(measured.operator_s)
+        told = measured.used
+        used = repeat(NOTHING_USED, count) if told is None else starmap(Usage, told.tolist())
+        facts = zip(
+            measured.operator_s.tolist(), measured.output_bytes.tolist(), used, strict=True
+        )
         for operator, print_, fact in zip(self._operators, prints, facts, strict=True):
             if measured.failure is None:
                 self._note(print_, measured.input, _Facts(*fact))
@@ -131,7 +142,7 @@ class Walk:
         return outputs, missing[::-1]
 
     def _note(self, print_: str, index: int, ran: CacheEntry | _Facts) -> None:
-        fact = _Facts(ran.seconds, ran.output_bytes)
+        fact = _Facts(ran.seconds, ran.output_bytes, ran.used)
         self._facts.setdefault(print_, {}).setdefault(index, fact)
 
     def _scored(
@@ -147,13 +158,14 @@ class Walk:
         except OperatorFailed as error:
             failure = Failure(input=prepared.index, operator=error.operator, cause=error.cause)
             return failed(failure, len(prints), paid)
-        facts = np.array([self._facts[print_][prepared.index] for print_ in prints])  # (O, 2)
+        facts = [self._facts[print_][prepared.index] for print_ in prints]
         return MeasuredInput(
             input=prepared.index,
             score=score,
-            operator_s=facts[:, 0],
-            output_bytes=facts[:, 1],
+            operator_s=np.array([fact.seconds for fact in facts]),
+            output_bytes=np.array([fact.output_bytes for fact in facts], dtype=np.float64),
             input_bytes=float(prepared.input_bytes),
+            used=np.array([fact.used for fact in facts]) if self._calls else None,
             **asdict(paid),
         )
 

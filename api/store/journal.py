@@ -24,13 +24,13 @@ from circinus.api.store.tables import CheckpointRow, MeasurementRow
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Failure, FloatArray
+from circinus.pipelines.profile import USAGE_FIELDS, Failure, FloatArray
 from circinus.profiler.journal import MeasuredInput
 
 _TYPE = np.dtype("<f8")
 _TABLE = MeasurementRow.__table__
 _KEY = ("query_id", "configuration", "input")
-_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs")
+_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 """What a row says as a measurement does."""
 
 
@@ -87,6 +87,7 @@ class SqlJournal:
             "operator_s": measured.operator_s.astype(_TYPE).tobytes(),
             "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
             "input_bytes": _number(measured.input_bytes),
+            "used": None if measured.used is None else measured.used.astype(_TYPE).tobytes(),
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
@@ -101,7 +102,12 @@ class SqlJournal:
 
 def edition_of(pipeline: Pipeline) -> str:
     """Give a short text that changes when measuring the pipeline could give something else."""
-    parts = [(op.name, op.version, op.spec.after) for op in pipeline.by_name.values()]
+    parts: list[object] = [(o.name, o.version, o.spec.after) for o in pipeline.by_name.values()]
+    parts += [
+        (o.name, [(c.endpoint, sorted(c.when.items())) for c in o.spec.all_calls], o.spec.draws)
+        for o in pipeline.by_name.values()
+        if o.spec.calls or o.spec.draws
+    ]
     return blake2b(repr((pipeline.name, parts)).encode(), digest_size=4).hexdigest()
 
 
@@ -143,6 +149,7 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
         output_bytes=_array(stored.output_bytes),
         input_bytes=_nan(stored.input_bytes),
         failure=failure,
+        used=None if stored.used is None else _array(stored.used).reshape(-1, USAGE_FIELDS),
     )
 
 

@@ -32,7 +32,7 @@ from circinus.profiler.journal import MeasuredInput, MemoryJournal
 
 _MOST_FILES = 50  # of plans that were broken off; the oldest go first
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
-_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs")
+_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 
 Found = tuple[Configuration, MeasuredInput]
 
@@ -60,6 +60,12 @@ class MeasurementDocument(Input):
     """Of operators."""
     saved_runs: int
     """Of operators, that the cache saved."""
+    calls_s: float = 0.0
+    """Of the seconds spent, those that were waited for endpoints."""
+    calls_usd: float = 0.0
+    """US dollars that calling endpoints cost."""
+    used: list[list[float]] | None = None
+    """What each operator used of endpoints, as `Usage` has it; none: nothing was called."""
     failed_operator: str | None = None
     """The operator that failed; none: none did."""
     failure: str = ""
@@ -76,6 +82,7 @@ class MeasurementDocument(Input):
             operator_s=[_number(seconds) for seconds in measured.operator_s.tolist()],
             output_bytes=[_number(size) for size in measured.output_bytes.tolist()],
             input_bytes=_number(measured.input_bytes),
+            used=None if measured.used is None else measured.used.tolist(),
             failed_operator=None if failure is None else failure.operator,
             failure="" if failure is None else failure.cause,
         )
@@ -93,6 +100,7 @@ class MeasurementDocument(Input):
             output_bytes=_array(self.output_bytes),
             input_bytes=_nan(self.input_bytes),
             failure=failure,
+            used=None if self.used is None else np.array(self.used, dtype=np.float64),
         )
         each = ((o, knobs.items()) for o, knobs in self.configuration.items())
         values = tuple((o, knob, value) for o, knobs in each for knob, value in knobs)

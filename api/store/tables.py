@@ -342,6 +342,9 @@ class MeasurementRow(Base):
     saved_s: Mapped[float] = mapped_column(Double)
     runs: Mapped[int] = mapped_column(default=0, server_default="0")
     saved_runs: Mapped[int] = mapped_column(default=0, server_default="0")
+    calls_s: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
+    calls_usd: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
+    used: Mapped[bytes | None] = mapped_column()
     failed_operator: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
 

@@ -7,6 +7,7 @@ removed, and its output made again. The one rule: nothing read here is believed 
     16 bytes  blake2b of fingerprint, content and the rest of the file
     8 bytes   seconds, as a double
     8 bytes   bytes that links are charged for
+    40 bytes  what that run used of endpoints, as doubles, see `Usage`
     rest      the output, see `pipelines.payload`
 """
 
@@ -20,6 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from circinus.pipelines import checks
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import decode, encode
 from circinus.profiler.execution import freeze
@@ -27,7 +29,7 @@ from circinus.profiler.prefix_cache import CacheEntry
 
 DEFAULT_LIMIT_BYTES = 2 * 2**30
 
-_FACTS = struct.Struct(">dQ")
+_FACTS = struct.Struct(f">dQ{len(Usage._fields)}d")
 _DIGEST = 16
 _LEAST_S = 0.000_5
 _BYTES_PER_S = 100_000_000
@@ -74,10 +76,11 @@ class PrefixFiles:
     def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
         """Keep an entry, see `EntryStore`. A full or broken disk keeps nothing."""
         body = encode(entry.output)
-        worthwhile = entry.seconds >= _LEAST_S + len(body) / _BYTES_PER_S
+        called = entry.used.calls > 0  # never make a call twice
+        worthwhile = called or entry.seconds >= _LEAST_S + len(body) / _BYTES_PER_S
         if not worthwhile or len(body) + _ENTRY_BLOCKS > self.limit_bytes:
             return
-        rest = _FACTS.pack(entry.seconds, entry.output_bytes) + body
+        rest = _FACTS.pack(entry.seconds, entry.output_bytes, *entry.used) + body
         path = self._path(fingerprint, content)
         unfinished = path.parent / f"{os.urandom(8).hex()}.unfinished"
         try:
@@ -118,13 +121,13 @@ def _read(data: bytes, fingerprint: str, content: str) -> CacheEntry | None:
     rest = data[_DIGEST:]
     if data[:_DIGEST] != _digest(fingerprint, content, rest) or len(rest) < _FACTS.size:
         return None
-    seconds, output_bytes = _FACTS.unpack_from(rest)
+    seconds, output_bytes, *used = _FACTS.unpack_from(rest)
     try:
         output = decode(rest[_FACTS.size :])
     except InvalidInput:  # written by another version
         return None
     freeze(output)
-    return CacheEntry(output=output, seconds=seconds, output_bytes=output_bytes)
+    return CacheEntry(output=output, seconds=seconds, output_bytes=output_bytes, used=Usage(*used))
 
 
 def _digest(fingerprint: str, content: str, rest: bytes) -> bytes:

@@ -30,6 +30,7 @@ from circinus.deploy.workers.process import limit_memory
 from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
@@ -193,6 +194,7 @@ def request(run: WorkerRun) -> bytes:
 def read_answer(data: bytes) -> Completed | FailedRun:
     """Give what a worker answered."""
     answer = cast("dict[str, Any]", decode(data))
+    answer["used"] = Usage(*answer["used"])
     return FailedRun(**answer) if "cause" in answer else Completed(**answer)
 
 
@@ -230,7 +232,8 @@ class Answering:
             done = run_once(self._clock, operator, asked["inputs"], settings)
         except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
-        return encode({field.name: getattr(done, field.name) for field in fields(done)})
+        told = {field.name: getattr(done, field.name) for field in fields(done)}
+        return encode({**told, "used": list(done.used)})
 
 
 def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:

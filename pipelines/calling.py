@@ -1,0 +1,264 @@
+"""Running an operator that calls endpoints: leave before each attempt, what it used after it.
+
+Whoever runs such an operator asks a `Gate` first, which waits for rate limits and reserves the
+most that the attempt may cost. The one rule: no attempt without leave, and every leave is settled,
+with what was used, or with the most that may have been where nobody knows.
+
+What is used is told by one function, `report_usage`; LangChain's chat models do so by themselves.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import LONGEST_CALL_S, NOTHING_USED, Endpoint, Usage
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.operators import Operator
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import run_operator
+from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.retries import status_of
+
+
+class Report(NamedTuple):
+    """One call that was made, as told by what made it."""
+
+    endpoint: str
+    used: Usage
+    usd: float | None  # as charged; None: by the endpoint's price
+
+
+_reports: ContextVar[list[Report] | None] = ContextVar("reports", default=None)
+
+
+def report_usage(
+    endpoint: str,
+    *,
+    input_tokens: float = 0,
+    cached_tokens: float = 0,
+    output_tokens: float = 0,
+    calls: float = 1,
+    usd: float | None = None,
+) -> None:
+    """Tell what calling an endpoint used, from within an operator; a failed call that cost, too.
+
+    Cached tokens are some of the input tokens. Dollars that are left out are worked out from the
+    endpoint's price. Where nobody runs the operator for Circinus, nothing happens.
+    InvalidInput if a figure is negative or not finite, or more is cached than read.
+    """
+    figures = {
+        "input_tokens": input_tokens,
+        "cached_tokens": cached_tokens,
+        "output_tokens": output_tokens,
+        "calls": calls,
+        "usd": usd,
+    }
+    for name, value in figures.items():
+        checks.non_negative(f"usage of {endpoint}, {name}", value)
+    rule = "must be at most the input tokens"
+    checks.require(
+        cached_tokens <= input_tokens, f"usage of {endpoint}, cached_tokens", rule, cached_tokens
+    )
+    reports = _reports.get()
+    if reports is not None:
+        used = Usage(calls, input_tokens, cached_tokens, output_tokens)
+        reports.append(Report(endpoint, used, usd))
+
+
+@contextmanager
+def collected() -> Iterator[list[Report]]:
+    """Collect what is reported inside, by this thread and by contexts copied from it."""
+    reports: list[Report] = []
+    token = _reports.set(reports)
+    try:
+        yield reports
+    finally:
+        _reports.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """What one attempt may use, by endpoint; `ticket` is the gate's own."""
+
+    operator: str
+    most: Mapping[str, Usage]  # endpoint -> the most that the attempt may use of it
+    ticket: str = ""
+
+
+class Gate(Protocol):
+    """Gives leave to call, within rate limits and money. Threads may share it."""
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+        """Give leave for one attempt, as soon as all limits allow it.
+
+        Unaffordable if the money that is left would not do; Stopped if nothing is to be run any
+        more. Until it is settled the most that it may use counts as used.
+        """
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """Take in what an attempt used, by endpoint, its dollars included."""
+
+
+class OpenGate:
+    """A gate that is always open: no limits, no cap."""
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+        """See `Gate`."""
+        return Leave(operator=operator, most=most)
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """See `Gate`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """What an operator gave that called endpoints, all attempts together."""
+
+    output: Payload = None
+    failure: OperatorFailed | None = None  # why there is no output; None: there is one
+    used: Usage = NOTHING_USED  # by all attempts
+    seconds: float = 0.0  # of attempts and the waits between them, those for leave left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Runs operators that call endpoints."""
+
+    endpoints: Mapping[str, Endpoint]  # by name: all that there are
+    gate: Gate
+    clock: Clock
+    today_s: Callable[[], float]  # seconds since 1970: what a date in Retry-After is compared with
+    rng: np.random.Generator  # spreads the waits of many callers
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
+        """Give the most that one attempt may use of each endpoint that it calls.
+
+        InvalidInput if one is not there.
+        """
+        most: dict[str, Usage] = {}
+        for call in operator.spec.called(configuration.of(operator.name)):
+            checks.among(f"operator {operator.name}.calls", call.endpoint, self.endpoints)
+            one = self.endpoints[call.endpoint].largest
+            each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
+            most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
+        return most
+
+    def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
+        """Give what it makes of the inputs, attempts as its `retries` say.
+
+        Raises what the gate raises.
+        """
+        most, used, seconds, attempt = self.most_of(operator, configuration), NOTHING_USED, 0.0, 0
+        while True:
+            attempt += 1
+            leave = self.gate.admit(operator.name, most)
+            began = self.clock.now()
+            tried = _attempted(operator, inputs, configuration, self._timeout_s(operator, most))
+            took = self.clock.now() - began
+            tried, by_endpoint = self._priced(tried, operator, most, took)
+            self.gate.settle(leave, by_endpoint)
+            used = reduce(Usage.plus, by_endpoint.values(), used)
+            seconds += took
+            wait_s = self._wait_s(operator, attempt, tried.failure)
+            if wait_s is None:
+                return Called(
+                    output=tried.output, failure=tried.failure, used=used, seconds=seconds
+                )
+            self.clock.sleep(wait_s)
+            seconds += wait_s
+
+    def _timeout_s(self, operator: Operator, most: Mapping[str, Usage]) -> float:
+        """Give the seconds after which an attempt is given up."""
+        own = operator.retries.timeout_s
+        each = (self.endpoints[name].timeout_s for name in most)
+        return max(each, default=LONGEST_CALL_S) if own is None else own
+
+    def _wait_s(
+        self, operator: Operator, attempt: int, failure: OperatorFailed | None
+    ) -> float | None:
+        if failure is None:
+            return None
+        with self._lock:
+            chance = float(self.rng.random())
+        cause = failure.__cause__ or failure
+        return operator.retries.wait_s(attempt, cause, self.today_s(), chance)
+
+    def _priced(
+        self, tried: _Tried, operator: Operator, most: Mapping[str, Usage], seconds: float
+    ) -> tuple[_Tried, dict[str, Usage]]:
+        """Give what an attempt used of each endpoint, at its price; seconds are charged once.
+
+        One that tells of no call: what was refused is not charged (a status of 400 to 499); of
+        what was lost on the way nobody knows, so it is charged as the most that it may have been;
+        and one that succeeded fails, unless its price is known without being told.
+        """
+        if not tried.reports and tried.failure is not None:
+            cause = tried.failure.__cause__
+            refused = cause is not None and 400 <= (status_of(cause) or 0) < 500
+            made = Usage(calls=1.0)
+            return tried, dict.fromkeys(most, made) if refused else dict(most)
+        if not tried.reports:
+            by_token = [name for name in most if self.endpoints[name].price.is_by_token]
+            if by_token:
+                told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
+                failure = OperatorFailed(operator.name, told)
+                return tried._replace(output=None, failure=failure), dict(most)
+        silent = [Report(name, Usage(calls=1.0), None) for name in most]
+        by_endpoint: dict[str, Usage] = {}
+        for report in tried.reports or silent:
+            checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
+            price, before = self.endpoints[report.endpoint].price, by_endpoint.get(report.endpoint)
+            took = seconds if before is None else 0.0
+            usd = price.usd(report.used, took) if report.usd is None else report.usd
+            one = report.used._replace(usd=usd)
+            by_endpoint[report.endpoint] = one if before is None else before.plus(one)
+        return tried, by_endpoint
+
+
+class _Tried(NamedTuple):
+    """What one attempt gave."""
+
+    output: Payload
+    failure: OperatorFailed | None
+    reports: Sequence[Report]
+
+
+def _attempted(
+    operator: Operator, inputs: Payload, configuration: Configuration, timeout_s: float
+) -> _Tried:
+    """Make one attempt, in a thread of its own that nobody waits for once the time is over."""
+    done: queue.SimpleQueue[_Tried] = queue.SimpleQueue()
+
+    def attempt() -> None:
+        with collected() as reports:
+            try:
+                tried = _Tried(run_operator(operator, inputs, configuration), None, reports)
+            except OperatorFailed as error:
+                tried = _Tried(None, error, reports)
+            done.put(tried)
+
+    context = copy_context()
+    threading.Thread(target=context.run, args=(attempt,), daemon=True).start()
+    try:
+        return done.get(timeout=timeout_s)
+    except queue.Empty:
+        failure = OperatorFailed(operator.name, f"TimeoutError: no answer in {timeout_s:g} s")
+        failure.__cause__ = TimeoutError()
+        return _Tried(None, failure, [])
+
+
+class Unaffordable(InvalidInput):
+    """A call would cost more than is left of the money; nothing was called."""
