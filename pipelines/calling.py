@@ -144,17 +144,8 @@ class Caller:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
-        """Give the most that one attempt may use of each endpoint that it calls.
-
-        InvalidInput if one is not there.
-        """
-        most: dict[str, Usage] = {}
-        for call in operator.spec.called(configuration.of(operator.name)):
-            checks.among(f"operator {operator.name}.calls", call.endpoint, self.endpoints)
-            one = self.endpoints[call.endpoint].largest
-            each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
-            most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
-        return most
+        """Give the most that one attempt may use, see `most_of`."""
+        return most_of(operator, configuration, self.endpoints)
 
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
         """Give what it makes of the inputs, attempts as its `retries` say.
@@ -227,6 +218,22 @@ class Caller:
             one = report.used._replace(usd=usd)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
         return tried, by_endpoint
+
+
+def most_of(
+    operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
+) -> dict[str, Usage]:
+    """Give the most that one attempt may use of each endpoint that the operator calls.
+
+    InvalidInput if one is not there.
+    """
+    most: dict[str, Usage] = {}
+    for call in operator.spec.called(configuration.of(operator.name)):
+        checks.among(f"operator {operator.name}.calls", call.endpoint, endpoints)
+        one = endpoints[call.endpoint].largest
+        each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
+        most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
+    return most
 
 
 def _bounded(most: Mapping[str, Usage]) -> dict[str, Usage]:
