@@ -56,6 +56,8 @@ class Profiler:
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
+    calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
+    calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
     saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
@@ -98,6 +100,8 @@ class Profiler:
             for measured in map(known.recalled.pop, indices):
                 known.columns.append(measured)
                 self.spent_s += measured.spent_s
+                self.calls_s += measured.calls_s
+                self.calls_usd += measured.calls_usd
                 self.saved_s += measured.saved_s
         return tuple(known.columns.profile() for known, _ in each)
 
