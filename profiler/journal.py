@@ -40,6 +40,8 @@ class MeasuredInput(Paid):
     failure: Failure | None = None  # why there is no score; None when there is one
     # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
     used: FloatArray | None = None
+    # what a judge scored, encoded as a payload, for people to label; None: a metric scored it
+    output: bytes | None = None
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"

@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import Stopped
@@ -55,6 +56,7 @@ class Profiler:
     executor: Executor  # runs operators
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
+    caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
     saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
@@ -66,7 +68,7 @@ class Profiler:
         self.population = len(self.order)
         self.width = self.executor.width
         self._space = ConfigurationSpace(self.graph)
-        self._walk = Walk(self.pipeline, self.executor, self.cache)
+        self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
