@@ -11,7 +11,7 @@ from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
-from circinus.api.schemas.service import LatelyView
+from circinus.api.schemas.service import CallPriceView, EndpointView, LatelyView
 from circinus.pipelines import units
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
@@ -47,6 +47,33 @@ def amount(value: float) -> str:
     if 0 < value < _LEAST_USD:
         return f"less than ${_LEAST_USD:g}"
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def call_price(price: CallPriceView) -> str:
+    """Give what calls cost: `$0.15 in, $0.075 cached, $0.6 out per million tokens, $0.01/call`."""
+    tokens = {
+        "in": price.input_usd_per_million,
+        "cached": price.cached_usd_per_million,
+        "out": price.output_usd_per_million,
+    }
+    by_token = ", ".join(f"${usd:g} {what}" for what, usd in tokens.items() if usd)
+    parts = [f"{by_token} per million tokens"] if by_token else []
+    parts += [f"${price.call_usd:g}/call"] if price.call_usd else []
+    parts += [f"${price.usd_per_s:g}/s"] if price.usd_per_s else []
+    return ", ".join(parts) or "free"
+
+
+def call_limits(endpoint: EndpointView) -> str:
+    """Give how much of an endpoint may be used, and what one call may read and write."""
+    limits = endpoint.limits
+    told = {
+        "requests/min": limits.requests_per_minute,
+        "tokens/min": limits.tokens_per_minute,
+        "at once": limits.concurrent,
+        "tokens read": endpoint.most_input_tokens,
+        "tokens written": endpoint.most_output_tokens,
+    }
+    return ", ".join(f"{most:,} {what}" for what, most in told.items() if most) or "none"
 
 
 def left_s(progress: ProgressView) -> float | None:

@@ -333,6 +333,9 @@ class MeasurementRow(Base):
     query_id: Mapped[_Owner]
     configuration: Mapped[str] = mapped_column(Text, primary_key=True)
     input: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    draw: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, default=0, server_default="0"
+    )
     times: Mapped[int] = mapped_column(default=1)
     score: Mapped[float | None] = mapped_column(Double)
     operator_s: Mapped[bytes] = mapped_column()
