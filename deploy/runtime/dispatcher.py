@@ -24,7 +24,7 @@ from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, 
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
 from circinus.deploy.runtime.served_bill import ServedBill
-from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, TierQueue
+from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, QueueFigures, TierQueue
 from circinus.deploy.runtime.traffic import Lately, Traffic
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
@@ -252,6 +252,15 @@ class Dispatcher:
         """Go on from what an earlier dispatcher of the plan learnt."""
         for tier in learnt.keys() & self.queues.keys():
             self.queues[tier].latencies.recall(learnt[tier])
+
+    def figures(self) -> dict[str, QueueFigures]:
+        """Give tier -> its queue at this moment, with what was used of its endpoints."""
+        found = {tier: queue.figures() for tier, queue in self.queues.items()}
+        for segment in self.segments:
+            for used in self.calls.used.get(segment.operators[0], {}).values():
+                figures = found[segment.tier]
+                found[segment.tier] = replace(figures, endpoints=figures.endpoints.plus(used))
+        return found
 
     def bill(self) -> ServedBill | None:
         """Give what its calls came to; None: the plan calls nothing."""

@@ -241,10 +241,7 @@ class Orchestrator:
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of the plans that serve."""
-        return {
-            query: {tier: queue.figures() for tier, queue in d.dispatcher.queues.items()}
-            for query, d in self._serving.items()
-        }
+        return {query: d.dispatcher.figures() for query, d in self._serving.items()}
 
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         """Give query id -> what its requests got lately, of the plans that serve."""

@@ -27,6 +27,7 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 
@@ -66,6 +67,7 @@ class QueueFigures:
     observed_s: float = 0.0  # what these calls took
     drifts: int = 0  # times that latencies had changed for good and were learnt anew
     observed_over_predicted: float = 1.0  # mean of calls, over the quantile; 1 before the first
+    endpoints: Usage = NOTHING_USED  # what was used of those on a remote tier
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
+from circinus.pipelines.endpoints import Usage
 
 FIGURES = QueueFigures(
     waiting=2,
@@ -28,6 +29,7 @@ FIGURES = QueueFigures(
     observed_s=2.0,
     drifts=6,
     observed_over_predicted=0.8,
+    endpoints=Usage(calls=8, input_tokens=50, cached_tokens=9, output_tokens=20, usd=0.5),
 )
 
 
