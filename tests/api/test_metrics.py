@@ -63,6 +63,11 @@ def test_every_figure_is_told_per_query_and_tier() -> None:
             "predicted_seconds_total": 2.5,
             "observed_seconds_total": 2.0,
             "drifts_total": 6,
+            "endpoint_calls_total": 8,
+            "endpoint_input_tokens_total": 50,
+            "endpoint_cached_tokens_total": 9,
+            "endpoint_output_tokens_total": 20,
+            "endpoint_dollars_total": 0.5,
         }.items()
     }
     assert samples["circinus_dispatch_waiting", "q-1", "cloud"] == 7
