@@ -35,6 +35,7 @@ from langchain_core.runnables.retry import RunnableRetry
 from circinus.pipelines.endpoints import Call
 from circinus.pipelines.langchain.held import held_by
 from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.suggested import SuggestedEndpoint
 
 MOST_CALLS = 10
 """Calls of one model that a run may make where it is not known: in functions, loops and agents.
@@ -72,6 +73,18 @@ class HostedModel:
     def call(self) -> Call:
         """The same as of an operator."""
         return Call(endpoint=self.endpoint, when=self.when, most=self.most)
+
+    @property
+    def suggested(self) -> SuggestedEndpoint:
+        """The same as what an infrastructure should have."""
+        return SuggestedEndpoint(
+            name=self.endpoint,
+            model=self.name,
+            provider=self.provider,
+            address=self.address,
+            most_input_tokens=self.most_input_tokens,
+            most_output_tokens=self.most_output_tokens,
+        )
 
 
 def hosted_models(steps: Sequence[Runnable[Any, Any]], knobs: Knobs) -> tuple[HostedModel, ...]:

@@ -87,6 +87,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         metric=reading.metric,
         features=features and (lambda item: features(unpack(item))),
         examples=reading.examples and partial(_examples, reading.examples),
+        suggested=tuple({one.endpoint: one.suggested for one in reader.hosted}.values()),
     )
     told = tuple(reader.remarks)
     check = partial(remarks_of, chain, tuple(reader.read), pipeline)
