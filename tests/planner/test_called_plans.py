@@ -12,18 +12,27 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.latency import request_seconds
 from circinus.pipelines.plan import cost_usd_per_hour
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.restrictions import Choice, Restrictions, Stays
-from circinus.pipelines.slo import LatencyStatistic, Slo, SloState
+from circinus.pipelines.slo import HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Known, answer
+from circinus.planner.plans.calls import usd_ahead, usd_per_request
+from circinus.planner.plans.measuring import Bench, measured_as
+from circinus.planner.plans.plans import cheaper
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo
 from circinus.planner.strategy.in_order import exhaustive_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
-from circinus.planner.strategy.protocol import StrategyFactory
+from circinus.planner.strategy.protocol import (
+    Ending,
+    Measured,
+    SearchSetting,
+    StrategyFactory,
+)
 from circinus.profiler.stopping import TTest
 from tests.oracles.called_problems import (
     GRAPH,
@@ -298,3 +307,99 @@ def test_alternatives_of_a_caller_are_told_apart() -> None:
     assert plan.calls is not None
     assert parts["search"] == 0.0
     assert sum(parts.values()) == pytest.approx(plan.calls.usd_per_request.value)
+
+
+def measured_of_reading(model: str) -> tuple[SearchSetting, Measured]:
+    """A search's setting at a rate of 1, and one configuration measured on 10 of 20 inputs."""
+    where = infrastructure(np.random.default_rng(2))
+    slo = Slo(accuracy=0.0, latency_s=1000.0)
+    query = Query(pipeline="ask", slo=slo, request_rate_per_s=1.0)
+    setting = SearchSetting.of(query, GRAPH, where, 20)
+    number = next(
+        n for n in range(SPACE.size) if SPACE.configuration(n).of("read")["model"] == model
+    )
+    profile = CallingEvaluator(2, where).measure(SPACE.configuration(number), 10)
+    bench = Bench(setting=setting, rule=None)
+    return setting, measured_as(bench, number, profile, Ending.PARTIAL, 1.0)
+
+
+def test_bounds_leave_room_for_calls_at_the_upper_end_of_their_interval() -> None:
+    setting, measured = measured_of_reading("small")
+    usd = usd_per_request(measured, 20, 0.99)
+    assert usd.low < usd.value < usd.high
+    for bound, left in ((1000 * usd.high, 0.0), (1000 * usd.high + 0.5, 0.5)):
+        slo = replace(setting.slo, cost_usd_per_1000_requests=bound)
+        found = cheaper(setting, slo, measured, 1.0, 0.99)
+        assert found is not None
+        assert found.cost_usd_per_1000_requests == pytest.approx(1000 * usd.value + left)
+    too_little = replace(setting.slo, cost_usd_per_1000_requests=999.9 * usd.high)
+    assert cheaper(setting, too_little, measured, 1.0, 0.99) is None
+    assert cheaper(setting, too_little, measured, 1.0, None) is too_little
+    hour = replace(setting.slo, cost_usd_per_hour=3600 * usd.high + 2.0)
+    found = cheaper(setting, hour, measured, 1.0, 0.99)
+    assert found is not None
+    assert found.cost_usd_per_hour == pytest.approx(3600 * usd.value + 2.0)
+    too_little = replace(setting.slo, cost_usd_per_hour=3599.9 * usd.high)
+    assert cheaper(setting, too_little, measured, 1.0, 0.99) is None
+
+
+def test_ahead_the_dollars_of_calls_are_less_well_known() -> None:
+    setting, measured = measured_of_reading("small")
+    ahead, here = usd_ahead(setting, measured), usd_per_request(measured, 20)
+    assert ahead is not None
+    assert ahead.low < here.low < here.value == ahead.value < here.high < ahead.high
+    every = replace(
+        measured, work=CallingEvaluator(2, setting.context.infrastructure).work(measured.number)
+    )
+    exact = usd_per_request(every, 20)
+    assert exact.low == exact.value == exact.high
+
+
+def test_for_future_inputs_only_what_is_shown_to_keep_the_bound_is_announced() -> None:
+    slo = Slo(accuracy=0.0, latency_s=1000.0, holds_for=HoldsFor.FUTURE)
+    careful = SearchSettings(strategy=exhaustive_search)
+    free, _ = searched(2, slo, rate=1.0, settings=careful)
+    assert free.plans
+    known = [plan.cost_per_1000(ahead=True) for plan in free.plans]
+    bound = min(one.high for one in known)
+    for most, enough in ((1.05 * bound, True), (min(one.low for one in known), False)):
+        bounded = replace(slo, cost_usd_per_1000_requests=most)
+        plans = searched(2, bounded, rate=1.0, settings=careful)[0].plans
+        assert bool(plans) == enough
+        for plan in plans:
+            assert set(plan.states(bounded).values()) == {SloState.MET}
+
+
+@pytest.mark.parametrize("statistic", [LatencyStatistic.P50, LatencyStatistic.P95])
+def test_one_after_the_other_requests_come_at_their_mean_whatever_the_slo_bounds(
+    statistic: LatencyStatistic,
+) -> None:
+    result, evaluator = searched(4, Slo(accuracy=0.4, latency_s=5.0, latency_statistic=statistic))
+    assert result.plans
+    for plan in result.plans:
+        work = evaluator.work(SPACE.number(plan.configuration))
+        mean_s = float(request_seconds(GRAPH, evaluator.where, work, plan.deployment).mean())
+        usd = plan.calls.usd_per_request.value if plan.calls else 0.0
+        each = 1000 * (plan.machines_usd_per_hour / 3600 * mean_s + usd)
+        assert plan.cost_usd_per_1000_requests == pytest.approx(each)
+
+
+@pytest.mark.parametrize("strategy", [MultiFidelity, Cmbo])
+def test_dollars_of_calls_end_a_search(strategy: StrategyFactory) -> None:
+    where = infrastructure(np.random.default_rng(3))
+    evaluator = CallingEvaluator(3, where)
+    all_usd = sum(
+        float(used[:, -1].sum()) for n in range(6) if (used := evaluator.work(n).used) is not None
+    )
+    limits = PlanningLimits(profiling_s=1e6, profiling_usd=0.3 * all_usd, response_s=None)
+    query = Query(pipeline="ask", slo=Slo(accuracy=0.99, latency_s=20.0), limits=limits)
+    result = search(query, where, evaluator, TTest(), settings=SearchSettings(strategy=strategy))
+    assert result.stopped_because == "limit profiling_usd reached"
+    each = max(
+        float(used[:, -1].sum(axis=0).max())
+        for n in range(6)
+        if (used := evaluator.work(n).used) is not None
+    )
+    machines_usd = (evaluator.spent_s - evaluator.calls_s) * 6.0 / 3600  # at most, by the hour
+    assert evaluator.calls_usd < 0.3 * all_usd + each
+    assert evaluator.calls_usd + machines_usd >= 0.3 * all_usd
