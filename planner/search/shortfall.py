@@ -410,7 +410,7 @@ def _tried(setting: SearchSetting, placements: Placements) -> list[tuple[TierArr
     full, every = placements.full_steps, np.arange(len(placements))
     if not cost_bounds(setting.slo):
         return [(every, full)]
-    used = [t for t, on in enumerate((placements.widths > 0).any(axis=0).tolist()) if on]
+    used = np.flatnonzero((placements.widths > 0).any(axis=0)).tolist()
     if len(every) * FULL_STEPS ** len(used) > MOST_ROWS:
         return [(every, np.minimum(full, k)) for k in range(1, FULL_STEPS + 1)]
     vectors = np.full((FULL_STEPS ** len(used), full.shape[1]), FULL_STEPS)
