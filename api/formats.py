@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
+from circinus.api.schemas.billed import ServedBillView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
 from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, UsageView
 from circinus.api.schemas.progress import ProgressView, QueryView
@@ -305,6 +306,24 @@ def bill_lines(bill: Bill) -> Iterator[str]:
     yield f"paid: {_cost(bill.paid)}"
     yield f"saved by the cache: {_cost(bill.cache)}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
+
+
+def billed(bill: ServedBillView) -> str:
+    """Give what serving a plan's requests came to, and what that was predicted to be."""
+    told = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
+    used = bill.total
+    told.append(
+        f"{used.calls:,.0f} calls, {used.input_tokens:,.0f} tokens read "
+        f"({used.cached_tokens:,.0f} cached), {used.output_tokens:,.0f} written, "
+        f"{amount(used.usd)}"
+    )
+    predicted = bill.predicted_usd_per_1000_requests
+    beside = "" if predicted is None else f" ({amount(predicted)} predicted)"
+    if bill.usd_per_1000_requests is not None:
+        told.append(f"{amount(bill.usd_per_1000_requests)} for 1,000 requests{beside}")
+    if bill.unsure:
+        told.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
+    return "; ".join(told)
 
 
 def _cost(cost: Cost) -> str:

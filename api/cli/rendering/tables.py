@@ -228,6 +228,7 @@ def query_text(query: QueryView) -> RenderableType:
         parts.append(shortfall_text(query.shortfall))
     if query.deployment is not None:
         parts.append(deployment_table(query.deployment))
+    parts += [formats.billed(bill) for bill in query.billed]
     return Group(*parts)
 
 
