@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import reduce
+from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import LONGEST_CALL_S, NOTHING_USED, Endpoint, Usage
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import run_operator
@@ -141,6 +142,7 @@ class Caller:
     clock: Clock
     today_s: Callable[[], float]  # seconds since 1970: what a date in Retry-After is compared with
     rng: np.random.Generator  # spreads the waits of many callers
+    longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
@@ -184,7 +186,8 @@ class Caller:
         """Give the seconds after which an attempt is given up."""
         own = operator.retries.timeout_s
         each = (self.endpoints[name].timeout_s for name in most)
-        return max(each, default=LONGEST_CALL_S) if own is None else own
+        wanted_s = max(each, default=LONGEST_CALL_S) if own is None else own
+        return min(wanted_s, self.longest_s)
 
     def _wait_s(
         self, operator: Operator, attempt: int, failure: OperatorFailed | None
@@ -209,13 +212,13 @@ class Caller:
             cause = tried.failure.__cause__
             refused = cause is not None and 400 <= (status_of(cause) or 0) < 500
             made = Usage(calls=1.0)
-            return tried, dict.fromkeys(most, made) if refused else dict(most)
+            return tried, dict.fromkeys(most, made) if refused else _told(most)
         if not tried.reports:
             by_token = [name for name in most if self.endpoints[name].price.is_by_token]
             if by_token:
                 told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
                 failure = OperatorFailed(operator.name, told)
-                return tried._replace(output=None, failure=failure), dict(most)
+                return tried._replace(output=None, failure=failure), _told(most)
         silent = [Report(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
@@ -226,6 +229,11 @@ class Caller:
             one = report.used._replace(usd=usd)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
         return tried, by_endpoint
+
+
+def _told(most: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Give the most that an attempt may have used, as far as it is bounded."""
+    return {name: each.told for name, each in most.items()}
 
 
 class _Tried(NamedTuple):
@@ -258,7 +266,3 @@ def _attempted(
         failure = OperatorFailed(operator.name, f"TimeoutError: no answer in {timeout_s:g} s")
         failure.__cause__ = TimeoutError()
         return _Tried(None, failure, [])
-
-
-class Unaffordable(InvalidInput):
-    """A call would cost more than is left of the money; nothing was called."""
