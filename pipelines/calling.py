@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -140,23 +140,13 @@ class Caller:
     endpoints: Mapping[str, Endpoint]  # by name: all that there are
     gate: Gate
     clock: Clock
-    today_s: Callable[[], float]  # seconds since 1970: what a date in Retry-After is compared with
     rng: np.random.Generator  # spreads the waits of many callers
     longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
-        """Give the most that one attempt may use of each endpoint that it calls.
-
-        InvalidInput if one is not there.
-        """
-        most: dict[str, Usage] = {}
-        for call in operator.spec.called(configuration.of(operator.name)):
-            checks.among(f"operator {operator.name}.calls", call.endpoint, self.endpoints)
-            one = self.endpoints[call.endpoint].largest
-            each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
-            most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
-        return most
+        """Give the most that one attempt may use, see `most_of`."""
+        return most_of(operator, configuration, self.endpoints)
 
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
         """Give what it makes of the inputs, attempts as its `retries` say.
@@ -197,7 +187,7 @@ class Caller:
         with self._lock:
             chance = float(self.rng.random())
         cause = failure.__cause__ or failure
-        return operator.retries.wait_s(attempt, cause, self.today_s(), chance)
+        return operator.retries.wait_s(attempt, cause, self.clock.timestamp(), chance)
 
     def _priced(
         self, tried: _Tried, operator: Operator, most: Mapping[str, Usage], seconds: float
@@ -205,20 +195,21 @@ class Caller:
         """Give what an attempt used of each endpoint, at its price; seconds are charged once.
 
         One that tells of no call: what was refused is not charged (a status of 400 to 499); of
-        what was lost on the way nobody knows, so it is charged as the most that it may have been;
-        and one that succeeded fails, unless its price is known without being told.
+        what was lost on the way nobody knows, so it is charged as the most that it may have been,
+        if that is bounded; and one that succeeded fails, unless its price is known without being
+        told.
         """
         if not tried.reports and tried.failure is not None:
             cause = tried.failure.__cause__
             refused = cause is not None and 400 <= (status_of(cause) or 0) < 500
             made = Usage(calls=1.0)
-            return tried, dict.fromkeys(most, made) if refused else _told(most)
+            return tried, dict.fromkeys(most, made) if refused else _bounded(most)
         if not tried.reports:
             by_token = [name for name in most if self.endpoints[name].price.is_by_token]
             if by_token:
                 told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
                 failure = OperatorFailed(operator.name, told)
-                return tried._replace(output=None, failure=failure), _told(most)
+                return tried._replace(output=None, failure=failure), _bounded(most)
         silent = [Report(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
@@ -231,9 +222,27 @@ class Caller:
         return tried, by_endpoint
 
 
-def _told(most: Mapping[str, Usage]) -> dict[str, Usage]:
-    """Give the most that an attempt may have used, as far as it is bounded."""
-    return {name: each.told for name, each in most.items()}
+def most_of(
+    operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
+) -> dict[str, Usage]:
+    """Give the most that one attempt may use of each endpoint that the operator calls.
+
+    InvalidInput if one is not there.
+    """
+    most: dict[str, Usage] = {}
+    for call in operator.spec.called(configuration.of(operator.name)):
+        checks.among(f"operator {operator.name}.calls", call.endpoint, endpoints)
+        one = endpoints[call.endpoint].largest
+        each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
+        most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
+    return most
+
+
+def _bounded(most: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {
+        name: Usage(*(figure if figure < inf else 0.0 for figure in one))
+        for name, one in most.items()
+    }
 
 
 class _Tried(NamedTuple):

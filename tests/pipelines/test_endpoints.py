@@ -1,0 +1,126 @@
+"""What calls cost, and who calls what."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.operators import Knob, OperatorSpec
+
+
+@pytest.mark.parametrize(
+    ("price", "told"),
+    [
+        ({"input_usd_per_million": -1}, "price.input_usd_per_million must be finite and >= 0"),
+        ({"call_usd": float("nan")}, "price.call_usd must be finite and >= 0"),
+        ({"usd_per_s": inf}, "price.usd_per_s must be finite and >= 0"),
+    ],
+)
+def test_a_price_below_zero_or_without_end_is_refused(price: dict[str, float], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        CallPrice(**price)  # type: ignore[arg-type]  # `source` is not among them
+
+
+@pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute", "concurrent"])
+def test_a_limit_of_none_at_all_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"limits.{name} must be >= 1, got 0"):
+        RateLimits(**{name: 0})
+
+
+def test_tokens_calls_and_seconds_each_have_their_price() -> None:
+    price = CallPrice(
+        input_usd_per_million=2.0,
+        cached_usd_per_million=0.5,
+        output_usd_per_million=8.0,
+        call_usd=0.01,
+        usd_per_s=0.001,
+    )
+    used = Usage(calls=2, input_tokens=1000, cached_tokens=400, output_tokens=100)
+    # 600 x 2 + 400 x 0.5 + 100 x 8 per million, 2 calls, 3 seconds
+    assert price.usd(used, 3.0) == pytest.approx(0.0022 + 0.02 + 0.003)
+
+
+def test_cached_tokens_cost_as_others_where_no_price_of_their_own_is_told() -> None:
+    used = Usage(calls=1, input_tokens=100, cached_tokens=100)
+    assert CallPrice(input_usd_per_million=3.0).usd(used) == pytest.approx(3e-4)
+
+
+def test_the_largest_call_is_as_dear_as_its_bounds_allow() -> None:
+    price = CallPrice(input_usd_per_million=1.0, output_usd_per_million=4.0, call_usd=0.001)
+    endpoint = Endpoint(name="m", price=price, most_input_tokens=1000, most_output_tokens=500)
+    assert endpoint.largest == pytest.approx((1.0, 1000.0, 0.0, 500.0, 0.004))
+
+
+def test_a_call_without_a_bound_on_tokens_that_cost_has_no_largest_cost() -> None:
+    price = CallPrice(output_usd_per_million=4.0)
+    assert Endpoint(name="m", price=price).largest.usd == inf
+    assert Endpoint(name="m", price=CallPrice(call_usd=0.25)).largest.usd == 0.25
+
+
+def test_a_name_of_a_knobs_value_is_called_where_the_knob_has_it_and_others_always() -> None:
+    model = Knob(name="model", values=("small", "large", "rented"))
+    spec = OperatorSpec(name="reader", knobs=(model,), calls=("small", "large", "log"))
+    assert spec.called({"model": "small"}) == (
+        Call(endpoint="small", when={"model": "small"}),
+        Call(endpoint="log"),
+    )
+    assert spec.called({"model": "rented"}) == (Call(endpoint="log"),)
+    assert spec.endpoints == ("small", "large", "log")
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ({"size": 1}, "operator reader.calls.when must be among model, got 'size'"),
+        ({"model": "huge"}, "operator reader.calls.when.model must be a value of the knob model"),
+    ],
+)
+def test_a_call_under_settings_that_there_are_not_is_refused(
+    when: dict[str, str | int], told: str
+) -> None:
+    model = Knob(name="model", values=("small", "large"))
+    with pytest.raises(InvalidInput, match=told):
+        OperatorSpec(name="reader", knobs=(model,), calls=(Call(endpoint="e", when=when),))
+
+
+def test_one_is_not_true_where_calls_depend_on_a_knob() -> None:
+    call = Call(endpoint="e", when={"deep": True})
+    assert call.holds({"deep": True})
+    assert not call.holds({"deep": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"machines": 3}, "tier api.machines must be left out"),
+        ({"price_usd_per_hour": 1.0}, "tier api.price_usd_per_hour must be left out"),
+        ({"dedicated": True}, "tier api.dedicated must be left out"),
+    ],
+)
+def test_a_tier_that_is_called_has_no_machines_of_ours(
+    given: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Tier(name="api", endpoints=(Endpoint(name="m"),), **given)  # type: ignore[arg-type]  # any
+
+
+def test_a_tier_that_is_called_is_remote_and_requests_do_not_start_there() -> None:
+    api = Tier(name="api", endpoints=(Endpoint(name="m"),))
+    assert (api.remote, api.machines) == (True, 0)
+    device = Tier(name="device")
+    link = Link(between=("device", "api"), bandwidth_bytes_per_s=1e6)
+    found = Infrastructure(name="lab", tiers=(device, api), links=(link,))
+    assert [each.name for each in found.endpoints] == ["m"]
+    with pytest.raises(InvalidInput, match="origin must be a tier with machines"):
+        Infrastructure(name="lab", tiers=(device, api), links=(link,), origin="api")
+
+
+def test_an_endpoint_of_two_tiers_has_two_names() -> None:
+    tiers = (Tier(name="device"), *(Tier(name=n, endpoints=(Endpoint(name="m"),)) for n in "ab"))
+    links = tuple(Link(between=("device", n), bandwidth_bytes_per_s=1e6) for n in "ab")
+    with pytest.raises(InvalidInput, match=r"infrastructure\.endpoints must not repeat, got 'm'"):
+        Infrastructure(name="lab", tiers=tiers, links=links)
