@@ -121,10 +121,22 @@ def capital(
 
     A martingale if the mean is the bound, and falling on average if it is less.
     """
-    before = np.cumsum(x, axis=1) - x
     unseen = population - np.arange(x.shape[1])  # this input included, (n,)
-    m = (population * bounds[:, None] - before) / unseen
     correction, least = _foretold(x, groups, unseen)
+    return wealth(x, correction, least, bounds, population)
+
+
+def wealth(
+    x: FloatArray,  # (B, n)
+    correction: FloatArray,  # z - x, of mean 0 over the unseen: broadcasts to (B, n)
+    least: FloatArray,  # that z can be, foreseen before each input: broadcasts to (B, n)
+    bounds: FloatArray,  # (B,)
+    population: int,
+) -> FloatArray:  # (B, n)
+    """Give the capital of bets on z = x + correction, see `capital`; it falls as bounds rise."""
+    before = np.cumsum(x, axis=1) - x
+    unseen = population - np.arange(x.shape[1])
+    m = (population * bounds[:, None] - before) / unseen
     # The finite population makes the effect on the unseen N / unseen times as large.
     sizes = _SIZES[:, None, None] * (population / unseen)
     bets = np.minimum(sizes, _MOST / np.maximum(m - least, _TINY))  # (sizes, B, n)

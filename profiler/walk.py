@@ -8,22 +8,24 @@ the jitter of the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat, starmap
 from math import nan
 from typing import NamedTuple
 
 import numpy as np
 
+from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.judge import SCORING
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
 from circinus.pipelines.profile import Failure, Paid
-from circinus.profiler.execution import Executor, FailedRun, handed_out
+from circinus.profiler.execution import Executor, FailedRun
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
+from circinus.profiler.scoring import Scoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class PreparedInput:
     expected: Payload  # what the metric compares with
     content: str  # content hash of the payload
     input_bytes: int  # its size, as links are charged for it
+    draw: int = 0  # which draw of it is measured
 
 
 class _Facts(NamedTuple):
@@ -46,13 +49,19 @@ class _Facts(NamedTuple):
 class Walk:
     """Measures a configuration on an input. Threads may share it.
 
-    Outputs are reused from the cache; None: everything is run each time.
+    Outputs are reused from the cache; None: everything is run each time. The caller runs a judge
+    that calls endpoints: InvalidInput if there is one and no caller.
     """
 
     def __init__(
-        self, pipeline: Pipeline, executor: Executor, cache: PrefixCache | None = None
+        self,
+        pipeline: Pipeline,
+        executor: Executor,
+        cache: PrefixCache | None = None,
+        caller: Caller | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._scoring = Scoring(pipeline, caller)
         self._operators = tuple(pipeline.by_name.values())
         self._sinks = frozenset(pipeline.graph.position(name) for name in pipeline.graph.sinks)
         self._calls = any(operator.spec.calls for operator in self._operators)
@@ -79,7 +88,7 @@ class Walk:
         for print_ in prints if self._failures else ():
             known = self._failures.get((print_, prepared.index))
             if known is not None:
-                return failed(known, len(prints))
+                return failed(replace(known, draw=prepared.draw), len(prints))
         outputs, missing = self._reuse(prints, prepared)
         reused = [print_ for at, print_ in enumerate(prints) if at not in missing]
         for print_ in reused:
@@ -94,7 +103,7 @@ class Walk:
             cost = Paid(spent_s=done.spent_s, runs=1, calls_s=waited_s, calls_usd=done.used.usd)
             paid = paid.plus(cost)
             if isinstance(done, FailedRun):
-                failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
+                failure = _failure(prepared, operator.name, done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), paid)
             outputs[operator.name] = done.output
@@ -152,22 +161,28 @@ class Walk:
         outputs: dict[str, Payload],
         paid: Paid,
     ) -> MeasuredInput:
-        output = handed_out(output_of(self._pipeline.graph, outputs))
-        try:
-            score = self._pipeline.score_of(output, handed_out(prepared.expected))
-        except OperatorFailed as error:
-            failure = Failure(input=prepared.index, operator=error.operator, cause=error.cause)
+        output = output_of(self._pipeline.graph, outputs)
+        scored = self._scoring.of(output, prepared.payload, prepared.expected)
+        paid = paid.plus(scored.paid)
+        if scored.cause:
+            failure = _failure(prepared, SCORING, scored.cause)
             return failed(failure, len(prints), paid)
         facts = [self._facts[print_][prepared.index] for print_ in prints]
         return MeasuredInput(
             input=prepared.index,
-            score=score,
+            draw=prepared.draw,
+            score=scored.score,
+            output=scored.output,
             operator_s=np.array([fact.seconds for fact in facts]),
             output_bytes=np.array([fact.output_bytes for fact in facts], dtype=np.float64),
             input_bytes=float(prepared.input_bytes),
             used=np.array([fact.used for fact in facts]) if self._calls else None,
             **asdict(paid),
         )
+
+
+def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:
+    return Failure(input=prepared.index, draw=prepared.draw, operator=operator, cause=cause)
 
 
 _NOTHING = Paid()
@@ -177,6 +192,7 @@ def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredI
     """Give the measurement of an input that gave no score: NaN in everything measured."""
     return MeasuredInput(
         input=failure.input,
+        draw=failure.draw,
         score=nan,
         operator_s=np.full(operators, nan),
         output_bytes=np.full(operators, nan),

@@ -80,7 +80,7 @@ class ScheduleView(View):
 
     assignments: list[AssignmentView] = Field(description="Admitted queries.")
     waiting: list[WaitingView] = Field(description="Queries without capacity.")
-    tiers: list[TierUse] = Field(description="Every tier of the infrastructure.")
+    tiers: list[TierUse] = Field(description="Every tier that has machines.")
     goodput: float | None = None
     """The objective: sum of the weights of the live queries that are served, scaled where
     priorities differ, so that one query outweighs all of lower priority."""

@@ -333,6 +333,9 @@ class MeasurementRow(Base):
     query_id: Mapped[_Owner]
     configuration: Mapped[str] = mapped_column(Text, primary_key=True)
     input: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    draw: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, default=0, server_default="0"
+    )
     times: Mapped[int] = mapped_column(default=1)
     score: Mapped[float | None] = mapped_column(Double)
     operator_s: Mapped[bytes] = mapped_column()
@@ -381,6 +384,16 @@ class CheckpointRow(Base):
 
     query_id: Mapped[_Owner]
     document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class ServedBillRow(Base):
+    """What a run of a query's plan, from its start until it was ended, used of endpoints."""
+
+    __tablename__ = "served_bills"
+
+    run: Mapped[str] = mapped_column(Text, primary_key=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), index=True)
+    bill: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
 
 
 class LatencyRow(Base):

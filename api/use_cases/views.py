@@ -140,7 +140,7 @@ def schedule_view(
             WaitingView.of(query_id=query_id, reason=reason, since=times.get(query_id))
             for query_id, reason in schedule.waiting.items()
         ],
-        tiers=[_tier_use(tier, schedule) for tier in infrastructure.tiers],
+        tiers=[_tier_use(tier, schedule) for tier in infrastructure.tiers if not tier.remote],
         displaced=[
             DisplacedView.of(found, by=by, sentence=found.words)
             for found in assessment.displaced

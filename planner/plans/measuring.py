@@ -198,7 +198,8 @@ def judged(bench: Bench, profile: Profile) -> Ending | None:
 
 
 def _is_hopeless(bench: Bench, profile: Profile) -> bool:
-    context, placements = bench.setting.context, bench.setting.placements
+    context = bench.setting.context
+    placements = bench.setting.placements_of(profile.configuration)
     least = partial(
         latency_at_least,
         statistic=context.statistic,
@@ -212,7 +213,8 @@ def _is_hopeless(bench: Bench, profile: Profile) -> bool:
 
 def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:
     setting = bench.setting
-    least = least_latency(setting.context, setting.placements, Work.of(profile))
+    spots = setting.placements_of(profile.configuration)
+    least = least_latency(setting.context, spots, Work.of(profile))
     return measured_as(bench, number, profile, ending, least)
 
 
