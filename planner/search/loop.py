@@ -426,7 +426,7 @@ class _Search:
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
             configurations=tuple(
-                ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
+                ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),
         )
 
