@@ -19,12 +19,14 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import Evaluator, Failure, Profile, StoppingRule, Verdict
+from circinus.pipelines.slo import Estimate
 from circinus.planner.deployment.prediction import (
     effective_latency,
     least_latency,
     predict,
 )
 from circinus.planner.models.estimates import accuracy_estimate, latency_at_least
+from circinus.planner.plans.auditing import Audit, audited
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
@@ -69,6 +71,14 @@ class Bench:
     setting: SearchSetting
     rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
     looks: LatencyLooks = field(default_factory=LatencyLooks)
+    audit: Audit | None = None  # knows better than scores; None: scores are right
+
+    def accuracy(self, profile: Profile) -> Estimate:
+        """Give the mean score of a counted profile with its interval, or what the audit says."""
+        population = self.setting.population
+        if self.audit is not None:
+            return audited(self.audit, profile, population, None)
+        return accuracy_estimate(profile.score, population=population)
 
 
 def measured(
@@ -226,7 +236,7 @@ def measured_as(
         ending=ending,
         scores=profile.score,
         work=Work.of(profile),
-        accuracy=accuracy_estimate(profile.score, population=bench.setting.population),
+        accuracy=bench.accuracy(profile),
         latency_s=latency_s,
         profile=profile,
     )
