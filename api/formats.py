@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
+from circinus.api.schemas.billed import ServedBillView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, UsageView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
@@ -40,6 +41,25 @@ def moment(value: datetime) -> str:
 def dollars(value: float | None) -> str:
     """Give dollars per hour."""
     return UNKNOWN if value is None else units.dollars_per_hour(value)
+
+
+def per_1000(value: float | None) -> str:
+    """Give dollars for 1,000 requests."""
+    return UNKNOWN if value is None else f"{amount(value)} per 1,000 requests"
+
+
+def cost(plan: PlanView) -> str:
+    """Give what a plan costs by the hour, and for 1,000 requests where it calls endpoints."""
+    by_hour = dollars(plan.cost_usd_per_hour)
+    if plan.calls is None:
+        return by_hour
+    return f"{by_hour}, {per_1000(plan.cost_usd_per_1000_requests)}"
+
+
+def usage(used: UsageView) -> str:
+    """Give what a request uses of an endpoint, on the mean."""
+    tokens = f"{used.input_tokens:.4g} tokens read, {used.output_tokens:.4g} written"
+    return f"{used.calls:.3g} calls, {tokens}, {amount(used.usd)}"
 
 
 def amount(value: float) -> str:
@@ -116,14 +136,15 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 
 
 def where(plan: PlanView) -> str:
-    """Give tiers in the order of the operators: `device 0.25: sampler..locator`."""
+    """Give tiers in the order of the operators: `device 0.25: sampler, api: reader`."""
     parts = []
     for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
         operators = list(group)
         ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
-        parts.append(f"{tier} {plan.allocation[operators[0]]:g}{times}: {'..'.join(ends)}")
+        share = "" if tier in plan.remote else f" {plan.allocation[operators[0]]:g}{times}"
+        parts.append(f"{tier}{share}: {'..'.join(ends)}")
     return ", ".join(parts)
 
 
@@ -200,6 +221,8 @@ def objectives(request: QueryRequest) -> str:
         parts.append(f"throughput >= {slo.throughput_per_s:g} requests/s")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"cost <= {dollars(slo.cost_usd_per_hour)}")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"cost <= {per_1000(slo.cost_usd_per_1000_requests)}")
     if request.request_rate_per_s is not None:
         parts.append(f"{request.request_rate_per_s:g} requests/s")
     return ", ".join(parts)
@@ -215,6 +238,8 @@ def bounds(request: QueryRequest) -> str:
         parts.append(f"{figure}{seconds(slo.latency_s)}")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"${slo.cost_usd_per_hour:g}/h")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"${slo.cost_usd_per_1000_requests:g}/1000")
     rate = slo.throughput_per_s or request.request_rate_per_s
     return " ".join(parts if rate is None else [*parts, f"{rate:g}/s"])
 
@@ -241,6 +266,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
     told = [
         (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo.cost_usd_per_hour", "any"),
+        (request.slo, "slo.cost_usd_per_1000_requests", "any"),
         (request, "request_rate_per_s", "one request at a time"),
         (request, "device", "as the infrastructure says"),
         (request, "weight", f"{request.weight:g}"),
@@ -280,6 +306,24 @@ def bill_lines(bill: Bill) -> Iterator[str]:
     yield f"paid: {_cost(bill.paid)}"
     yield f"saved by the cache: {_cost(bill.cache)}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
+
+
+def billed(bill: ServedBillView) -> str:
+    """Give what serving a plan's requests came to, and what that was predicted to be."""
+    told = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
+    used = bill.total
+    told.append(
+        f"{used.calls:,.0f} calls, {used.input_tokens:,.0f} tokens read "
+        f"({used.cached_tokens:,.0f} cached), {used.output_tokens:,.0f} written, "
+        f"{amount(used.usd)}"
+    )
+    predicted = bill.predicted_usd_per_1000_requests
+    beside = "" if predicted is None else f" ({amount(predicted)} predicted)"
+    if bill.usd_per_1000_requests is not None:
+        told.append(f"{amount(bill.usd_per_1000_requests)} for 1,000 requests{beside}")
+    if bill.unsure:
+        told.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
+    return "; ".join(told)
 
 
 def _cost(cost: Cost) -> str:

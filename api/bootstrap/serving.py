@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import ExecutorKind, Settings
+from circinus.api.store.bills import SqlBills
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.history import SqlLatencies
@@ -189,12 +190,13 @@ def _orchestrator(
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
     freeze_heap()
-    memory = SqlLatencies(connect(settings.database_url, Durability.PROCESS))
+    engine = connect(settings.database_url, Durability.PROCESS)
     return kind(
         read_infrastructure(settings.infrastructure),
         launcher,
         pipeline_of,
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),
-        memory=memory,
+        memory=SqlLatencies(engine),
+        bills=SqlBills(engine),
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View, having, left_out
+from circinus.api.schemas.billed import UsageView
 from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
@@ -318,6 +319,9 @@ class RequestReply(View):
     tier_s: dict[str, float] = Field(default_factory=dict)
     """Tier -> seconds spent there."""
     transfer_s: float = Field(default=0.0, description="Seconds spent between tiers.")
+    usd: float = Field(default=0.0, description="US dollars that its calls to endpoints cost.")
+    used: dict[str, UsageView] = Field(default_factory=dict)
+    """Operator -> what it used of endpoints, all attempts; those that called none are left out."""
     plan_id: str | None = Field(default=None, description="Plan that answered.")
     score: float | None = None
     """Of the output, in [0, 1]; none without an expected output."""

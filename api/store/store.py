@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
+from circinus.api.store.bills import SqlBills
 from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.engine import (
     Durability,
@@ -74,6 +75,7 @@ class Store:
         self.datasets = SqlDatasets(engine)
         self.history = SqlHistory(engine)
         self.events = EventLog(engine)
+        self.bills = SqlBills(engine)  # of serving
         self._engine = engine
         self._submit = Together(self._submitted)
 

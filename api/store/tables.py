@@ -386,6 +386,16 @@ class CheckpointRow(Base):
     document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
 
 
+class ServedBillRow(Base):
+    """What a run of a query's plan, from its start until it was ended, used of endpoints."""
+
+    __tablename__ = "served_bills"
+
+    run: Mapped[str] = mapped_column(Text, primary_key=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), index=True)
+    bill: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
 class LatencyRow(Base):
     """What was learnt of the latencies of a deployed plan."""
 

@@ -47,7 +47,7 @@ def chat(model: str, prompt: str) -> str:
 
 
 def _prompt(inputs: Payload, knobs: Settings) -> Payload:
-    return f"{FACTS} What is the price of {inputs}?"
+    return f"{FACTS} What is the price of {inputs!s}?"
 
 
 def _read(inputs: Payload, knobs: Settings) -> Payload:
