@@ -62,11 +62,13 @@ careful = ChatPromptTemplate.from_messages(
 prompt = brief.configurable_alternatives(
     ConfigurableField(id="prompt"), default_key="brief", careful=careful
 )
-model = ChatOpenAI(model="reader-small", temperature=0, max_tokens=20).configurable_alternatives(
+model = ChatOpenAI(
+    model="reader-small", temperature=0, max_completion_tokens=20
+).configurable_alternatives(
     ConfigurableField(id="model"),
     default_key="small",
-    medium=ChatOpenAI(model="reader-medium", temperature=0, max_tokens=20),
-    large=ChatOpenAI(model="reader-large", temperature=0, max_tokens=20),
+    medium=ChatOpenAI(model="reader-medium", temperature=0, max_completion_tokens=20),
+    large=ChatOpenAI(model="reader-large", temperature=0, max_completion_tokens=20),
 )
 chain = (
     {
