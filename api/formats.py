@@ -8,7 +8,7 @@ from itertools import groupby
 
 from circinus.api.schemas.billed import ServedBillView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, UsageView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
@@ -41,6 +41,25 @@ def moment(value: datetime) -> str:
 def dollars(value: float | None) -> str:
     """Give dollars per hour."""
     return UNKNOWN if value is None else units.dollars_per_hour(value)
+
+
+def per_1000(value: float | None) -> str:
+    """Give dollars for 1,000 requests."""
+    return UNKNOWN if value is None else f"{amount(value)} per 1,000 requests"
+
+
+def cost(plan: PlanView) -> str:
+    """Give what a plan costs by the hour, and for 1,000 requests where it calls endpoints."""
+    by_hour = dollars(plan.cost_usd_per_hour)
+    if plan.calls is None:
+        return by_hour
+    return f"{by_hour}, {per_1000(plan.cost_usd_per_1000_requests)}"
+
+
+def usage(used: UsageView) -> str:
+    """Give what a request uses of an endpoint, on the mean."""
+    tokens = f"{used.input_tokens:.4g} tokens read, {used.output_tokens:.4g} written"
+    return f"{used.calls:.3g} calls, {tokens}, {amount(used.usd)}"
 
 
 def amount(value: float) -> str:
@@ -117,14 +136,15 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 
 
 def where(plan: PlanView) -> str:
-    """Give tiers in the order of the operators: `device 0.25: sampler..locator`."""
+    """Give tiers in the order of the operators: `device 0.25: sampler, api: reader`."""
     parts = []
     for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
         operators = list(group)
         ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
-        parts.append(f"{tier} {plan.allocation[operators[0]]:g}{times}: {'..'.join(ends)}")
+        share = "" if tier in plan.remote else f" {plan.allocation[operators[0]]:g}{times}"
+        parts.append(f"{tier}{share}: {'..'.join(ends)}")
     return ", ".join(parts)
 
 
@@ -201,6 +221,8 @@ def objectives(request: QueryRequest) -> str:
         parts.append(f"throughput >= {slo.throughput_per_s:g} requests/s")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"cost <= {dollars(slo.cost_usd_per_hour)}")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"cost <= {per_1000(slo.cost_usd_per_1000_requests)}")
     if request.request_rate_per_s is not None:
         parts.append(f"{request.request_rate_per_s:g} requests/s")
     return ", ".join(parts)
@@ -216,6 +238,8 @@ def bounds(request: QueryRequest) -> str:
         parts.append(f"{figure}{seconds(slo.latency_s)}")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"${slo.cost_usd_per_hour:g}/h")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"${slo.cost_usd_per_1000_requests:g}/1000")
     rate = slo.throughput_per_s or request.request_rate_per_s
     return " ".join(parts if rate is None else [*parts, f"{rate:g}/s"])
 
@@ -242,6 +266,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
     told = [
         (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo.cost_usd_per_hour", "any"),
+        (request.slo, "slo.cost_usd_per_1000_requests", "any"),
         (request, "request_rate_per_s", "one request at a time"),
         (request, "device", "as the infrastructure says"),
         (request, "weight", f"{request.weight:g}"),

@@ -14,10 +14,12 @@ from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.judge import SCORING, Judge
 from circinus.pipelines.needs import Need, missing, require
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.suggested import SuggestedEndpoint
 
 Score = Callable[[Payload, Payload], float]
 """`score(output, expected)` in [0, 1]; higher is better."""
@@ -29,7 +31,7 @@ class Pipeline:
 
     name: str  # of the pipeline
     operators: tuple[Operator, ...]  # in any order; `graph` has them in topological order
-    score: Score  # the metric
+    score: Score | Judge  # the metric; a judge is one that may be wrong
     metric: str = "score"  # what the score means, in words
     unit: str = "1"  # unit of the score
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
@@ -44,11 +46,15 @@ class Pipeline:
     # `> 0`; larger ones take longer, and what each takes where is learnt. It runs in the process
     # that hands out requests, for each of them: microseconds. None: all requests are of one size
     request_size: Callable[[Payload], float] | None = None
+    # how many examples it has, where it has a fixed set; None: it makes as many as asked for
+    example_count: int | None = None
+    suggested: tuple[SuggestedEndpoint, ...] = ()  # what it knows of the endpoints that it calls
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:
         where = f"pipeline {self.name}.score"
-        checks.require(callable(self.score), where, "must be callable", self.score)
+        good = callable(self.score) or isinstance(self.score, Judge)
+        checks.require(good, where, "must be callable", self.score)
         _ = self.graph
 
     @cached_property
@@ -79,14 +85,25 @@ class Pipeline:
             outputs[name] = run_operator(self.by_name[name], inputs, configuration)
         return output_of(self.graph, outputs)
 
-    def score_of(self, output: Payload, expected: Payload) -> float:
-        """Give the score of an output; OperatorFailed if the metric raises or is not in [0, 1]."""
+    @property
+    def judge(self) -> Judge | None:
+        """The judge that scores its outputs; None: a metric does, which is right."""
+        return self.score if isinstance(self.score, Judge) else None
+
+    def score_of(self, output: Payload, expected: Payload, input: Payload = None) -> float:
+        """Give the score of an output; OperatorFailed if the metric raises or is not in [0, 1].
+
+        The input is for a judge.
+        """
         try:
-            score = float(self.score(output, expected))
+            if isinstance(self.score, Judge):
+                score = float(self.score.judge(input, output, expected))
+            else:
+                score = float(self.score(output, expected))
         except Exception as error:  # the metric is the user's code: a border
-            raise OperatorFailed("score", f"{type(error).__name__}: {error}") from error
+            raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
         if not 0 <= score <= 1:
-            raise OperatorFailed("score", f"must give a score in [0, 1], got {score}")
+            raise OperatorFailed(SCORING, f"must give a score in [0, 1], got {score}")
         return score
 
     def size_of(self, input: Payload) -> float:

@@ -127,6 +127,14 @@ class Evaluator(Protocol):
         """Operator seconds paid so far, over all configurations."""
 
     @property
+    def calls_s(self) -> float:
+        """Of these, what was waited for endpoints."""
+
+    @property
+    def calls_usd(self) -> float:
+        """US dollars that calling endpoints cost so far, over all configurations."""
+
+    @property
     def width(self) -> int:
         """How many measurements are made at once, `>= 1`."""
 

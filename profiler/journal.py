@@ -44,6 +44,8 @@ class MeasuredInput(Paid):
     # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
     used: FloatArray | None = None
     draw: int = 0  # which draw of the input; others only where an operator draws
+    # what a judge scored, encoded as a payload, for people to label; None: a metric scored it
+    output: bytes | None = None
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"

@@ -142,7 +142,7 @@ def believed(y: FloatArray, h: FloatArray) -> FloatArray:  # (B, m), (B, m) -> (
 
     together = earlier(y * h) - earlier(y) * earlier(h) / before
     spread = np.maximum(earlier(h * h) - earlier(h) ** 2 / before, 0.0)
-    return np.clip((together + _BELIEF * _WEIGHT) / (spread + _WEIGHT), 0.0, 1.0)
+    return np.asarray(np.clip((together + _BELIEF * _WEIGHT) / (spread + _WEIGHT), 0.0, 1.0))
 
 
 def _with_judge(

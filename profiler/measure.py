@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.draws import DrawOrder
@@ -57,7 +58,10 @@ class Profiler:
     executor: Executor  # runs operators
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
+    caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
+    calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
+    calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
     saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
@@ -70,7 +74,7 @@ class Profiler:
         self._order = DrawOrder(self.order, draws=self.graph.draws)
         self._scatter = Scatter(self.graph)
         self._space = ConfigurationSpace(self.graph)
-        self._walk = Walk(self.pipeline, self.executor, self.cache)
+        self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
@@ -104,6 +108,8 @@ class Profiler:
                 known.columns.append(measured)
                 self._scatter.add(known.columns.configuration, measured)
                 self.spent_s += measured.spent_s
+                self.calls_s += measured.calls_s
+                self.calls_usd += measured.calls_usd
                 self.saved_s += measured.saved_s
         return tuple(known.columns.profile() for known, _ in each)
 

@@ -15,15 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.judge import SCORING
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
 from circinus.pipelines.profile import Failure, Paid
-from circinus.profiler.execution import Executor, FailedRun, handed_out
+from circinus.profiler.execution import Executor, FailedRun
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
+from circinus.profiler.scoring import Scoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +49,19 @@ class _Facts(NamedTuple):
 class Walk:
     """Measures a configuration on an input. Threads may share it.
 
-    Outputs are reused from the cache; None: everything is run each time.
+    Outputs are reused from the cache; None: everything is run each time. The caller runs a judge
+    that calls endpoints: InvalidInput if there is one and no caller.
     """
 
     def __init__(
-        self, pipeline: Pipeline, executor: Executor, cache: PrefixCache | None = None
+        self,
+        pipeline: Pipeline,
+        executor: Executor,
+        cache: PrefixCache | None = None,
+        caller: Caller | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._scoring = Scoring(pipeline, caller)
         self._operators = tuple(pipeline.by_name.values())
         self._sinks = frozenset(pipeline.graph.position(name) for name in pipeline.graph.sinks)
         self._calls = any(operator.spec.calls for operator in self._operators)
@@ -153,17 +161,18 @@ class Walk:
         outputs: dict[str, Payload],
         paid: Paid,
     ) -> MeasuredInput:
-        output = handed_out(output_of(self._pipeline.graph, outputs))
-        try:
-            score = self._pipeline.score_of(output, handed_out(prepared.expected))
-        except OperatorFailed as error:
-            failure = _failure(prepared, error.operator, error.cause)
+        output = output_of(self._pipeline.graph, outputs)
+        scored = self._scoring.of(output, prepared.payload, prepared.expected)
+        paid = paid.plus(scored.paid)
+        if scored.cause:
+            failure = _failure(prepared, SCORING, scored.cause)
             return failed(failure, len(prints), paid)
         facts = [self._facts[print_][prepared.index] for print_ in prints]
         return MeasuredInput(
             input=prepared.index,
             draw=prepared.draw,
-            score=score,
+            score=scored.score,
+            output=scored.output,
             operator_s=np.array([fact.seconds for fact in facts]),
             output_bytes=np.array([fact.output_bytes for fact in facts], dtype=np.float64),
             input_bytes=float(prepared.input_bytes),

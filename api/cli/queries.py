@@ -43,6 +43,7 @@ class ChangeOptions:
     accuracy: Annotated[str, f"Other accuracy SLO: {_FORM}."] = ""
     latency: Annotated[str, f"Other latency SLO in seconds: {_FORM}."] = ""
     cost: Annotated[str, f"Other cost SLO in USD per hour: {_FORM}."] = ""
+    cost_per_1000: Annotated[str, f"Other SLO in USD per 1,000 requests: {_FORM}."] = ""
 
 
 def submit(

@@ -152,6 +152,7 @@ class Planned:
         accuracy: Change = "",
         latency: Change = "",
         cost: Change = "",
+        cost_per_1000: Change = "",
         price: Mapping[str, Change] | None = None,
         machines: Mapping[str, Change] | None = None,
         speed: Mapping[str, Change] | None = None,
@@ -164,6 +165,7 @@ class Planned:
         or cannot be.
         """
         slos = {"accuracy": accuracy, "latency": latency, "cost": cost}
+        slos["cost_per_1000"] = cost_per_1000
         tiers = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
         document = {name: _change(name, change) for name, change in slos.items()} | {
             name: {tier: _change(f"{name}.{tier}", change) for tier, change in of.items()}
@@ -266,6 +268,7 @@ def _plan_row(plan: FoundPlan) -> dict[str, object]:
         **_figures(plan.accuracy, "accuracy"),
         **_figures(plan.latency_s, "latency_s"),
         "cost_usd_per_hour": plan.cost_usd_per_hour,
+        "cost_usd_per_1000_requests": plan.cost_usd_per_1000_requests,
         **{f"{slo} is": state.value for slo, state in plan.states.items()},
         **{f"{operator} on": tier for operator, tier in plan.placement.items()},
         **_knobs(plan.configuration),

@@ -48,6 +48,8 @@ class ObjectiveChange(Input):
     accuracy: Change = Field(default="", description="The accuracy SLO.")
     latency: Change = Field(default="", description="The latency SLO, seconds.")
     cost: Change = Field(default="", description="The cost SLO, US dollars per hour.")
+    cost_per_1000: Change = ""
+    """The SLO on the cost of requests, US dollars for 1,000 of them."""
 
 
 class WhatIfBody(ObjectiveChange):

@@ -100,6 +100,7 @@ class Counting:
             operator_s=_filled(profile.operator_s, failed, good),
             output_bytes=_filled(profile.output_bytes, failed, good),
             input_bytes=_filled(profile.input_bytes[None], failed, good)[0],
+            used=_usage_filled(profile.used, good),
         )
 
     @property
@@ -144,6 +145,16 @@ class Tolerant(Counting):
     def spent_s(self) -> float:
         """Operator seconds paid so far, see `Evaluator`."""
         return self._evaluator.spent_s
+
+    @property
+    def calls_s(self) -> float:
+        """Of these, what was waited for endpoints, see `Evaluator`."""
+        return self._evaluator.calls_s
+
+    @property
+    def calls_usd(self) -> float:
+        """US dollars that calls cost so far, see `Evaluator`."""
+        return self._evaluator.calls_usd
 
     @property
     def width(self) -> int:
@@ -197,4 +208,16 @@ def _filled(figures: FloatArray, failed: BoolArray, good: IntArray) -> FloatArra
     """Give figures, shape (rows, n), with those of good inputs, in turn, where it failed."""
     filled = figures.copy()
     filled[:, failed] = figures[:, np.resize(good, int(failed.sum()))]
+    return filled
+
+
+def _usage_filled(used: FloatArray | None, good: IntArray) -> FloatArray | None:
+    """Give usage with that of good inputs, in turn, where it is not known.
+
+    What failed attempts are known to have used stays: it was paid.
+    """
+    if used is None or not (unknown := np.isnan(used).any(axis=(0, 1))).any():
+        return used
+    filled = used.copy()
+    filled[:, :, unknown] = used[:, :, np.resize(good, int(unknown.sum()))]
     return filled

@@ -20,10 +20,11 @@ from scipy.special import log_ndtr
 
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
+from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.models.operator_seconds import SecondsModel
+from circinus.planner.models.operator_seconds import SecondsModel, usd_per_s
 from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
@@ -62,6 +63,7 @@ class MultiFidelity:
             self._pool.knobs,
             setting.population,
             structured=settings.structured,
+            callers=setting.callers,
         )
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
@@ -113,7 +115,7 @@ class MultiFidelity:
         configuration = self._setting.space.configuration(number)
         self._tail.add(lineage_cells(context.graph, configuration), seen.work)
         if is_new:  # more inputs seldom change where a configuration is best
-            self._seconds.consider(seen.work)
+            self._seconds.consider(seen.work, configuration)
         self._seconds.observe(row, seen.work, seen.latency_s)
         self._accuracy.observe(row, seen.scores)
         if self._accuracy.observations >= self._refit_at:
@@ -191,10 +193,8 @@ class MultiFidelity:
 
     @property
     def _log_price(self) -> float:
-        """Log of US dollars per second of profiling: the dearest tier's, of 1 an hour if free."""
-        tiers = self._setting.context.infrastructure.tiers
-        price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
-        return log(price / _SECONDS_PER_HOUR)
+        """Log of US dollars per second of profiling."""
+        return log(usd_per_s(self._setting.context))
 
     def _next_inputs(self, row: int, wanted: int) -> int:
         settings, met = self._settings, int(self._pool.met[row])
@@ -226,11 +226,11 @@ class MultiFidelity:
     def _log_affordable(
         self, predictions: Predictions, *, widened: float = 1.0
     ) -> FloatArray:  # (C,)
-        """Give the log of the chance that the cheapest deployment meets the cost SLO."""
-        bound = self._setting.slo.cost_usd_per_hour
-        cost = predictions.seconds.share_cost
-        priced = any(t.price_usd_per_hour > 0 for t in self._setting.context.infrastructure.tiers)
-        if bound is None or not priced:
+        """Give the log of the chance that the cheapest deployment meets the cost SLOs."""
+        bound, cost = self._most_usd_per_hour, predictions.seconds.share_cost
+        tiers = self._setting.context.infrastructure.tiers
+        priced = any(tier.price_usd_per_hour > 0 or tier.remote for tier in tiers)
+        if bound == inf or not priced:
             return np.zeros(len(cost))
         # Where latency is likely missed there is no cost: the latency SLO says so already.
         finite = np.isfinite(cost)
@@ -238,6 +238,14 @@ class MultiFidelity:
         with np.errstate(divide="ignore"):
             ahead = np.log(bound) - np.log(np.where(finite, np.maximum(cost, _TINY), 1.0))
         return np.where(finite, log_ndtr(ahead / (widened * deviation)), 0.0)
+
+    @property
+    def _most_usd_per_hour(self) -> float:
+        """What the cost SLOs allow at the rate of `costs.usual_rate`; inf: anything."""
+        slo, rate = self._setting.slo, usual_rate(self._setting.context)
+        hour = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+        thousand = slo.cost_usd_per_1000_requests
+        return hour if thousand is None else min(hour, thousand / 1000 * rate * _SECONDS_PER_HOUR)
 
 
 class _Pool:

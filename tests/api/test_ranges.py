@@ -33,6 +33,7 @@ NUMBERS: Mapping[str, Range] = {
     "duration_s": ranges.DURATION_S,
     "slo.latency_s": ranges.LATENCY_S,
     "slo.cost_usd_per_hour": ranges.COST_USD_PER_HOUR,
+    "slo.cost_usd_per_1000_requests": ranges.COST_USD_PER_1000_REQUESTS,
     "limits.profiling_s": ranges.LIMIT_S,
     "limits.profiling_usd": ranges.LIMIT_USD,
     "limits.response_s": ranges.LIMIT_S,

@@ -311,7 +311,7 @@ def _figures(plan: PlanView) -> tuple[str, str, str]:
     return (
         formats.fraction(plan.accuracy.value),
         formats.seconds(plan.latency_s.value),
-        formats.dollars(plan.cost_usd_per_hour),
+        formats.cost(plan),
     )
 
 

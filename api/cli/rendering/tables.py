@@ -69,6 +69,8 @@ def plans_table(
     for plan in told:
         details.add_row("", names[plan.id], formats.where(plan))
         details.add_row("", "", Text(formats.configuration(plan), style="dim"))
+        for name, used in () if plan.calls is None else plan.calls.per_request.items():
+            details.add_row("", "", f"{name}: {formats.usage(used)} a request")
     inputs = sorted({plan.accuracy.inputs for plan in plans})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
     confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
@@ -85,7 +87,7 @@ def plans_table(
 
 def _plan_rows(plan: PlanView, name: str) -> Iterator[Sequence[str]]:
     figures = formats.accuracy(plan.accuracy), formats.latency(plan.latency_s)
-    yield name, *figures, formats.dollars(plan.cost_usd_per_hour), formats.states(plan)
+    yield name, *figures, formats.cost(plan), formats.states(plan)
     if (ahead := plan.future) is not None:
         figures = formats.accuracy(ahead.accuracy), formats.latency(ahead.latency_s)
         yield "  future inputs", *figures, "", formats.states(ahead)
@@ -113,7 +115,7 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
     """Give why a plan is what it is: its operators, and what was ruled out."""
     plan = found.plan
     yield (
-        f"{plan.id}: {formats.where(plan)}, {formats.dollars(plan.cost_usd_per_hour)}, "
+        f"{plan.id}: {formats.where(plan)}, {formats.cost(plan)}, "
         f"{formats.latency(plan.latency_s)}"
     )
     yield f"planned by {formats.planned_by(found.planning)}"
@@ -238,7 +240,7 @@ class BestSeen:
         """Give the best plan in words; one that no longer holds is not told as never found."""
         if (plan := progress.best) is not None:
             figures = formats.fraction(plan.accuracy.value), formats.seconds(plan.latency_s.value)
-            self.words = " ".join((*figures, formats.dollars(plan.cost_usd_per_hour)))
+            self.words = " ".join((*figures, formats.cost(plan)))
             return self.words
         if self.words:
             return f"none any more: more inputs spoke against {self.words}"

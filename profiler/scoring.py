@@ -1,0 +1,71 @@
+"""The score of an output: by a metric, or by a judge that may call endpoints.
+
+The one rule: whatever scores and does not give a number in [0, 1] has failed, with its cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import cast
+
+from circinus.pipelines.calling import Caller
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.judge import Judge
+from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import Paid
+from circinus.profiler.execution import FailedRun, handed_out, run_calling
+
+_NO_KNOBS = Configuration(())
+_NOTHING = Paid()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What an output was found to be worth."""
+
+    score: float = nan  # in [0, 1]; NaN: there is none
+    cause: str = ""  # why there is none; empty: there is one
+    paid: Paid = _NOTHING  # what a judge's calls cost
+    output: bytes | None = None  # what a judge scored, encoded; None: a metric did
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Scores outputs of a pipeline. Threads may share it.
+
+    InvalidInput if its judge calls endpoints and nothing can call them.
+    """
+
+    pipeline: Pipeline
+    caller: Caller | None  # runs a judge that calls endpoints; None: nothing does
+
+    def __post_init__(self) -> None:
+        judge = self.pipeline.judge
+        if judge is not None and judge.operator.spec.calls and self.caller is None:
+            where = f"pipeline {self.pipeline.name}.score.calls"
+            called = ", ".join(judge.operator.spec.endpoints)
+            raise InvalidInput.of(where, "must be empty: nothing here calls endpoints", called)
+
+    def of(self, output: Payload, input: Payload, expected: Payload) -> Scored:
+        """Give the score of an output of an input."""
+        judge, given = self.pipeline.judge, handed_out(output)
+        if judge is not None and judge.operator.spec.calls and self.caller is not None:
+            asked = judge.asked(input, output, expected)
+            return _called(self.caller, judge, asked, encode(output))
+        try:
+            score = self.pipeline.score_of(given, handed_out(expected), handed_out(input))
+        except OperatorFailed as error:
+            return Scored(cause=error.cause)
+        return Scored(score=score, output=None if judge is None else encode(output))
+
+
+def _called(caller: Caller, judge: Judge, asked: Payload, output: bytes) -> Scored:
+    done = run_calling(caller, judge.operator, asked, _NO_KNOBS)
+    waited_s = done.spent_s if done.used.calls else 0.0
+    paid = Paid(spent_s=done.spent_s, calls_s=waited_s, calls_usd=done.used.usd)
+    if isinstance(done, FailedRun):
+        return Scored(cause=done.cause, paid=paid)
+    return Scored(score=cast("float", done.output), paid=paid, output=output)
