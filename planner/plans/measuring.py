@@ -27,6 +27,7 @@ from circinus.planner.deployment.prediction import (
     predict,
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
+from circinus.planner.plans.auditing import Audit, audited
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
@@ -73,6 +74,14 @@ class Bench:
     setting: SearchSetting
     rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
     looks: LatencyLooks = field(default_factory=LatencyLooks)
+    audit: Audit | None = None  # knows better than scores; None: scores are right
+
+    def accuracy(self, profile: Profile) -> Estimate:
+        """Give the mean score of a counted profile with its interval, or what the audit says."""
+        population = self.setting.population
+        if self.audit is not None:
+            return audited(self.audit, profile, population, None)
+        return _accuracy(self.setting, profile)
 
 
 def measured(
@@ -268,7 +277,7 @@ def measured_as(
         ending=ending,
         scores=profile.score,
         work=Work.of(profile),
-        accuracy=_accuracy(bench.setting, profile),
+        accuracy=bench.accuracy(profile),
         latency_s=latency_s,
         profile=profile,
     )
