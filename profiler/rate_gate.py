@@ -189,6 +189,10 @@ class RateGate:
         self._beats.join()
         self._admission.close()
 
+    def stop_when(self, over: Callable[[], bool]) -> None:
+        """Raise Stopped, in place of waiting for leave, once `over` says so."""
+        self._stop = over
+
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
         """See `Gate`; InvalidInput if it may use more than a whole limit."""
         asked = self._admission.ask(most)
@@ -227,7 +231,7 @@ class RateGate:
 
 
 class AsyncRateGate:
-    """The same for attempts that one event loop makes; it never blocks the loop.
+    """The same for attempts that one event loop makes, which it never blocks.
 
     An asynchronous context manager, inside which a task exchanges with the leases, in threads.
     Not safe to share between loops.
