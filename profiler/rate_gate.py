@@ -245,6 +245,7 @@ class AsyncRateGate:
 
     async def __aenter__(self) -> Self:
         self._supply = asyncio.create_task(self._supply_on())
+        self._supply.add_done_callback(lambda _: self._tell())
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -261,6 +262,8 @@ class AsyncRateGate:
         asked = self._admission.ask(most)
         try:
             while self._admission.wait_s(asked) is not None:
+                if self._supply is not None and self._supply.done():
+                    await self._supply  # raises what ended it: nobody would ever go
                 self._wanted.set()
                 await self._changed.wait()
         except BaseException:
