@@ -288,8 +288,10 @@ class AsyncRateGate:
             due_s = self._admission.due_s()
             if due_s > 0:
                 wait_s = min(due_s, self._admission.leases.times.use_s / 2)
+                # Not `wait_for`: that may swallow its cancelling when it is wanted just then.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wanted.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._wanted.wait()
                 continue
             with suppress(Unavailable):
                 await asyncio.to_thread(self._admission.exchange)
