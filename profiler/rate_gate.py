@@ -189,6 +189,10 @@ class RateGate:
         self._beats.join()
         self._admission.close()
 
+    def stop_when(self, over: Callable[[], bool]) -> None:
+        """Raise Stopped, in place of waiting for leave, once `over` says so."""
+        self._stop = over
+
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
         """See `Gate`; InvalidInput if it may use more than a whole limit."""
         asked = self._admission.ask(most)
@@ -227,7 +231,7 @@ class RateGate:
 
 
 class AsyncRateGate:
-    """The same for attempts that one event loop makes; it never blocks the loop.
+    """The same for attempts that one event loop makes, which it never blocks.
 
     An asynchronous context manager, inside which a task exchanges with the leases, in threads.
     Not safe to share between loops.
@@ -241,6 +245,7 @@ class AsyncRateGate:
 
     async def __aenter__(self) -> Self:
         self._supply = asyncio.create_task(self._supply_on())
+        self._supply.add_done_callback(lambda _: self._tell())
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -257,6 +262,8 @@ class AsyncRateGate:
         asked = self._admission.ask(most)
         try:
             while self._admission.wait_s(asked) is not None:
+                if self._supply is not None and self._supply.done():
+                    await self._supply  # raises what ended it: nobody would ever go
                 self._wanted.set()
                 await self._changed.wait()
         except BaseException:
@@ -281,8 +288,10 @@ class AsyncRateGate:
             due_s = self._admission.due_s()
             if due_s > 0:
                 wait_s = min(due_s, self._admission.leases.times.use_s / 2)
+                # Not `wait_for`: that may swallow its cancelling when it is wanted just then.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wanted.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._wanted.wait()
                 continue
             with suppress(Unavailable):
                 await asyncio.to_thread(self._admission.exchange)

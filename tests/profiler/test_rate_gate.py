@@ -233,3 +233,23 @@ def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place() -> None:
                 ).admit("reader", {"gpt": Usage(calls=3.0)})
 
     asyncio.run(scenario())
+
+
+class Broken:
+    """Leases that do not do what they should."""
+
+    times = SHORT
+
+    def exchange(self, report: LeaseReport) -> LeaseReply:
+        raise RuntimeError("no such table")
+
+
+def test_whoever_waits_on_a_loop_is_told_what_is_wrong_with_the_leases() -> None:
+    async def scenario() -> None:
+        admission = RateAdmission(LIMITS, Broken(), SystemClock(), "a")
+        async with AsyncRateGate(admission) as made:
+            with pytest.raises(RuntimeError, match="no such table"):
+                await asyncio.wait_for(made.admit("reader", {"gpt": ONE}), timeout=30)
+            admission.leases = MemoryLeases(SystemClock(), SHORT)  # to be left in peace
+
+    asyncio.run(scenario())
