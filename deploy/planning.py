@@ -20,7 +20,7 @@ from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer
 from circinus.planner.models.history import QueryRecord
-from circinus.planner.search.bill import Forecast
+from circinus.planner.search.bill import CallsCost, Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import Observer, PlanningResult
@@ -86,17 +86,19 @@ class Planner:
         observer: Observer | None = None,
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
+        called: Callable[[], Sequence[CallsCost]] | None = None,
     ) -> PlanningResult:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        The evaluator measures in the order of the drawing; `forecast` as in `SearchSettings`.
+        The evaluator measures in the order of the drawing; `forecast` and `called` as in
+        `SearchSettings`.
         """
         return search(
             query,
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=replace(self.settings, forecast=forecast),
+            settings=replace(self.settings, forecast=forecast, called=called),
             observer=observer,
             clock=clock,
             history=history,

@@ -9,11 +9,12 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
-from circinus.api.bootstrap.spending import calling_here, spending_of
+from circinus.api.bootstrap.spending import calling_here, calls_of, spending_of
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
@@ -112,6 +113,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         observer=observer,
         clock=clock,
         history=kept.history,
+        called=partial(calls_of, spending),
     )
     return replace(result, remarks=load.remarks(evaluator.width))
 

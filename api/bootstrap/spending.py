@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from circinus.api.use_cases.affordable import require_affordable
@@ -11,6 +13,9 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
 from circinus.profiler.spending import Ledger, MemoryLedger, SpendingGate
+
+if TYPE_CHECKING:
+    from circinus.planner.search.bill import CallsCost
 
 
 def spending_of(
@@ -32,6 +37,16 @@ def spending_of(
         ledger or MemoryLedger(),
         query.limits.profiling_usd,
         price_usd_per_hour=budget.price_usd_per_hour,
+    )
+
+
+def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:
+    """Give what calls cost until now, as bills have it."""
+    from circinus.planner.search.bill import CallsCost
+
+    return tuple(
+        CallsCost(operator=operator, open_usd=spent.open_usd, **spent.used._asdict())
+        for operator, spent in spending.spent().items()
     )
 
 

@@ -37,7 +37,7 @@ from circinus.planner.plans.measuring import (
     measured,
 )
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
-from circinus.planner.search.bill import Budget, Forecast, Tally
+from circinus.planner.search.bill import Bill, Budget, CallsCost, Forecast, Tally
 from circinus.planner.search.findings import Findings
 from circinus.planner.search.forecasting import Probes, from_probes, probed
 from circinus.planner.search.result import (
@@ -86,6 +86,8 @@ class SearchSettings:
     margin_confidence: float | None = MARGIN_CONFIDENCE
     # What the search is expected to cost, or the probes to tell it from; None: nothing is.
     forecast: Forecast | Probes | None = None
+    # Gives what calls cost until now, by operator, whatever was lost included; None: nothing calls
+    called: Callable[[], Sequence[CallsCost]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -371,6 +373,13 @@ class _Search:
             configurations=0 if within else self._findings.count,
         )
 
+    def _bill(self) -> Bill:
+        called, evaluator = self._settings.called, self._evaluator
+        calls = () if called is None else called()
+        return self._tally.bill(
+            evaluator.spent_s, self._forecast, calls_s=evaluator.calls_s, calls=calls
+        )
+
     def _report(self, phase: PlanningPhase | None = None, extra_inputs: int = 0) -> None:
         if self._observer is None:
             return
@@ -394,7 +403,7 @@ class _Search:
                 found=findings.newest,
                 failures=self._evaluator.failures,
                 left_out=tuple(sorted(self._evaluator.left_out)),
-                bill=self._tally.bill(spent, self._forecast),
+                bill=self._bill(),
                 trials=tuple(self._trials),
             )
         )
@@ -413,7 +422,7 @@ class _Search:
             confidence = self._settings.margin_confidence
             setting, late = self._bench.setting, self._too_late()
             why = shortfall(setting, every, findings.tail, confidence, because, late)
-        bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
+        bill = self._bill()
         return PlanningResult(
             outcome=outcome,
             plans=plans,

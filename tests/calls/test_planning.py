@@ -116,3 +116,13 @@ def test_a_pool_that_is_wider_than_the_machine_stays_below_the_cap(
     assert 0.02 < server.charged_usd <= 0.05
     assert result.measured > 0
     assert result.failures == ()
+
+
+def test_the_bill_tells_what_calls_of_each_operator_cost(server: ModelServer) -> None:
+    paid = planned(None).bill.paid
+    (of_reader,) = paid.calls
+    assert (of_reader.operator, of_reader.open_usd) == ("reader", 0.0)
+    assert of_reader.calls == len(server.calls)
+    assert of_reader.output_tokens == sum(call.output_tokens for call in server.calls)
+    assert of_reader.usd == pytest.approx(server.charged_usd)
+    assert paid.usd == pytest.approx(server.charged_usd)  # machines only waited
