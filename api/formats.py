@@ -16,7 +16,7 @@ from circinus.api.schemas.service import CallPriceView, EndpointView, LatelyView
 from circinus.pipelines import units
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
-from circinus.planner.search.bill import Bill, Cost, Forecast
+from circinus.planner.search.bill import Bill, CallsCost, Cost, Forecast
 
 UNKNOWN = "-"
 _MOST_NAMED = 10  # inputs that are named one by one
@@ -304,6 +304,7 @@ def bill_lines(bill: Bill) -> Iterator[str]:
     if bill.forecast is not None:
         yield f"expected: {forecast(bill.forecast)}"
     yield f"paid: {_cost(bill.paid)}"
+    yield from map(_calls_cost, bill.paid.calls)
     yield f"saved by the cache: {_cost(bill.cache)}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
 
@@ -324,6 +325,14 @@ def billed(bill: ServedBillView) -> str:
     if bill.unsure:
         told.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
     return "; ".join(told)
+
+
+def _calls_cost(cost: CallsCost) -> str:
+    tokens = f"{cost.input_tokens:,.0f} tokens read and {cost.output_tokens:,.0f} written"
+    lost = (
+        f", at most {amount(cost.open_usd)} for calls that were cut off" if cost.open_usd else ""
+    )
+    return f"  of it {cost.operator}: {cost.calls:g} calls, {tokens}, {amount(cost.usd)}{lost}"
 
 
 def _cost(cost: Cost) -> str:

@@ -22,7 +22,7 @@ from circinus.pipelines.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.plans.auditing import Audit
-from circinus.planner.search.bill import Forecast
+from circinus.planner.search.bill import CallsCost, Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import Observer, PlanningResult
@@ -89,10 +89,11 @@ class Planner:
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
         audit: Audit | None = None,
+        called: Callable[[], Sequence[CallsCost]] | None = None,
     ) -> PlanningResult:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        The evaluator measures in the order of the drawing; `forecast` and `audit` as in
+        The evaluator measures in the order of the drawing; `forecast`, `audit` and `called` as in
         `SearchSettings`.
         """
         return search(
@@ -100,7 +101,7 @@ class Planner:
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=replace(self.settings, forecast=forecast, audit=audit),
+            settings=replace(self.settings, forecast=forecast, audit=audit, called=called),
             observer=observer,
             clock=clock,
             history=history,

@@ -6,8 +6,8 @@ profiling is billed as, see `Budget.of`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from circinus.pipelines import checks
@@ -22,12 +22,28 @@ _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallsCost:
+    """What the calls of one operator cost, failed attempts included."""
+
+    operator: str
+    calls: float = 0.0  # attempts, `>= 0`
+    input_tokens: float = 0.0  # those read, cached ones included, `>= 0`
+    cached_tokens: float = 0.0  # of these, `>= 0`
+    output_tokens: float = 0.0  # written, `>= 0`
+    usd: float = 0.0  # US dollars, `>= 0`
+    # the most that attempts may have cost of which nobody knows what they did: those under way,
+    # and those that were when planning was killed, `>= 0`
+    open_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What some runs cost."""
 
     runs: int = 0  # of operators, warm-ups not counted, `>= 0`
     seconds: float = 0.0  # of operators on the reference machine, `>= 0`
-    usd: float = 0.0  # US dollars, `>= 0`
+    usd: float = 0.0  # US dollars, those of calls included, `>= 0`
+    calls: tuple[CallsCost, ...] = ()  # a part of it: by operators that call endpoints
 
     def __post_init__(self) -> None:
         checks.at_least("cost.runs", self.runs, 0)
@@ -39,6 +55,12 @@ class Cost:
         """Give the cost of runs that take `seconds` in all."""
         usd = seconds * price_usd_per_hour / _SECONDS_PER_HOUR
         return cls(runs=round(runs), seconds=seconds, usd=usd)
+
+    def with_calls(self, calls: Sequence[CallsCost], waited_usd: float = 0.0) -> Cost:
+        """Give the same with calls, in place of dollars of machines that only waited for them."""
+        of_calls = sum(each.usd + each.open_usd for each in calls)
+        usd = max(self.usd - waited_usd, 0.0) + of_calls
+        return replace(self, usd=usd, calls=tuple(calls))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +133,19 @@ class Tally:
             self._not_run += max(self._population - n, 0)
             self._not_run_s += max(self._population - n, 0) * mean_s
 
-    def bill(self, spent_s: float, forecast: Forecast | None) -> Bill:
-        """Give the bill of so many operator seconds paid in all."""
+    def bill(
+        self,
+        spent_s: float,
+        forecast: Forecast | None,
+        *,
+        calls_s: float = 0.0,
+        calls: Sequence[CallsCost] = (),
+    ) -> Bill:
+        """Give the bill of so many operator seconds paid in all, `calls_s` of them for calls."""
+        waited_usd = calls_s * self._price / _SECONDS_PER_HOUR
         not_run_s = max(self._not_run_s, 0.0) if self._not_run else 0.0  # sums are rounded
         return Bill(
-            paid=Cost.of(self._runs, spent_s, self._price),
+            paid=Cost.of(self._runs, spent_s, self._price).with_calls(calls, waited_usd),
             cache=Cost.of(self._saved_runs, max(self._saved_s, 0.0), self._price),
             early_stopping=Cost.of(self._not_run, not_run_s, self._price),
             against=f"every decided configuration on all {self._population} inputs",

@@ -19,7 +19,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import Stopped
+from circinus.pipelines.errors import Stopped, Unaffordable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, StoppingRule
@@ -38,7 +38,7 @@ from circinus.planner.plans.measuring import (
     measured,
 )
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
-from circinus.planner.search.bill import Budget, Forecast, Tally
+from circinus.planner.search.bill import Bill, Budget, CallsCost, Forecast, Tally
 from circinus.planner.search.findings import Findings
 from circinus.planner.search.forecasting import Probes, from_probes, probed
 from circinus.planner.search.result import (
@@ -89,6 +89,8 @@ class SearchSettings:
     forecast: Forecast | Probes | None = None
     # Says what accuracies are where scores may be wrong; None: these are right.
     audit: Audit | None = None
+    # Gives what calls cost until now, by operator, whatever was lost included; None: nothing calls
+    called: Callable[[], Sequence[CallsCost]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -163,7 +165,7 @@ class _Search:
         self._forecast = expected if isinstance(expected, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
-        self._ended = ""  # what was running when the executor was told to stop
+        self._ended: Stopped | None = None  # when what was running was told to stop
         self._trials: list[Trial] = []  # not told of yet
 
     def _begin(self) -> None:
@@ -216,7 +218,7 @@ class _Search:
             try:
                 profiles = probed(probes, setting.space, self._evaluator, rng, self._is_over)
             except Stopped as stopped:
-                self._ended, profiles = str(stopped), []
+                self._ended, profiles = stopped, []
             for profile in profiles:
                 self._tally.pay(profile)
             self._forecast = from_probes(
@@ -234,7 +236,7 @@ class _Search:
         try:
             every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
         except Stopped as stopped:
-            self._ended = str(stopped)
+            self._ended = stopped
             return
         for one in every:
             self._tally.pay(one.profile)
@@ -315,6 +317,8 @@ class _Search:
             # What runs is ended by a clock of its own, which may be a moment ahead of this one.
             timed = self._budget.limits.response_s is not None
             told = "limit response_s reached" if timed else "it was told to stop"
+            if isinstance(self._ended, Unaffordable):
+                because = "limit profiling_usd reached"
             return _Stop(PlanningOutcome.EXHAUSTED, f"{because or told}; {self._ended}")
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
             because = f"no cheaper plan in {findings.fruitless} more configurations"
@@ -377,6 +381,13 @@ class _Search:
             configurations=0 if within else self._findings.count,
         )
 
+    def _bill(self) -> Bill:
+        called, evaluator = self._settings.called, self._evaluator
+        calls = () if called is None else called()
+        return self._tally.bill(
+            evaluator.spent_s, self._forecast, calls_s=evaluator.calls_s, calls=calls
+        )
+
     def _report(self, phase: PlanningPhase | None = None, extra_inputs: int = 0) -> None:
         if self._observer is None:
             return
@@ -400,7 +411,7 @@ class _Search:
                 found=findings.newest,
                 failures=self._evaluator.failures,
                 left_out=tuple(sorted(self._evaluator.left_out)),
-                bill=self._tally.bill(spent, self._forecast),
+                bill=self._bill(),
                 trials=tuple(self._trials),
             )
         )
@@ -419,7 +430,7 @@ class _Search:
             confidence = self._settings.margin_confidence
             setting, late = self._bench.setting, self._too_late()
             why = shortfall(setting, every, findings.tail, confidence, because, late)
-        bill = self._tally.bill(self._evaluator.spent_s, self._forecast)
+        bill = self._bill()
         return PlanningResult(
             outcome=outcome,
             plans=plans,

@@ -58,8 +58,8 @@ def test_a_score_out_of_range_is_a_failure_though_it_was_paid_for() -> None:
     assert profile.calls_usd == 3.0
 
 
-def test_a_judge_that_is_not_affordable_is_not_called_and_nothing_more_is_run() -> None:
-    with pytest.raises(Unaffordable, match=r"limits\.profiling_usd"):
+def test_a_judge_that_is_not_affordable_is_not_called_and_ends_measuring() -> None:
+    with pytest.raises(Unaffordable, match="1 USD are left"):
         _measured(_paid, replace(_caller(), gate=Broke()))
 
 
