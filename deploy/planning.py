@@ -21,6 +21,7 @@ from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
+from circinus.planner.plans.auditing import Audit
 from circinus.planner.search.bill import Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
@@ -87,17 +88,19 @@ class Planner:
         observer: Observer | None = None,
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
+        audit: Audit | None = None,
     ) -> PlanningResult:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        The evaluator measures in the order of the drawing; `forecast` as in `SearchSettings`.
+        The evaluator measures in the order of the drawing; `forecast` and `audit` as in
+        `SearchSettings`.
         """
         return search(
             query,
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=replace(self.settings, forecast=forecast),
+            settings=replace(self.settings, forecast=forecast, audit=audit),
             observer=observer,
             clock=clock,
             history=history,

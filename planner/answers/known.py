@@ -157,6 +157,6 @@ def result_of(found: Answer) -> PlanningResult:
         stopped_because=f"{len(every)} configurations measured earlier were enough",
         shortfall=found.shortfall,
         configurations=tuple(
-            ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in found.measured
+            ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in found.measured
         ),
     )
