@@ -2,10 +2,12 @@
 
 How many requests and tokens an endpoint lets through in a minute is the same for all that is
 served: a plan that calls asks for a part of it, as it asks for shares of machines. For the
-scheduler a limit is a tier of one machine (`scheduler.problem`). Where requests come at a rate, all
-together use a part of it only, as one plan does (`planner.deployment.prediction`): what is used
-wholly is waited for without end. Batch work waits anyway, and may use all. The one rule: that is between
-this module and the scheduler; what is stored, shown and run has slices of machines alone.
+scheduler a limit is a tier of one machine (`scheduler.problem`). Where requests come at a rate,
+all together use a part of it only, as one plan does (`planner.deployment.prediction`): what is
+used wholly is waited for without end. Batch work waits anyway, and may use all.
+
+The one rule: that is between this module and the scheduler; what is stored, shown and run has
+slices of machines alone.
 """
 
 from __future__ import annotations
