@@ -111,16 +111,15 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
     """
+    here = LocalLauncher(
+        logs=settings.worker_logs,
+        cgroups=available(),
+        allow_import=bool(settings.extra_pipelines),
+        message_bytes=settings.message_limit_bytes,
+        sockets=sockets,
+    )
     if settings.target != "kubernetes":
-        allow_import = bool(settings.extra_pipelines)
-        launcher = LocalLauncher(
-            logs=settings.worker_logs,
-            cgroups=available(),
-            allow_import=allow_import,
-            message_bytes=settings.message_limit_bytes,
-            sockets=sockets,
-        )
-        return _orchestrator(settings, launcher)
+        return _orchestrator(settings, here)
     # The Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.access import DEPLOYER, require_access
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
@@ -142,7 +141,8 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
         allow_import=bool(settings.extra_pipelines),
         message_bytes=settings.message_limit_bytes,
     )
-    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
+    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls), callers=here)
     return _orchestrator(settings, pods, ClusterOrchestrator)
 
 
