@@ -84,7 +84,7 @@ def _examples(count: int, seed: int) -> Dataset:
                 expected=str(i),
             )
             for i in range(count)
-        )
+        ),
     )
 
 
