@@ -81,7 +81,8 @@ class EndpointUse(View):
     endpoint: str = Field(description="Name of the endpoint.")
     kind: str = Field(description="`requests` or `tokens`.")
     per_minute: int = Field(description="So many are let through.")
-    used: float = Field(description="Part of it that plans need, in [0, 1].")
+    used: float
+    """Part in [0, 1] that plans need of what they may need together: of seven tenths of it."""
 
 
 class ScheduleView(View):

@@ -2,8 +2,12 @@
 
 How many requests and tokens an endpoint lets through in a minute is the same for all that is
 served: a plan that calls asks for a part of it, as it asks for shares of machines. For the
-scheduler a limit is a tier of one machine (`scheduler.problem`). The one rule: that is between
-this module and the scheduler; what is stored, shown and run has slices of machines alone.
+scheduler a limit is a tier of one machine (`scheduler.problem`). Where requests come at a rate,
+all together use a part of it only, as one plan does (`planner.deployment.prediction`): what is
+used wholly is waited for without end. Batch work waits anyway, and may use all.
+
+The one rule: that is between this module and the scheduler; what is stored, shown and run has
+slices of machines alone.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from circinus.pipelines import checks
 from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.plan import DemandItem, Plan
+from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.scheduler.problem import SHARE, Assignment, Problem, Schedule, Slice
 
 _SECONDS_PER_MINUTE = 60.0
@@ -72,9 +78,12 @@ def limits_in_words(infrastructure: Infrastructure) -> dict[str, str]:
     return {limit.tier: limit.words for limit in endpoint_limits(infrastructure)}
 
 
-def demand_on_limits(plan: Plan, infrastructure: Infrastructure) -> tuple[DemandItem, ...]:
+def demand_on_limits(
+    plan: Plan, infrastructure: Infrastructure, slo: Slo
+) -> tuple[DemandItem, ...]:
     """Give which part of each limit a plan needs, above 1 where it needs more than there is.
 
+    One whose requests come one after the other needs none: nobody knows how soon they come.
     InvalidInput if it calls an endpoint that is not there.
     """
     if plan.calls is None:
@@ -82,24 +91,18 @@ def demand_on_limits(plan: Plan, infrastructure: Infrastructure) -> tuple[Demand
     names = [each.name for each in infrastructure.endpoints]
     for name in plan.calls.per_request:
         checks.among(f"plan {plan.id}.calls", name, names)
-    rate = _requests_per_s(plan)
-    return tuple(
-        DemandItem(limit.tier, min(part, SHARE.most))
+    rate = plan.requests_per_s or 0.0
+    most = HIGHEST_UTILISATION if slo.throughput_per_s is None else 1.0
+    parts = {
+        limit.tier: limit.used_per_minute(one, rate) / (most * limit.per_minute)
         for limit in endpoint_limits(infrastructure)
-        if limit.endpoint in plan.calls.per_request
-        and (part := _part(limit, plan.calls.per_request[limit.endpoint], rate)) >= SHARE.least
+        if (one := plan.calls.per_request.get(limit.endpoint)) is not None
+    }
+    return tuple(
+        DemandItem(tier, min(part, SHARE.most))
+        for tier, part in parts.items()
+        if part >= SHARE.least
     )
-
-
-def _part(limit: EndpointLimit, one: Usage, requests_per_s: float) -> float:
-    return limit.used_per_minute(one, requests_per_s) / limit.per_minute
-
-
-def _requests_per_s(plan: Plan) -> float:
-    """Give the rate that a plan is made for; requests one after the other take their latency."""
-    if plan.requests_per_s is not None:
-        return plan.requests_per_s
-    return 1 / plan.latency_s.value if plan.latency_s.value > 0 else 0.0
 
 
 def with_limits(

@@ -76,7 +76,7 @@ class LiveQuery:
             plans=tuple(
                 PlanOption(
                     plan_id=name,
-                    demand=(*p.demand, *demand_on_limits(p, infrastructure)),
+                    demand=(*p.demand, *demand_on_limits(p, infrastructure, query.slo)),
                     cost_usd_per_hour=p.cost_usd_per_hour,
                     calls_usd_per_hour=p.calls_usd_per_hour,
                 )

@@ -19,13 +19,14 @@ from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.plan import Plan, PlanCalls
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.slo import Estimate, Slo
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
 
 SMALL = Endpoint(
     name="small", limits=RateLimits(requests_per_minute=100, tokens_per_minute=30_000)
 )
+SLO = Slo(accuracy=0.5, latency_s=1.0)
 LAB = Infrastructure(
     name="lab",
     tiers=(Tier(name="cloud", machines=4), Tier(name="api", endpoints=(SMALL,))),
@@ -54,17 +55,19 @@ def watched(store: Store, deployer: FakeDeployer) -> Loops:
 
 def test_a_plan_that_calls_what_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"calls must be among \(none\), got 'small'"):
-        demand_on_limits(calling(1, 1), Infrastructure(name="x", tiers=(Tier(name="cloud"),)))
+        demand_on_limits(calling(1, 1), Infrastructure(name="x", tiers=(Tier(name="cloud"),)), SLO)
 
 
 def test_a_plan_needs_its_part_of_each_limit_at_its_rate() -> None:
-    # 0.5 calls and 100 tokens a request, 2 a second: 60 calls and 12,000 tokens a minute
-    found = demand_on_limits(calling(0.5, 100, rate=2.0), LAB)
+    # 0.35 calls and 70 tokens a request, 2 a second: 42 calls and 8,400 tokens a minute, of 70
+    # and 21,000 that rates may need
+    found = demand_on_limits(calling(0.35, 70, rate=2.0), LAB, SLO)
     assert [share for _, share in found] == pytest.approx([0.6, 0.4])
-    # One after the other: 0.2 s each, so 5 a second
-    found = demand_on_limits(calling(0.1, 0, rate=None), LAB)
-    assert [share for _, share in found] == pytest.approx([0.3])
-    assert demand_on_limits(plan(), LAB) == ()
+    batch = replace(SLO, throughput_per_s=2.0)  # may need all
+    found = demand_on_limits(calling(0.35, 70, rate=2.0), LAB, batch)
+    assert [share for _, share in found] == pytest.approx([0.42, 0.28])
+    assert demand_on_limits(calling(0.35, 70, rate=None), LAB, SLO) == ()  # one by one
+    assert demand_on_limits(plan(), LAB, SLO) == ()
 
 
 def test_tiers_that_stand_for_limits_are_called_like_no_tier() -> None:
@@ -84,8 +87,8 @@ def test_tiers_that_stand_for_limits_are_called_like_no_tier() -> None:
 @pytest.mark.parametrize(
     ("one", "told"),
     [
-        (calling(1.0, 1), "100 requests per minute of endpoint small"),  # 60 a minute each
-        (calling(0.1, 300), "30000 tokens per minute of endpoint small"),  # 18,000 each
+        (calling(0.7, 1), "100 requests per minute of endpoint small"),  # 42 a minute each, of 70
+        (calling(0.1, 210), "30000 tokens per minute of endpoint small"),  # 12,600 each, of 21,000
     ],
 )
 def test_queries_that_exceed_a_limit_together_are_not_all_admitted(
@@ -105,8 +108,8 @@ def test_queries_that_exceed_a_limit_together_are_not_all_admitted(
 def test_a_query_that_leaves_gives_back_its_part_of_a_limit(
     store: Store, deployer: FakeDeployer, watched: Loops
 ) -> None:
-    add_planned(store, "q-1", calling(1.0, 1))
-    add_planned(store, "q-2", calling(1.0, 1))
+    add_planned(store, "q-1", calling(0.7, 1))
+    add_planned(store, "q-2", calling(0.7, 1))
     asyncio.run(watched.tick())
     store.move("q-1", QueryPhase.RETIRED, at=1001.0)
     asyncio.run(watched.tick())
@@ -131,7 +134,7 @@ def test_another_start_finds_everybody_where_they_were(
 def test_the_schedule_tells_what_is_needed_of_limits_and_what_calls_cost(
     store: Store, watched: Loops
 ) -> None:
-    add_planned(store, "q-1", calling(0.5, 100, usd=0.001))
+    add_planned(store, "q-1", calling(0.35, 70, usd=0.001))
     asyncio.run(watched.tick())
     parts = watched.rescheduler.parts
     found, how_good = preview(parts, PreviewBody())
