@@ -43,7 +43,8 @@ class FlippingEvaluator:
         n, c = self.population, self.space.size
         values = self.space.indices(list(range(c)))
         effects = [rng.normal(0, 0.6, radix) for radix in self.radices]
-        skill = rng.normal(1.0, 0.4) + sum(e[values[:, k]] for k, e in enumerate(effects))
+        parts = np.stack([e[values[:, k]] for k, e in enumerate(effects)])
+        skill = rng.normal(1.0, 0.4) + parts.sum(axis=0)
         hard = rng.normal(0, 0.8, n)
         alike = rng.normal(0, 0.6, (self.radices[-1], n))[values[:, -1]]
         latent = skill[:, None] - hard - alike - rng.normal(0, 0.4, (c, n))
