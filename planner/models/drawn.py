@@ -24,7 +24,7 @@ from math import fsum, sqrt
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from circinus.pipelines.draws import DrawOrder, draws_of, means_of_inputs
+from circinus.pipelines.draws import MOST_DRAWS, draws_of, means_of_inputs
 from circinus.pipelines.profile import FloatArray, IntArray
 from circinus.pipelines.slo import Estimate
 
@@ -148,14 +148,10 @@ def _counts(order: IntArray, population: int) -> tuple[IntArray, FloatArray]:
     """Give n and sum 1 / d_i after each measurement, (inputs x draws,) each."""
     # Only how often inputs repeat matters: those not met yet get numbers of their own.
     known, which = np.unique(order, return_inverse=True)
-    labels = np.arange(max(population, len(known)))
-    rest = DrawOrder(labels, draws=True)
-    rest.grow(rest.size, 1)
-    made = {(int(i), int(d)) for i, d in zip(which, draws_of(order), strict=True)}
-    new = [i for i in labels.tolist() if i >= len(known)]
-    first = [(i, 0) for i in new]
-    further = [pair for pair in rest.pairs(0, rest.size) if pair not in made and pair[1] > 0]
-    inputs = np.array([*which.tolist(), *(i for i, _ in first + further)], dtype=np.int64)
-    draws = draws_of(inputs)
+    which = which.reshape(-1)
+    drawn = np.zeros(max(population, len(known)), dtype=np.int64)
+    drawn[: len(known)] = np.bincount(which, minlength=len(known))
+    left = [np.flatnonzero(drawn <= draw) for draw in range(MOST_DRAWS)]
+    draws = draws_of(np.concatenate([which, *left]))
     gained = np.where(draws == 0, 1.0, 1 / (draws + 1.0) - 1 / np.maximum(draws, 1.0))
     return np.cumsum(draws == 0), np.cumsum(gained)

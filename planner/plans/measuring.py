@@ -145,8 +145,9 @@ def ended(
 def counted_anew(
     bench: Bench, one: Measured | FailedMeasurement, profile: Profile
 ) -> Measured | FailedMeasurement:
-    """Give what was measured, now that its failed inputs count otherwise."""
-    if isinstance(one, FailedMeasurement) or profile is one.profile:
+    """Give what was measured, now that its failed inputs count otherwise, or operators draw."""
+    same = profile is one.profile and not bench.setting.draws
+    if isinstance(one, FailedMeasurement) or same:
         return one
     if (failed := failure_of(one.number, profile)) is not None:
         return failed

@@ -129,10 +129,11 @@ class MultiFidelity:
         """Give what the models say, and whether a configuration's own scores say so too."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
-        return Judgement(
-            enough=self._enough(row, seen, known),
-            accuracy=known.estimate(row, seen.scores, self._setting.population),
-        )
+        told = known.estimate(row, seen.scores, self._setting.population)
+        if self._setting.draws:  # how far draws differ is a guess more: both have to say so
+            low, high = min(told.low, seen.accuracy.low), max(told.high, seen.accuracy.high)
+            told = replace(told, low=low, high=high)
+        return Judgement(enough=self._enough(row, seen, known), accuracy=told)
 
     def under(self, setting: SearchSetting) -> MultiFidelity:
         """See `Strategy.under`: what is learnt of accuracy knows no objective and no machine."""
