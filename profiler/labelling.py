@@ -67,6 +67,10 @@ class Labelling:
     _estimates: dict[Configuration, tuple[object, Estimate]] = field(
         default_factory=dict, init=False, repr=False
     )
+    # What was asked for last of each: its profile, which inputs count, of how many.
+    _seen: dict[Configuration, tuple[Profile, BoolArray, int]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _outputs: dict[tuple[Configuration, int], str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +88,7 @@ class Labelling:
         self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
     ) -> Estimate:
         """Give the accuracy of a configuration, see `Audit.accuracy`."""
+        self._seen[profile.configuration] = (profile, kept, population)
         names, judge = self._judged(profile, kept)
         most = self.left - self.left // 2
         while True:
@@ -107,8 +112,12 @@ class Labelling:
         missing = [i for i, name in enumerate(names[:_PILOT]) if name not in {"", *self.labels}]
         self._asked([self._wanted(profile, kept, names, i) for i in missing[:count]])
 
-    def bias(self, profile: Profile, kept: BoolArray, *, population: int) -> Estimate:
-        """Give the mean of label less judge over a configuration's outputs, see `judged.bias`."""
+    def bias(self, configuration: Configuration) -> Estimate:
+        """Give the mean of label less judge over a configuration's outputs, see `judged.bias`.
+
+        Of one whose accuracy was asked for.
+        """
+        profile, kept, population = self._seen[configuration]
         names, judge = self._judged(profile, kept)
         return bias(self._scores(names, judge, population))
 
@@ -129,8 +138,8 @@ class Labelling:
         told = (mean - of_bad) / max(of_good - of_bad, _LEAST_SENSE)
         wanted = min(max(told, 0.0), 1.0)
         if wanted <= mean:
-            return scores * (wanted / mean if mean > 0 else 1.0)
-        return 1 - (1 - scores) * ((1 - wanted) / (1 - mean))
+            return np.asarray(scores * (wanted / mean if mean > 0 else 1.0))
+        return np.asarray(1 - (1 - scores) * ((1 - wanted) / (1 - mean)))
 
     def _known(self, configuration: Configuration, scores: JudgedScores) -> Estimate:
         """Give the accuracy by such scores; worked out once while they are the same."""

@@ -15,6 +15,7 @@ from circinus.api.bootstrap import planning
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.labelling import JudgedQuery, LabelDesk
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow, Screen
 from circinus.api.query_file import (
@@ -112,6 +113,10 @@ def plan(
     executor_workers: Annotated[int | None, Option(help=_WORKERS_HELP, min=1)] = None,
     cold: options.Cold = False,
     method: options.MethodName = None,
+    labels: Annotated[
+        Path | None,
+        Option(help="File of labels for a judge; default: FILE with the ending .labels.jsonl."),
+    ] = None,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
@@ -124,7 +129,12 @@ def plan(
     for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
-    kept = planning.Kept(history=() if memory is None else memory.earlier())
+    judged = JudgedQuery(file, request, tiers, pipeline, dataset)
+    desk = LabelDesk.opened(judged, labels, memory, settings)
+    if desk is None:
+        kept = planning.Kept(history=() if memory is None else memory.earlier())
+    else:
+        kept = planning.Kept(journal=desk.journal, history=desk.history)
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     if pipeline.remarks is not None:
@@ -136,7 +146,14 @@ def plan(
         watching = _Watching(lines, asked, only_estimate=estimate)
         with on_signal(signal.SIGINT, watching.interrupt):
             result = planning.plan_query(
-                query, tiers, pipeline, dataset, watching, kept=kept, executor=runs
+                query,
+                tiers,
+                pipeline,
+                dataset,
+                watching,
+                kept=kept,
+                executor=runs,
+                labelling=None if desk is None else desk.labelling,
             )
     if estimate:
         expected = result.bill.forecast
@@ -150,7 +167,7 @@ def plan(
             memory.remember(planning.planned_name(pipeline, dataset, query), query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
-    _show(screen, asked, result)
+    _show(screen, asked, result, desk)
     leave(_EXIT_CODES[result.outcome])
 
 
@@ -247,12 +264,14 @@ class _Watching:
         signal.signal(number, signal.default_int_handler)
 
 
-def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
+def _show(
+    screen: Screen, asked: _Asked, result: search.PlanningResult, desk: LabelDesk | None
+) -> None:
     slo, tiers, missed = asked.query.slo, asked.tiers, result.shortfall
     plans = [plan_view(found, slo, tiers) for found in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
-    document = {
+    document: dict[str, object] = {
         "outcome": result.outcome,
         "planning": asked.planning,
         "plans": plans,
@@ -268,6 +287,9 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         *formats.bill_lines(result.bill),
         *formats.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
     ]
+    if desk is not None:
+        told, document["judge"] = desk.close(result.plans)
+        parts += told
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))
     if shortfall is not None:
