@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,8 +15,7 @@ from tests.api.cli.commands import adder_query, assert_refused, invoke
 from tests.api.malformed import Wrong
 
 MODULE = '''
-from circinus import Dataset, Example, Knob, Operator, OperatorSpec, Pipeline
-from circinus.pipelines.judge import Judge
+from circinus import Dataset, Example, Judge, Knob, Operator, OperatorSpec, Pipeline
 
 ran = []
 
@@ -49,7 +49,7 @@ answers = Pipeline(
     examples=examples,
 )
 '''
-PLAN = ("plan", "q.yaml", "--infrastructure", "one-tier", "--executor", "in-process", "--json")
+PLAN = ("plan", "q.yaml", "--infrastructure", "one-tier", "--executor", "in-process")
 
 
 def _query(folder: Path, metric: object = None, **changes: object) -> None:
@@ -62,6 +62,11 @@ def _query(folder: Path, metric: object = None, **changes: object) -> None:
     if metric is not None:
         document["metric"] = metric
     (folder / "q.yaml").write_text(yaml.safe_dump(document | changes))
+
+
+def _planned() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(invoke(*PLAN, "--json").stdout)
+    return document
 
 
 def _labelled(path: Path) -> int:
@@ -126,20 +131,20 @@ def test_a_file_that_has_no_labels_is_refused(folder: Path, line: str, wrong: Wr
 
 def test_what_is_wanted_is_labelled_and_the_next_run_goes_on(folder: Path) -> None:
     _query(folder, {"judge": "grader", "label_budget": 150})
-    first = json.loads(invoke(*PLAN).stdout)
+    first = _planned()
     path = folder / "q.labels.jsonl"
     assert first["judge"]["labels_used"] == 0
     assert first["judge"]["labels_wanted"] > 0
-    assert {plan["slo"]["accuracy"]["state"] for plan in first["plans"]} <= {"likely", "unproven"}
+    assert {plan["states"]["accuracy"] for plan in first["plans"]} <= {"likely", "unproven"}
     for _ in range(6):
         if not _labelled(path):
             break
-        found = json.loads(invoke(*PLAN).stdout)
+        found = _planned()
         if not found["judge"]["labels_wanted"]:
             break
     assert found["judge"]["labels_wanted"] == 0
     assert 0 < found["judge"]["labels_used"] <= 150
-    assert found["plans"][0]["slo"]["accuracy"]["state"] == "met"
+    assert found["plans"][0]["states"]["accuracy"] == "met"
     off = found["judge"]["bias"]
     assert off["low"] <= 0.05 <= off["high"] or off["low"] <= 0.0 <= off["high"]
     # Each was measured once, but for the first call of each size in a run, which warms it up.
@@ -150,6 +155,6 @@ def test_what_is_wanted_is_labelled_and_the_next_run_goes_on(folder: Path) -> No
 def test_gold_in_the_query_is_taken_and_counts_as_used(folder: Path) -> None:
     gold = [{"label": "of something else", "gold": 1.0}]
     _query(folder, {"judge": "grader", "gold": gold, "label_budget": 1})
-    found = json.loads(invoke(*PLAN).stdout)
+    found = _planned()
     assert found["judge"]["labels_used"] == 1
     assert (found["judge"]["labels_wanted"], found["judge"]["labels_left"]) == (0, 0)
