@@ -90,7 +90,7 @@ class Labelling:
         """Give the accuracy of a configuration, see `Audit.accuracy`."""
         self._seen[profile.configuration] = (profile, kept, population)
         names, judge = self._judged(profile, kept)
-        most = self.left - self.left // 2
+        most = min(max(self.left - self.left // 2, _FEWEST), self.left)
         while True:
             known = self._known(profile.configuration, self._scores(names, judge, population))
             if bound is None or not known.low < bound <= known.high:

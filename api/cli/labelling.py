@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ class JudgedQuery(NamedTuple):
     tiers: Infrastructure
     pipeline: Pipeline
     dataset: Dataset
+    name: str  # what it is remembered by
 
 
 @dataclass(kw_only=True)
@@ -76,7 +77,7 @@ class LabelDesk:
         lines = _read(path, "--labels") if path.exists() or labels is not None else []
         gold, beside = metric.gold, query.file.parent
         given = _read(beside / gold, "metric.gold") if isinstance(gold, str) else gold
-        journal, history = _journal(query, memory, settings)
+        journal, history = _journal(query, query.name, memory, settings)
         labelling = Labelling(
             dataset=query.dataset,
             journal=journal,
@@ -124,7 +125,7 @@ def _metric(query: JudgedQuery, labels: Path | None) -> MetricRequest | None:
 
 
 def _journal(
-    query: JudgedQuery, memory: Remembered | None, settings: Settings
+    query: JudgedQuery, own: str, memory: Remembered | None, settings: Settings
 ) -> tuple[FileJournal, tuple[QueryRecord, ...]]:
     """Give what was measured for this query before, whatever labels there were."""
     pipeline, document = query.pipeline, query.request.document
@@ -134,13 +135,18 @@ def _journal(
     code = code_digest([(one.run, one.run_batch) for one in pipeline.operators], judge)
     parts = planning_fingerprints(document, query.dataset, pipeline)
     parts |= {"code": code, "infrastructure": content_hash(tiers)}
-    found = () if memory is None else memory.earlier()
+    found = _others(() if memory is None else memory.earlier(), own)
     now = Checkpoint(parts=parts, history=tuple(record.query for record in found))
     journal = FileJournal.opened(settings.interrupted, now)
     if journal.taken_over and memory is not None:  # it is told of what the first run was told of
         kept = memory.earlier(_MOST_KEPT)
         found = tuple(record for record in kept if record.query in journal.checkpoint.history)
     return journal, found
+
+
+def _others(records: Sequence[QueryRecord], own: str) -> tuple[QueryRecord, ...]:
+    """Give what other queries measured: what this one did changes with every run."""
+    return tuple(record for record in records if record.query != own)
 
 
 def _read(path: Path, field: str) -> list[LabelLine]:
@@ -153,7 +159,12 @@ def _read(path: Path, field: str) -> list[LabelLine]:
         except ValueError as error:
             shown = line[:100].decode(errors="replace")
             raise InvalidInput.of(f"{field}, line {number}", "must be JSON", shown) from error
-        found.append(checked(LabelLine, document))
+        try:
+            found.append(checked(LabelLine, document))
+        except InvalidInput as error:
+            where = f"{field}, line {number}, "
+            faults = [replace(fault, field=where + fault.field) for fault in error.faults]
+            raise InvalidInput(faults) from error
     return found
 
 

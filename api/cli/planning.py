@@ -129,7 +129,8 @@ def plan(
     for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
-    judged = JudgedQuery(file, request, tiers, pipeline, dataset)
+    name = planning.planned_name(pipeline, dataset, query)
+    judged = JudgedQuery(file, request, tiers, pipeline, dataset, name)
     desk = LabelDesk.opened(judged, labels, memory, settings)
     if desk is None:
         kept = planning.Kept(history=() if memory is None else memory.earlier())
@@ -164,7 +165,7 @@ def plan(
         return
     if memory is not None:
         try:
-            memory.remember(planning.planned_name(pipeline, dataset, query), query, result)
+            memory.remember(name, query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
     _show(screen, asked, result, desk)

@@ -17,13 +17,12 @@ from tests.api.malformed import Wrong
 MODULE = '''
 from circinus import Dataset, Example, Judge, Knob, Operator, OperatorSpec, Pipeline
 
-ran = []
-
 
 def answer(given, knobs):
     """Right on so many of a hundred."""
-    ran.append((given, knobs["size"]))
-    return {"number": given, "right": given * 79 % 100 < 70 + 10 * knobs["size"]}
+    with open("ran.txt", "a") as file:  # no global: that would be part of the code
+        print(given, knobs["size"], file=file)
+    return {"number": given, "right": given * 79 % 100 < 60 + 17 * knobs["size"]}
 
 
 def judge(given, output, expected):
@@ -57,7 +56,7 @@ def _query(folder: Path, metric: object = None, **changes: object) -> None:
     document: dict[str, object] = {
         "pipeline": "judged_answers:answers",
         "data": {"examples": 200},
-        "slo": {"accuracy": 0.8, "latency_s": 5.0},
+        "slo": {"accuracy": 0.85, "latency_s": 5.0},
     }
     if metric is not None:
         document["metric"] = metric
@@ -120,7 +119,7 @@ def test_labels_for_a_pipeline_with_a_metric_are_refused(folder: Path) -> None:
     ("line", "wrong"),
     [
         ("not json", _wrong("--labels, line 2", "must be JSON", "not json")),
-        ('{"gold": 1.0}', _wrong("label", "required", "")),
+        ('{"gold": 1.0}', _wrong("--labels, line 2, label", "must be given", "nothing")),
     ],
 )
 def test_a_file_that_has_no_labels_is_refused(folder: Path, line: str, wrong: Wrong) -> None:
@@ -148,7 +147,7 @@ def test_what_is_wanted_is_labelled_and_the_next_run_goes_on(folder: Path) -> No
     off = found["judge"]["bias"]
     assert off["low"] <= 0.05 <= off["high"] or off["low"] <= 0.0 <= off["high"]
     # Each was measured once, but for the first call of each size in a run, which warms it up.
-    ran = sys.modules["judged_answers"].ran
+    ran = (folder / "ran.txt").read_text().splitlines()
     assert len(ran) - len(set(ran)) <= 3 * 7
 
 
