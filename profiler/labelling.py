@@ -67,6 +67,10 @@ class Labelling:
     _estimates: dict[Configuration, tuple[object, Estimate]] = field(
         default_factory=dict, init=False, repr=False
     )
+    # What was asked for last of each: its profile, which inputs count, of how many.
+    _seen: dict[Configuration, tuple[Profile, BoolArray, int]] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _outputs: dict[tuple[Configuration, int], str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -84,8 +88,9 @@ class Labelling:
         self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
     ) -> Estimate:
         """Give the accuracy of a configuration, see `Audit.accuracy`."""
+        self._seen[profile.configuration] = (profile, kept, population)
         names, judge = self._judged(profile, kept)
-        most = self.left - self.left // 2
+        most = min(max(self.left - self.left // 2, _FEWEST), self.left)
         while True:
             known = self._known(profile.configuration, self._scores(names, judge, population))
             if bound is None or not known.low < bound <= known.high:
@@ -107,8 +112,12 @@ class Labelling:
         missing = [i for i, name in enumerate(names[:_PILOT]) if name not in {"", *self.labels}]
         self._asked([self._wanted(profile, kept, names, i) for i in missing[:count]])
 
-    def bias(self, profile: Profile, kept: BoolArray, *, population: int) -> Estimate:
-        """Give the mean of label less judge over a configuration's outputs, see `judged.bias`."""
+    def bias(self, configuration: Configuration) -> Estimate:
+        """Give the mean of label less judge over a configuration's outputs, see `judged.bias`.
+
+        Of one whose accuracy was asked for.
+        """
+        profile, kept, population = self._seen[configuration]
         names, judge = self._judged(profile, kept)
         return bias(self._scores(names, judge, population))
 

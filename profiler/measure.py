@@ -81,9 +81,7 @@ class Profiler:
         self._order = DrawOrder(self.order, draws=self.graph.draws)
         self._scatter = Scatter(self.graph)
         self._space = ConfigurationSpace(self.graph)
-        self._walk = Walk(
-            self.pipeline, self.executor, self.cache, self.caller, self.comparisons
-        )
+        self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller, self.comparisons)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""

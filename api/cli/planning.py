@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from rich.console import RenderableType
@@ -15,6 +16,7 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.spending import spending_of
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.labelling import JudgedQuery, LabelDesk
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow, Screen
 from circinus.api.cli.told import MaybeWhat, Sets, Told, What, completed, query_told
@@ -116,6 +118,10 @@ def plan(
     executor_workers: Annotated[int | None, Option(help=_WORKERS_HELP, min=1)] = None,
     cold: options.Cold = False,
     method: options.MethodName = None,
+    labels: Annotated[
+        Path | None,
+        Option(help="File of labels for a judge; default: FILE with the ending .labels.jsonl."),
+    ] = None,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
@@ -125,12 +131,15 @@ def plan(
     asked = _asked(query_told(file, sets), read_infrastructure(infrastructure), settings, method)
     request, tiers, pipeline, query, dataset, *_ = asked
     choice = settings.executor_with(executor, executor_workers)
-    for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
-        screen.note(line)
-    for line in asked.notes:
+    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by)
+    for line in (*told, *asked.notes):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
-    kept = planning.Kept(history=() if memory is None else memory.earlier())
+    name = planning.planned_name(pipeline, dataset, query)
+    beside = Path(file) if Path(file).is_file() else Path(f"{pipeline.name}.yaml")
+    judged = JudgedQuery(beside, request, tiers, pipeline, dataset, name)
+    desk = LabelDesk.opened(judged, labels, memory, settings)
+    kept = _kept(desk, memory)
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     if pipeline.remarks is not None:
@@ -151,21 +160,28 @@ def plan(
                 kept=kept,
                 executor=runs,
                 spending=spending,
+                labelling=None if desk is None else desk.labelling,
             )
     if estimate:
         expected = result.bill.forecast
         if expected is None:
             raise InvalidInput.of("FILE", "must have probes that succeed", result.stopped_because)
-        told = f"expected: {formats.forecast(expected)}"
-        screen.show(told, document={"bill": result.bill})
+        screen.show(f"expected: {formats.forecast(expected)}", document={"bill": result.bill})
         return
     if memory is not None:
         try:
-            memory.remember(planning.planned_name(pipeline, dataset, query), query, result)
+            memory.remember(name, query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
-    _show(screen, asked, result)
+    _show(screen, asked, result, desk)
     leave(_EXIT_CODES[result.outcome])
+
+
+def _kept(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.Kept:
+    """Give what earlier planning left: with labels that of the very same query, too."""
+    if desk is not None:
+        return planning.Kept(journal=desk.journal, history=desk.history)
+    return planning.Kept(history=() if memory is None else memory.earlier())
 
 
 class _Asked(NamedTuple):
@@ -263,12 +279,14 @@ class _Watching:
         signal.signal(number, signal.default_int_handler)
 
 
-def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
+def _show(
+    screen: Screen, asked: _Asked, result: search.PlanningResult, desk: LabelDesk | None
+) -> None:
     slo, tiers, missed = asked.query.slo, asked.tiers, result.shortfall
     plans = [plan_view(found, slo, tiers) for found in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
-    document = {
+    document: dict[str, object] = {
         "outcome": result.outcome,
         "planning": asked.planning,
         "plans": plans,
@@ -284,6 +302,9 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         *formats.bill_lines(result.bill),
         *formats.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
     ]
+    if desk is not None:
+        told, document["judge"] = desk.close(result.plans)
+        parts += told
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))
     if shortfall is not None:

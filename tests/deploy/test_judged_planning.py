@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pytest
@@ -99,11 +100,11 @@ class World:
         return {one.label: self.label(one.output) for one in wanted}
 
     def label(self, output: Payload) -> float:
-        assert isinstance(output, list)
-        return float(self.right[int(output[1]), int(output[0])])
+        index, size = cast("list[int]", output)
+        return float(self.right[size, index])
 
     def truth(self, configuration: Configuration) -> float:
-        return float(self.right[configuration.of("op")["size"]].mean())
+        return float(self.right[int(configuration.of("op")["size"])].mean())
 
     def _run(self, inputs: Payload, knobs: Settings) -> Payload:
         assert isinstance(inputs, int)
@@ -112,8 +113,8 @@ class World:
         return [inputs, int(knobs["size"])]
 
     def _judge(self, given: Payload, output: Payload, expected: Payload) -> float:
-        assert isinstance(output, list)
-        return float(self.judged[int(output[1]), int(output[0])])
+        index, size = cast("list[int]", output)
+        return float(self.judged[size, index])
 
 
 def states(result: PlanningResult) -> set[SloState]:

@@ -34,6 +34,8 @@ class FlippingEvaluator:
     radices: tuple[int, ...] = (3, 3)
     width: int = 16
     spent_s: float = 0.0
+    calls_s: float = 0.0  # it calls nothing
+    calls_usd: float = 0.0
     measured: dict[Configuration, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

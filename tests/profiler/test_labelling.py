@@ -105,7 +105,7 @@ def test_people_are_asked_in_the_order_drawn_until_it_is_decided() -> None:
     assert known.low >= 0.5  # the truth is 0.8
     assert [one.input for one in people.asked] == profile.inputs[: len(people.asked)].tolist()
     assert 8 <= len(people.asked) < INPUTS
-    off = labelling.bias(profile, np.ones(INPUTS, dtype=bool), population=INPUTS)
+    off = labelling.bias(profile.configuration)
     assert off.low <= 0.0 <= off.high
     assert off.inputs == len(people.asked)
 
