@@ -25,7 +25,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import LONGEST_CALL_S, NOTHING_USED, Endpoint, Usage
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import run_operator
@@ -157,6 +157,7 @@ class Caller:
     gate: Gate
     clock: Clock
     rng: np.random.Generator  # spreads the waits of many callers
+    longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
@@ -191,7 +192,8 @@ class Caller:
         """Give the seconds after which an attempt is given up."""
         own = operator.retries.timeout_s
         each = (self.endpoints[name].timeout_s for name in most)
-        return max(each, default=LONGEST_CALL_S) if own is None else own
+        wanted_s = max(each, default=LONGEST_CALL_S) if own is None else own
+        return min(wanted_s, self.longest_s)
 
     def _wait_s(
         self, operator: Operator, attempt: int, failure: OperatorFailed | None
@@ -292,7 +294,3 @@ def _attempted(
         failure = OperatorFailed(operator.name, f"TimeoutError: no answer in {timeout_s:g} s")
         failure.__cause__ = TimeoutError()
         return _Tried(None, failure, [])
-
-
-class Unaffordable(InvalidInput):
-    """A call would cost more than is left of the money; nothing was called."""

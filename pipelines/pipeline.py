@@ -96,10 +96,9 @@ class Pipeline:
         The input is for a judge.
         """
         try:
-            if isinstance(self.score, Judge):
-                score = float(self.score.judge(input, output, expected))
-            else:
-                score = float(self.score(output, expected))
+            judge = self.judge
+            told = (output, expected) if judge is None else (output, expected, input)
+            score = float(self.score(*told))
         except Exception as error:  # the metric is the user's code: a border
             raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
         if not 0 <= score <= 1:

@@ -352,6 +352,24 @@ class MeasurementRow(Base):
     failure: Mapped[str | None] = mapped_column(Text)
 
 
+class SpendingRow(Base):
+    """What one attempt to call an endpoint may cost, or did; unless it is settled, nulls."""
+
+    __tablename__ = "spending"
+    __table_args__ = (Index(None, "query_id"),)
+
+    ticket: Mapped[str] = mapped_column(Text, primary_key=True)
+    endpoint: Mapped[str] = mapped_column(Text, primary_key=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"))
+    operator: Mapped[str] = mapped_column(Text)
+    reserved_usd: Mapped[float] = mapped_column(Double)
+    calls: Mapped[float | None] = mapped_column(Double)
+    input_tokens: Mapped[float | None] = mapped_column(Double)
+    cached_tokens: Mapped[float | None] = mapped_column(Double)
+    output_tokens: Mapped[float | None] = mapped_column(Double)
+    usd: Mapped[float | None] = mapped_column(Double)
+
+
 class HistoryRow(Base):
     """What one query measured, for later ones; the newest has the largest serial."""
 
@@ -403,3 +421,21 @@ class LatencyRow(Base):
 
     plan_id: Mapped[str] = mapped_column(Text, primary_key=True)
     learnt: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class CallLeaseRow(Base):
+    """What a holder has of the limits of an endpoint; without a holder, what was used up."""
+
+    __tablename__ = "call_leases"
+
+    endpoint: Mapped[str] = mapped_column(Text, primary_key=True)
+    holder: Mapped[str] = mapped_column(Text, primary_key=True)
+    grain: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    requests: Mapped[float] = mapped_column(Double)
+    tokens: Mapped[float] = mapped_column(Double)
+    slots: Mapped[float] = mapped_column(Double)
+    until: Mapped[float] = mapped_column(Double)
+    needs_requests: Mapped[float] = mapped_column(Double)
+    needs_tokens: Mapped[float] = mapped_column(Double)
+    needs_slots: Mapped[float] = mapped_column(Double)
+    since: Mapped[float] = mapped_column(Double)

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.draws import MOST_DRAWS, draws_of
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.profile import (
     UNPLANNABLE,
@@ -192,7 +193,9 @@ def standing(profile: Profile) -> BoolArray:
 
 
 def _failed_columns(profile: Profile) -> BoolArray:
-    return np.isin(profile.inputs, [failure.input for failure in profile.failures])
+    pairs = profile.inputs * MOST_DRAWS + draws_of(profile.inputs)
+    failed = [failure.input * MOST_DRAWS + failure.draw for failure in profile.failures]
+    return np.isin(pairs, failed)
 
 
 def _failing_everywhere(profiles: Iterable[Profile]) -> frozenset[int]:

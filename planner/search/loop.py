@@ -28,6 +28,7 @@ from circinus.pipelines.slo import HoldsFor
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
+from circinus.planner.plans.auditing import Audit, Audited
 from circinus.planner.plans.failing import Tolerant
 from circinus.planner.plans.measuring import (
     Bench,
@@ -86,6 +87,8 @@ class SearchSettings:
     margin_confidence: float | None = MARGIN_CONFIDENCE
     # What the search is expected to cost, or the probes to tell it from; None: nothing is.
     forecast: Forecast | Probes | None = None
+    # Says what accuracies are where scores may be wrong; None: these are right.
+    audit: Audit | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -126,7 +129,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         most_placements=settings.most_placements,
         history=history,
     )
-    bench = Bench(setting=setting, rule=rule, looks=settings.looks)
+    bench = Bench(setting=setting, rule=rule, looks=settings.looks, audit=settings.audit)
     return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
 
 
@@ -165,9 +168,14 @@ class _Search:
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
-        # The seed is part of the query, so that every process plans it alike.
-        rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
-        self._strategy = settings.strategy(setting, rng)
+
+        def made() -> Strategy:
+            # The seed is part of the query, so that every process plans it alike.
+            rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
+            return settings.strategy(setting, rng)
+
+        audit = settings.audit
+        self._strategy = made() if audit is None else Audited(made, audit, setting)
         most, confidence = settings.most_plans, settings.margin_confidence
         self._findings = Findings(setting, most, confidence)
 
@@ -426,7 +434,7 @@ class _Search:
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
             configurations=tuple(
-                ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
+                ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),
         )
 
