@@ -78,11 +78,13 @@ class ExecutorChoice:
     kind: ExecutorKind = ExecutorKind.POOL
     detail: str = ""  # the tier or the address; empty: none
     workers: int = 1  # so many inputs are measured at once, `>= 1`; 1 in-process
+    calling: int = 1  # the same where operators call endpoints, `>= 1`; never less than `workers`
     timeout_s: float = 60.0  # most of one call, `> 0`; not in the process that plans
     memory_bytes: int = 2 * 2**30  # most of a worker beyond the loaded pipeline, `> 0`
 
     def __post_init__(self) -> None:
         checks.require(self.workers >= 1, "executor.workers", "must be >= 1", self.workers)
+        checks.require(self.calling >= 1, "executor.calling", "must be >= 1", self.calling)
         checks.positive("executor.timeout_s", self.timeout_s)
         checks.positive("executor.memory_bytes", self.memory_bytes)
         alone = self.kind is ExecutorKind.IN_PROCESS and self.workers > 1
@@ -177,6 +179,8 @@ class Settings(BaseSettings):
     discovery: bool = False  # whether machines of shared tiers are counted from the nodes
     executor: str = "pool"  # of a service not in-process: what hangs there would hold it for good
     executor_workers: int = Field(default=1, ge=1, le=1024)  # inputs measured at once
+    # The same where operators call endpoints: they wait, so there may be more than cores.
+    calling_workers: int = Field(default=8, ge=1, le=1024)
     call_timeout_s: Seconds = 60.0  # of one operator run, other than in-process
     call_memory_bytes: int = Field(default=2 * 2**30, ge=1, le=2**50)  # beyond the loaded pipeline
 
@@ -222,6 +226,7 @@ class Settings(BaseSettings):
         return executor_choice(
             self.executor,
             workers=self.executor_workers,
+            calling=self.calling_workers,
             timeout_s=self.call_timeout_s,
             memory_bytes=self.call_memory_bytes,
         )
@@ -236,7 +241,11 @@ class Settings(BaseSettings):
         width = (1 if kind else self.executor_workers) if workers is None else workers
         named = executor_choice(kind or self.executor, workers=width)
         return replace(
-            self.executor_choice, kind=named.kind, detail=named.detail, workers=named.workers
+            self.executor_choice,
+            kind=named.kind,
+            detail=named.detail,
+            workers=named.workers,
+            calling=self.calling_workers if workers is None else workers,
         )
 
     @property

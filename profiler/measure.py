@@ -7,7 +7,7 @@ measurement is in the journal before anybody sees it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 
@@ -59,6 +59,8 @@ class Profiler:
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
     caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
+    # told how many seconds machines ran, those of journalled measurements included
+    ran: Callable[[float], object] = lambda seconds: None
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
     calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
     calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
@@ -144,6 +146,7 @@ class Profiler:
 
     def _record(self, known: _Known, measured: MeasuredInput) -> None:
         self.journal.record(known.columns.configuration, measured)
+        self.ran(measured.spent_s - measured.calls_s)
         known.recalled[measured.pair] = measured
 
     def _recall(self, configuration: Configuration) -> _Known:
@@ -154,6 +157,7 @@ class Profiler:
             rule = f"must be of the {operators} operators of {self.graph.name}"
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
+            self.ran(measured.spent_s - measured.calls_s)
         columns = Columns(configuration, operators)
         known = _Known(columns=columns, recalled=recalled, prints={})
         self._known[configuration] = known

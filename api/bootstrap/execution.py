@@ -12,15 +12,19 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from circinus.api.bootstrap.spending import calling_here, calls_endpoints
 from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
+from circinus.deploy.profiling.asking import CallingSide
 from circinus.deploy.profiling.calibration import CalibrationSettings, Workload, all_calibrated
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.deploy.runtime.instances import AttachedLauncher, emulated_speed
 from circinus.deploy.workers.transport import files_in
+from circinus.pipelines import checks
+from circinus.pipelines.calling import Gate, OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
@@ -40,22 +44,37 @@ def opened_executor(
     pipeline: Pipeline,
     infrastructure: Infrastructure,
     logs: Path,
+    gate: Gate | None = None,
 ) -> Iterator[Executor]:
     """Give what runs operators while planning; its workers end with the context.
 
     The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
     and the pool's are copies of this one. `logs` is a folder, for those of deployed workers.
-    InvalidInput if there is no such tier, or Ray is not installed.
+    Operators that call endpoints ask the gate for leave; None: there are none. InvalidInput if
+    there is no such tier, Ray is not installed, or operators call where they cannot.
     """
-    clock = SystemClock()
+    clock, calling = SystemClock(), calls_endpoints(pipeline)
     how = ProfilingPoolSettings(
-        workers=choice.workers, timeout_s=choice.timeout_s, memory_bytes=choice.memory_bytes
+        workers=max(choice.workers, choice.calling) if calling else choice.workers,
+        at_once=choice.workers,
+        timeout_s=choice.timeout_s,
+        memory_bytes=choice.memory_bytes,
     )
+    if calling:
+        rule = f"must be pool or in-process: operators of {pipeline.name} call endpoints"
+        here = choice.kind in (ExecutorKind.IN_PROCESS, ExecutorKind.POOL)
+        checks.require(here, "executor", rule, choice.kind.value)
+        rule = f"must be given a gate: operators of {pipeline.name} call endpoints"
+        checks.require(gate is not None, "executor", rule, None)
+    leave = gate or OpenGate()
+    side = CallingSide.of(infrastructure.endpoints, leave)
     if choice.kind is ExecutorKind.IN_PROCESS:
-        yield InProcess(clock)
+        yield InProcess(clock, calling_here(infrastructure, leave, clock))
     elif choice.kind is ExecutorKind.POOL:
         pool = (
-            ProcessPool(reference, clock, how) if reference else ForkedPool(pipeline, clock, how)
+            ProcessPool(reference, clock, how, calling=side)
+            if reference
+            else ForkedPool(pipeline, clock, how, calling=side)
         )
         with pool:
             yield pool

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
+from circinus.api.bootstrap.spending import calling_here, spending_of
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
@@ -31,6 +32,7 @@ from circinus.profiler.execution import Executor, InProcess
 from circinus.profiler.journal import Journal, MemoryJournal
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import EntryStore, PrefixCache
+from circinus.profiler.spending import Ledger, SpendingGate
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
@@ -48,6 +50,7 @@ class Kept:
     outputs: EntryStore | None = None  # of operators, shared by queries; None: there is no store
     bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
     history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
+    ledger: Ledger | None = None  # of what calls for the same query cost; None: nothing is kept
 
 
 def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a default
@@ -59,12 +62,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     *,
     kept: Kept | None = None,
     executor: Executor | None = None,
+    spending: SpendingGate | None = None,
 ) -> PlanningResult:
     """Give the plans of a query, searched for in this process; the pipeline is prepared first.
 
     The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
     An executor runs operators; None: this process does, which what hangs there holds for good.
-    A pool's are ended, and the search with them, when it is cancelled or the time is over.
+    A pool's are ended, and the search with them, when it is cancelled or the time is over. They
+    ask `spending` for leave to call, see `spending_of`; None: one over the ledger that is kept.
     """
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
@@ -80,16 +85,22 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
     planner = planner_of(query.planning)
+    spending = spending or spending_of(query, infrastructure, pipeline, kept.ledger)
+    over = _over(observer, query.limits.response_s, clock)
+    spending.stop_when(over)
     if isinstance(executor, WorkerPool):
-        executor.stop_when(_over(observer, query.limits.response_s, clock))
+        executor.stop_when(over)
+    caller = calling_here(infrastructure, spending, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
-        executor=executor or InProcess(clock),
+        executor=executor or InProcess(clock, caller),
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
+        caller=caller,
+        ran=spending.ran,
     )
     load = OtherLoad(clock)
     result = planner.search(

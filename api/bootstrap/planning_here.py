@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.spending import spending_of
 from circinus.api.settings import ExecutorChoice, Settings
 from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.dataset import Dataset
@@ -40,8 +41,17 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     told = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
-    with opened_executor(choice, reference, pipeline, infrastructure, logs) as runs:
+    ledger = None if kept is None else kept.ledger
+    spending = spending_of(query, infrastructure, pipeline, ledger)
+    with opened_executor(choice, reference, pipeline, infrastructure, logs, spending) as runs:
         result = plan_query(
-            query, infrastructure, pipeline, dataset, observer, kept=kept, executor=runs
+            query,
+            infrastructure,
+            pipeline,
+            dataset,
+            observer,
+            kept=kept,
+            executor=runs,
+            spending=spending,
         )
     return replace(result, remarks=(*told, *result.remarks))

@@ -12,6 +12,7 @@ from typer import Option
 from circinus.api import formats
 from circinus.api.bootstrap import planning
 from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.spending import spending_of
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
 from circinus.api.cli.rendering import tables
@@ -28,6 +29,7 @@ from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import FORMS, Settings
+from circinus.api.use_cases.affordable import require_affordable
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -75,6 +77,7 @@ def validate(
         return
     asked = _asked(query_told(file, sets), tiers, options.settings_with())
     request, tiers, pipeline = asked.request, asked.tiers, asked.pipeline
+    require_affordable(asked.query, tiers, pipeline)
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
     held, doubts = words(asked.query.restrictions), _doubts(asked)
     remarks = (*asked.notes, *tried(asked.reference, pipeline, asked.dataset.examples))
@@ -134,12 +137,20 @@ def plan(
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
     for remark in checked(asked.reference, pipeline, dataset.examples):
         screen.note(remark)
-    running = opened_executor(choice, asked.reference, pipeline, tiers, settings.worker_logs)
+    spending, logs = spending_of(query, tiers, pipeline), settings.worker_logs
+    running = opened_executor(choice, asked.reference, pipeline, tiers, logs, spending)
     with running as runs, screen.follow() as lines:
         watching = _Watching(lines, asked, only_estimate=estimate)
         with on_signal(signal.SIGINT, watching.interrupt):
             result = planning.plan_query(
-                query, tiers, pipeline, dataset, watching, kept=kept, executor=runs
+                query,
+                tiers,
+                pipeline,
+                dataset,
+                watching,
+                kept=kept,
+                executor=runs,
+                spending=spending,
             )
     if estimate:
         expected = result.bill.forecast

@@ -6,15 +6,18 @@ database is away is told by `api.store.engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
 from circinus.api.store.failures import DatabaseFailed
+from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Usage
 from circinus.profiler.journal import Journal, MeasuredInput
+from circinus.profiler.spending import Ledger, Spent
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 T = TypeVar("T")
@@ -57,3 +60,23 @@ class PatientJournal:
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """See `Journal.record`."""
         self.patience(lambda: self.journal.record(configuration, measured))
+
+
+@dataclass(frozen=True, slots=True)
+class PatientLedger:
+    """A ledger that waits for its database: no call is made until its money is reserved there."""
+
+    ledger: Ledger
+    patience: DatabasePatience
+
+    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+        """See `Ledger.reserve`."""
+        return self.patience(lambda: self.ledger.reserve(leave, limit_usd))
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """See `Ledger.settle`."""
+        self.patience(lambda: self.ledger.settle(leave, used))
+
+    def spent(self) -> Mapping[str, Spent]:
+        """See `Ledger.spent`."""
+        return self.patience(self.ledger.spent)

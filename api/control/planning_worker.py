@@ -31,7 +31,8 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
 )
 from circinus.api.bootstrap.serving import make_planning_parts
-from circinus.api.control.patience import DatabasePatience, PatientJournal
+from circinus.api.bootstrap.spending import spending_of
+from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
@@ -204,6 +205,7 @@ def _planned(
     kept = Kept(
         journal=PatientJournal(journal=journal, patience=patience),
         outputs=parts.outputs,
+        ledger=PatientLedger(parts.store.ledger(record.id, record.claimed_by), patience),
         bills=patience(lambda: earlier_bills(parts.store, query.pipeline)),
         # A restart is told of what the first start was told of, and goes the same way.
         history=tuple(r for r in every if r.query in checkpoint.history),
@@ -211,8 +213,18 @@ def _planned(
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
     told = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
-    with opened_executor(choice, reference, pipeline, real, settings.worker_logs) as executor:
-        result = plan_query(query, tiers, pipeline, dataset, heart, kept=kept, executor=executor)
+    spending, logs = spending_of(query, tiers, pipeline, kept.ledger), settings.worker_logs
+    with opened_executor(choice, reference, pipeline, real, logs, spending) as executor:
+        result = plan_query(
+            query,
+            tiers,
+            pipeline,
+            dataset,
+            heart,
+            kept=kept,
+            executor=executor,
+            spending=spending,
+        )
     patience(lambda: memory.remember(name, query, result))
     return result, refused + "".join(f"{remark}. " for remark in told)
 

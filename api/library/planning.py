@@ -28,6 +28,7 @@ from circinus.api.library.planned import Planned
 from circinus.api.library.watching import Watching, bar, interruptible
 from circinus.api.settings import Settings
 from circinus.api.store.journal import Checkpoint
+from circinus.api.store.ledger_lines import SUFFIX, FileLedger
 from circinus.api.store.measurement_lines import FileJournal
 from circinus.api.use_cases.knowledge import drawn
 from circinus.deploy.planning import planner_of
@@ -157,7 +158,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
             observer=watching,
             reference=handed.reference,
             executor=choice,
-            kept=Kept(journal=memory.journal, history=memory.history),
+            kept=Kept(journal=memory.journal, history=memory.history, ledger=memory.ledger),
         )
     interrupted = stop.is_set()
     kept = memory.keep(asked, result, interrupted=interrupted)
@@ -211,6 +212,7 @@ class _Memory:
     """What earlier calls left, and what this one leaves."""
 
     journal: FileJournal  # of this very call, if it was interrupted before
+    ledger: FileLedger  # of what its calls cost
     earlier: Remembered | None  # of other queries on the pipeline; None: none are asked
     history: tuple[QueryRecord, ...] = ()  # what those measured
     remarks: tuple[str, ...] = ()  # what is to be told of it
@@ -235,7 +237,13 @@ class _Memory:
             remarks.append(told)
             found = () if earlier is None else earlier.earlier(_MOST_KEPT)
             found = tuple(r for r in found if r.query in journal.checkpoint.history)
-        return cls(journal=journal, earlier=earlier, history=found, remarks=tuple(remarks))
+        return cls(
+            journal=journal,
+            ledger=FileLedger(journal.path.with_suffix(SUFFIX)),
+            earlier=earlier,
+            history=found,
+            remarks=tuple(remarks),
+        )
 
     def keep(self, asked: AskedHere, result: PlanningResult, *, interrupted: bool) -> list[str]:
         """Keep what was measured, for this call if it was interrupted, else for others.
@@ -243,9 +251,10 @@ class _Memory:
         Gives what is to be told of it.
         """
         if interrupted:
-            trouble = self.journal.trouble
+            trouble = self.journal.trouble or self.ledger.trouble
             return [f"not kept for another call: {trouble}"] if trouble else []
         self.journal.forget()
+        self.ledger.forget()
         if self.earlier is not None:
             name = planned_name(asked.handed.pipeline, asked.dataset, asked.query)
             try:

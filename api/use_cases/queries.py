@@ -14,12 +14,12 @@ from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document
 from circinus.api.store.records import Conflict, NewQuery, NotFound, QueryState, StoredQuery
 from circinus.api.store.store import Store
+from circinus.api.use_cases.affordable import require_affordable
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.query import fitted
 from circinus.planner.search.bill import Bill, Cost
 
 LONGEST_KEY = 200
@@ -45,7 +45,7 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
     query = to_query(request, method=settings.chosen_method)
     _check(request, key)
     _check_data(parts, request)
-    fitted(query, parts.pipeline(query.pipeline).graph, parts.infrastructure)
+    require_affordable(query, parts.infrastructure, parts.pipeline(query.pipeline))
     spec = request.document
     # As it came: sent again to a service that plans otherwise, it is the same query.
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))

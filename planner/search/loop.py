@@ -19,7 +19,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.errors import Stopped
+from circinus.pipelines.errors import Stopped, Unaffordable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, StoppingRule
@@ -163,7 +163,7 @@ class _Search:
         self._forecast = expected if isinstance(expected, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
-        self._ended = ""  # what was running when the executor was told to stop
+        self._ended: Stopped | None = None  # when what was running was told to stop
         self._trials: list[Trial] = []  # not told of yet
 
     def _begin(self) -> None:
@@ -216,7 +216,7 @@ class _Search:
             try:
                 profiles = probed(probes, setting.space, self._evaluator, rng, self._is_over)
             except Stopped as stopped:
-                self._ended, profiles = str(stopped), []
+                self._ended, profiles = stopped, []
             for profile in profiles:
                 self._tally.pay(profile)
             self._forecast = from_probes(
@@ -234,7 +234,7 @@ class _Search:
         try:
             every = measured(self._bench, self._evaluator, proposals, met_by, self._must_stop)
         except Stopped as stopped:
-            self._ended = str(stopped)
+            self._ended = stopped
             return
         for one in every:
             self._tally.pay(one.profile)
@@ -315,6 +315,8 @@ class _Search:
             # What runs is ended by a clock of its own, which may be a moment ahead of this one.
             timed = self._budget.limits.response_s is not None
             told = "limit response_s reached" if timed else "it was told to stop"
+            if isinstance(self._ended, Unaffordable):
+                because = "limit profiling_usd reached"
             return _Stop(PlanningOutcome.EXHAUSTED, f"{because or told}; {self._ended}")
         if because is None and findings.plans and findings.fruitless >= self._settings.patience:
             because = f"no cheaper plan in {findings.fruitless} more configurations"

@@ -77,13 +77,14 @@ def _score(output: Payload, expected: Payload) -> float:
 
 def _examples(count: int, seed: int) -> Dataset:
     return Dataset(
+        name="prices",
         examples=tuple(
             Example(
                 input=f"The price of tin{seed} is {i}. What is the price of tin{seed}?",
                 expected=str(i),
             )
             for i in range(count)
-        )
+        ),
     )
 
 
