@@ -7,9 +7,10 @@ for, with the lines to add.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from circinus.pipelines import checks
 from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
@@ -78,13 +79,15 @@ def with_suggested(
     """Give an infrastructure that has all endpoints that are called, and what is to be told.
 
     Where it has no remote tier and all prices of the day, `YYYY-MM-DD`, are listed, one is added;
-    InvalidInput with the lines to add otherwise.
+    InvalidInput with the lines to add otherwise, and if an endpoint is bounded by fewer tokens
+    than are asked of it: less money would be kept back for a call than it may cost.
     """
-    there = {endpoint.name for endpoint in infrastructure.endpoints}
+    there = {endpoint.name: endpoint for endpoint in infrastructure.endpoints}
     lacking = [name for name in dict.fromkeys(called) if name not in there]
-    if not lacking:
-        return infrastructure, ()
     by_name = {one.name: one for one in suggested}
+    if not lacking:
+        known = [by_name[name] for name in called if name in by_name]
+        return infrastructure, _unbounded(known, there)
     wanted = [by_name.get(name, SuggestedEndpoint(name=name)) for name in lacking]
     found = [one.listed(day) for one in wanted]
     if any(tier.remote for tier in infrastructure.tiers) or None in found:
@@ -105,6 +108,24 @@ def with_suggested(
         links=(*infrastructure.links, link),
     )
     return more, tuple(f"{one.name} was added: {_words(one)}" for one in endpoints)
+
+
+def _unbounded(
+    suggested: Sequence[SuggestedEndpoint], there: Mapping[str, Endpoint]
+) -> tuple[str, ...]:
+    """Give the endpoints that may write more than they are bounded by, as far as is known."""
+    told = []
+    for one in suggested:
+        most, asked = there[one.name].most_output_tokens, one.most_output_tokens
+        if most is not None and asked is None:
+            told.append(
+                f"{one.name} is bounded by {most} output tokens in the infrastructure alone: the "
+                "chain does not ask for so few, and what is kept back for a call may be too little"
+            )
+        elif most is not None and asked is not None:
+            rule = f"must be at least {asked}, which the chain asks for"
+            checks.require(asked <= most, f"endpoint {one.name}.most_output_tokens", rule, most)
+    return tuple(dict.fromkeys(told))
 
 
 def _endpoint(one: SuggestedEndpoint, listed: ListedPrice) -> Endpoint:

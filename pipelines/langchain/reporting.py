@@ -26,6 +26,7 @@ from langchain_core.vectorstores import VectorStore
 from circinus.pipelines.calling import is_collecting, report_lost, report_usage
 from circinus.pipelines.endpoints import Call
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.langchain.forked import OwnConnections
 from circinus.pipelines.langchain.held import parts
 from circinus.pipelines.langchain.hosted import (
     MOST_CALLS,
@@ -138,6 +139,7 @@ def reported(models: Sequence[HostedModel], calls: Sequence[Call]) -> Iterator[N
     if not is_collecting():
         yield
         return
+    _CONNECTIONS.ensure(client for one in models for client in clients_of(one.model))
     most = Counter[str]()
     for call in calls:
         most[call.endpoint] += call.most
@@ -183,6 +185,7 @@ class _TryingOnce:
 
 
 _TRYING_ONCE = _TryingOnce()
+_CONNECTIONS = OwnConnections()
 
 
 def _usage(response: LLMResult) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from circinus.pipelines.endpoints import Endpoint
@@ -42,6 +44,28 @@ def test_a_file_that_has_endpoints_is_not_added_to() -> None:
     assert with_suggested(tiers, ("there",), (), DAY) == (tiers, ())
     with pytest.raises(InvalidInput, match="got 'mini'"):
         with_suggested(tiers, ("there", "mini"), (MINI,), DAY)
+
+
+def _bounded(most: int | None) -> Infrastructure:
+    endpoint = Endpoint(name="mini", most_output_tokens=most)
+    link = Link(between=("cloud", "api"), bandwidth_bytes_per_s=1e6)
+    remote = Tier(name="api", endpoints=(endpoint,))
+    return Infrastructure(name="lab", tiers=(*ONE_TIER.tiers, remote), links=(link,))
+
+
+def test_an_endpoint_bounded_by_less_than_is_asked_of_it_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"most_output_tokens must be at least 200.*got 199"):
+        with_suggested(_bounded(199), ("mini",), (MINI,), DAY)
+    for most in (200, None):
+        assert with_suggested(_bounded(most), ("mini",), (MINI,), DAY)[1] == ()
+
+
+def test_a_bound_that_the_chain_does_not_ask_for_is_told() -> None:
+    free = replace(MINI, most_output_tokens=None)
+    _, told = with_suggested(_bounded(20), ("mini", "mini"), (free,), DAY)
+
+    assert len(told) == 1
+    assert told[0].startswith("mini is bounded by 20 output tokens in the infrastructure alone")
 
 
 def test_the_lines_to_add_are_those_of_a_file() -> None:
