@@ -129,8 +129,8 @@ class Labelling:
         told = (mean - of_bad) / max(of_good - of_bad, _LEAST_SENSE)
         wanted = min(max(told, 0.0), 1.0)
         if wanted <= mean:
-            return scores * (wanted / mean if mean > 0 else 1.0)
-        return 1 - (1 - scores) * ((1 - wanted) / (1 - mean))
+            return np.asarray(scores * (wanted / mean if mean > 0 else 1.0))
+        return np.asarray(1 - (1 - scores) * ((1 - wanted) / (1 - mean)))
 
     def _known(self, configuration: Configuration, scores: JudgedScores) -> Estimate:
         """Give the accuracy by such scores; worked out once while they are the same."""

@@ -1,14 +1,13 @@
-"""`circinus plan` and `circinus validate`: a query file, without a service."""
+"""`circinus plan` and `circinus validate`: a query file, or a chain by name, without a service."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from rich.console import RenderableType
-from typer import Argument, Option
+from typer import Option
 
 from circinus.api import formats
 from circinus.api.bootstrap import planning
@@ -17,11 +16,11 @@ from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow, Screen
+from circinus.api.cli.told import MaybeWhat, Sets, Told, What, completed, query_told
 from circinus.api.query_file import (
     load_data,
     query_of,
     query_schema,
-    read_document,
     read_infrastructure,
 )
 from circinus.api.schemas.planning import PlanningRequest, PlanningView, planning_view
@@ -55,11 +54,12 @@ _EXIT_CODES = {
 
 def validate(
     screen: Screen,
-    file: Annotated[Path | None, Argument(metavar="[FILE]", help="Query file (YAML).")] = None,
+    file: MaybeWhat = None,
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    sets: Sets = None,
     schema: Annotated[bool, "Print the JSON schema of query files instead."] = False,
 ) -> None:
-    """Check a query file, its pipeline and data, and an infrastructure; runs one example."""
+    """Check a query, its pipeline and data, and an infrastructure; runs one example."""
     if schema:
         screen.json(query_schema())
         return
@@ -73,11 +73,11 @@ def validate(
             document={"valid": True, "infrastructure": tiers.name, "tiers": names},
         )
         return
-    asked = _asked(file, tiers, options.settings_with())
-    request, pipeline = asked.request, asked.pipeline
+    asked = _asked(query_told(file, sets), tiers, options.settings_with())
+    request, tiers, pipeline = asked.request, asked.tiers, asked.pipeline
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
     held, doubts = words(asked.query.restrictions), _doubts(asked)
-    remarks = tried(asked.reference, pipeline, asked.dataset.examples)
+    remarks = (*asked.notes, *tried(asked.reference, pipeline, asked.dataset.examples))
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
@@ -103,8 +103,9 @@ def validate(
 
 def plan(
     screen: Screen,
-    file: options.QueryFile,
+    file: What,
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    sets: Sets = None,
     estimate: Annotated[bool, "Only say what planning will cost, from a few probes."] = False,
     executor: Annotated[
         str | None, Option(help=f"What runs operators: {FORMS}; default: CIRCINUS_EXECUTOR, pool.")
@@ -118,10 +119,12 @@ def plan(
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
     settings = options.settings_with()
-    asked = _asked(file, read_infrastructure(infrastructure), settings, method)
-    request, tiers, pipeline, query, dataset, _ = asked
+    asked = _asked(query_told(file, sets), read_infrastructure(infrastructure), settings, method)
+    request, tiers, pipeline, query, dataset, *_ = asked
     choice = settings.executor_with(executor, executor_workers)
     for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
+        screen.note(line)
+    for line in asked.notes:
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
     kept = planning.Kept(history=() if memory is None else memory.earlier())
@@ -155,14 +158,15 @@ def plan(
 
 
 class _Asked(NamedTuple):
-    """What a query file asks for, loaded."""
+    """What a query asks for, loaded."""
 
     request: QueryRequest
-    tiers: Infrastructure
+    tiers: Infrastructure  # with the endpoints that the pipeline calls
     pipeline: Pipeline
     query: Query
     dataset: Dataset
     reference: str  # of the pipeline, for other processes
+    notes: tuple[str, ...]  # what is to be told of its endpoints
 
     @property
     def planning(self) -> PlanningView:
@@ -176,22 +180,23 @@ class _Asked(NamedTuple):
 
 
 def _asked(
-    file: Path, tiers: Infrastructure, settings: Settings, method: str | None = None
+    asked: Told, tiers: Infrastructure, settings: Settings, method: str | None = None
 ) -> _Asked:
-    """Give what a file asks for; a method goes before the file's, and that before the settings'.
+    """Give what is asked for; a method goes before the query's, and that before the settings'.
 
     Raises InvalidInput with every broken rule that was found in one of its parts.
     """
-    request = query_of(read_document(file))
+    request = query_of(asked.document)
     if method is not None:
         named = {"method": method_of(method, "--method").name}
         changed = (request.planning or PlanningRequest()).model_copy(update=named)
         request = request.model_copy(update={"planning": changed})
     pipeline = options.pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
-    dataset = load_data(request.data, pipeline, base=file.parent)
+    tiers, notes = completed(tiers, pipeline)
+    dataset = load_data(request.data, pipeline, base=asked.base)
     reference = options.reference_here(request.pipeline)
-    return _Asked(request, tiers, pipeline, query, dataset, reference)
+    return _Asked(request, tiers, pipeline, query, dataset, reference, notes)
 
 
 def _doubts(asked: _Asked) -> list[str]:

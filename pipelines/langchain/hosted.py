@@ -47,6 +47,8 @@ _ONCE_EACH = (
 )
 """What runs what it holds once at most."""
 _ADDRESS = re.compile(r"(?:^|_)(?:base_url|api_base|api_url|endpoint_url|azure_endpoint)$")
+_CLIENTS = ("root_client", "root_async_client", "_client", "_async_client")
+"""Where chat models keep the clients of their providers."""
 _MOST_VALUES = 10_000  # that are looked at: what holds more is data
 
 Knobs = Mapping[str, Sequence[KnobValue]]
@@ -257,7 +259,18 @@ def _name(model: BaseChatModel) -> str:
     return str(_told(model, {}).get("ls_model_name", ""))
 
 
+def clients_of(model: BaseChatModel) -> list[Any]:
+    """Give the clients of a model's provider, which try again by themselves; none: not known."""
+    found = (getattr(model, name, None) for name in _CLIENTS)
+    return [one for one in found if isinstance(getattr(one, "max_retries", None), int)]
+
+
 def _address(model: BaseChatModel) -> str:
-    """Give the address that a model was given; empty: none."""
+    """Give where a model is called; empty: it does not say.
+
+    Its client knows, also where that is from the environment.
+    """
+    told = [getattr(one, "base_url", None) for one in clients_of(model)]
     named = (name for name in type(model).model_fields if _ADDRESS.search(name))
-    return next((str(told) for name in named if (told := getattr(model, name))), "")
+    told += [getattr(model, name) for name in named]
+    return next((str(each) for each in told if each), "")

@@ -30,6 +30,7 @@ from circinus.pipelines.langchain.held import parts
 from circinus.pipelines.langchain.hosted import (
     MOST_CALLS,
     HostedModel,
+    clients_of,
     endpoint_name,
     has_address,
     says_hosted,
@@ -37,9 +38,6 @@ from circinus.pipelines.langchain.hosted import (
 from circinus.pipelines.langchain.steps import Step
 from circinus.pipelines.profile import UNPLANNABLE
 from circinus.pipelines.retries import status_of
-
-_CLIENTS = ("root_client", "root_async_client", "_client", "_async_client")
-"""Where chat models keep the clients of their providers, which try again by themselves."""
 
 
 class Uncounted(InvalidInput):
@@ -153,7 +151,7 @@ def reported(models: Sequence[HostedModel], calls: Sequence[Call]) -> Iterator[N
 
 def tries_again(model: BaseChatModel) -> bool:
     """Say whether a model makes failed calls anew, and cannot be kept from it."""
-    return not _clients(model) and getattr(model, "max_retries", 0) not in (0, None)
+    return not clients_of(model) and getattr(model, "max_retries", 0) not in (0, None)
 
 
 class _TryingOnce:
@@ -166,7 +164,7 @@ class _TryingOnce:
 
     @contextmanager
     def held(self, models: Sequence[HostedModel]) -> Iterator[None]:
-        clients = {id(one): one for each in models for one in _clients(each.model)}
+        clients = {id(one): one for each in models for one in clients_of(each.model)}
         with self._lock:
             for key, client in clients.items():
                 self._holders[key] += 1
@@ -185,11 +183,6 @@ class _TryingOnce:
 
 
 _TRYING_ONCE = _TryingOnce()
-
-
-def _clients(model: BaseChatModel) -> list[Any]:
-    found = (getattr(model, name, None) for name in _CLIENTS)
-    return [one for one in found if isinstance(getattr(one, "max_retries", None), int)]
 
 
 def _usage(response: LLMResult) -> dict[str, Any] | None:

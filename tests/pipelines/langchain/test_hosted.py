@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from circinus.pipelines.endpoints import Call
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
-from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, is_hosted
+from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, hosted_models, is_hosted
 from circinus.pipelines.operators import OperatorSpec
 
 NOWHERE = "http://127.0.0.1:9/v1"  # the port that discards: nothing listens
@@ -163,3 +163,13 @@ def test_embeddings_that_tell_nothing_and_calls_that_are_not_counted_are_told() 
         "asks may call m 10 times in a run, as far as the chain tells: money is kept back for as "
         "many",
     )
+
+
+def test_an_address_of_the_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ChatOpenAI(model="gpt-4o-mini", api_key=SecretStr("none"))
+    monkeypatch.setenv("OPENAI_BASE_URL", NOWHERE)
+    other = ChatOpenAI(model="gpt-4o-mini", api_key=SecretStr("none"))
+
+    found = [hosted_models([model], {})[0].suggested for model in (own, other)]
+    assert found[0].listed("2026-01-15") is not None
+    assert found[1].listed("2026-01-15") is None
