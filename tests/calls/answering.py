@@ -23,7 +23,7 @@ from tests.calls.server import ModelServer
 from tests.e2e.service_process import ROOT, ServiceProcess
 
 FOLDER = ROOT / "examples" / "calls"
-RATE_PER_S = 8.0
+RATE_PER_S = 4.0
 QUERY: Mapping[str, Any] = {
     "pipeline": "answers",
     "data": {"examples": 150},

@@ -77,6 +77,7 @@ def _score(output: Payload, expected: Payload) -> float:
 
 def _examples(count: int, seed: int) -> Dataset:
     return Dataset(
+        name="questions",
         examples=tuple(
             Example(
                 input=f"The price of tin{seed} is {i}. What is the price of tin{seed}?",
