@@ -99,6 +99,7 @@ def deployment_view(
             share=each.spec.share,
             enforcement=each.running.enforcement.value if each.running else "",
             emulated=infrastructure.tier(each.spec.tier.name).emulated,
+            calls_at_once=each.spec.calls_at_once,
         )
         for each in status.instances
     ]

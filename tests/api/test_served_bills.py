@@ -15,6 +15,7 @@ from circinus.api.http.app import application_of
 from circinus.api.http.data_plane import reply_of
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.billed import ServedBillView, served_bill_view
+from circinus.api.schemas.service import InstanceView
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.served_bill import ServedBill
@@ -89,6 +90,21 @@ def test_lists_tell_no_bills(client: TestClient, store: Store) -> None:
     store.bills.keep("run", "q-1", BILL)
     (listed,) = client.get("/v1/queries").json()["items"]
     assert listed["billed"] == []
+
+
+def test_the_page_of_a_deployment_tells_the_bill(client: TestClient, store: Store) -> None:
+    store.bills.keep("run", "q-1", BILL)
+    assert (
+        "$1.25 for 1,000 requests ($1.10 predicted)"
+        in client.get("/ui/queries/q-1/deployment").text
+    )
+
+
+def test_what_calls_is_shown_without_a_share() -> None:
+    told = {"tier": "t", "operators": ["read"], "address": "", "share": 0.5, "enforcement": ""}
+    view = InstanceView.model_validate({**told, "emulated": False})
+    assert formats.size_of(view) == "0.5"
+    assert formats.size_of(view.model_copy(update={"calls_at_once": 32})) == "32 calls at once"
 
 
 def test_a_bill_in_words() -> None:

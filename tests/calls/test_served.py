@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.leases import StoreLeases
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -20,6 +22,7 @@ from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import OperatorFailed
+from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from tests.calls.server import Model, ModelServer, serving_models
 from tests.deploy.calling_pipelines import PRICES, URL_VARIABLE
@@ -161,6 +164,42 @@ def test_a_request_without_leave_in_time_is_told_to_come_later(
     with serving_models(models()) as server:
         monkeypatch.setenv(URL_VARIABLE, server.url)
         asyncio.run(scene(server))
+
+
+def test_all_limits_are_kept_and_what_cannot_be_in_time_by_them_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the limits that the plan was told: it never refuses."""
+    limits = RateLimits(requests_per_minute=10, concurrent=2)
+
+    async def scene(server: ModelServer) -> None:
+        engine = connect(f"sqlite:///{tmp_path / 'limits.sqlite3'}")
+        migrate(engine)
+        admission = RateAdmission(
+            limits={"reader": limits},
+            leases=StoreLeases(engine),
+            clock=SystemClock(),
+            holder="keeper",
+        )
+        chosen = wanted("reading", "read", deadline_s=4.0)
+        async with (
+            AsyncRateGate(admission) as gate,
+            Serving(tmp_path, chosen, limits=limits, gate=gate) as serving,
+        ):
+            asked = [asyncio.create_task(serving.ask()) for _ in range(14)]
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            answers = [each for each in results if isinstance(each, RequestResult)]
+            refused = [each for each in results if isinstance(each, TooManyRequests)]
+            assert (len(answers), len(refused)) == (10, 4)
+            assert all(error.retry_after_s > 0 for error in refused)
+            assert serving.bill.answered == 10
+        engine.dispose()
+
+    with serving_models(models(replace(READER, limits=limits, median_s=0.05))) as server:
+        monkeypatch.setenv(URL_VARIABLE, server.url)
+        asyncio.run(scene(server))
+        assert server.refused == 0
+        assert server.most_in_a_window("reader")[0] == 10
 
 
 def test_a_call_whose_client_went_away_is_in_the_bill(

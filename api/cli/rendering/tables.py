@@ -339,7 +339,7 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
             _tier_of(instance),
             ", ".join(instance.operators),
             formats.UNKNOWN if instance.pid is None else str(instance.pid),
-            f"{instance.share:g}",
+            formats.size_of(instance),
             instance.enforcement,
         )
         for instance in deployment.instances
