@@ -14,7 +14,7 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
-from circinus.api.bootstrap.spending import calling_here, calls_of, spending_of
+from circinus.api.bootstrap.spending import PlanningGate, calling_here, calls_of, spending_of
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
@@ -35,7 +35,7 @@ from circinus.profiler.journal import Journal, MemoryJournal
 from circinus.profiler.labelling import Labelling
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import EntryStore, PrefixCache
-from circinus.profiler.spending import Ledger, SpendingGate
+from circinus.profiler.spending import Ledger
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
@@ -65,7 +65,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     *,
     kept: Kept | None = None,
     executor: Executor | None = None,
-    spending: SpendingGate | None = None,
+    gate: PlanningGate | None = None,
     labelling: Labelling | None = None,
 ) -> PlanningResult:
     """Give the plans of a query, searched for in this process; the pipeline is prepared first.
@@ -73,7 +73,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
     An executor runs operators; None: this process does, which what hangs there holds for good.
     A pool's are ended, and the search with them, when it is cancelled or the time is over. They
-    ask `spending` for leave to call, see `spending_of`; None: one over the ledger that is kept.
+    ask the gate for leave to call, see `planning_gate`; None: one over the ledger that is kept.
     `labelling` checks the judge of a pipeline that has one: InvalidInput if it has and there is
     none, or the other way round.
     """
@@ -93,12 +93,13 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
     planner = planner_of(query.planning)
-    spending = spending or spending_of(query, infrastructure, pipeline, kept.ledger)
+    if gate is None:
+        gate = PlanningGate(spending=spending_of(query, infrastructure, pipeline, kept.ledger))
     over = _over(observer, query.limits.response_s, clock)
-    spending.stop_when(over)
+    gate.stop_when(over)
     if isinstance(executor, WorkerPool):
         executor.stop_when(over)
-    caller = calling_here(infrastructure, spending, clock)
+    caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
     evaluator = Profiler(
         pipeline=pipeline,
@@ -108,7 +109,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
         caller=caller,
-        ran=spending.ran,
+        ran=gate.spending.ran,
     )
     load = OtherLoad(clock)
     result = planner.search(
@@ -120,7 +121,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         observer=observer,
         clock=clock,
         history=kept.history,
-        called=partial(calls_of, spending),
+        called=partial(calls_of, gate.spending),
         audit=labelling,
     )
     return replace(result, remarks=load.remarks(evaluator.width))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.planning import Kept, plan_query
-from circinus.api.bootstrap.spending import spending_of
+from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.settings import ExecutorChoice, Settings
 from circinus.deploy.profiling.checking import checked
 from circinus.pipelines.dataset import Dataset
@@ -42,8 +42,10 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
     ledger = None if kept is None else kept.ledger
-    spending = spending_of(query, infrastructure, pipeline, ledger)
-    with opened_executor(choice, reference, pipeline, infrastructure, logs, spending) as runs:
+    with (
+        planning_gate(query, infrastructure, pipeline, ledger) as gate,
+        opened_executor(choice, reference, pipeline, infrastructure, logs, gate.leave) as runs,
+    ):
         result = plan_query(
             query,
             infrastructure,
@@ -52,6 +54,6 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
             observer,
             kept=kept,
             executor=runs,
-            spending=spending,
+            gate=gate,
         )
     return replace(result, remarks=(*told, *result.remarks))

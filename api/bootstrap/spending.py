@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from circinus.api.bootstrap.rate_limits import rate_gate
 from circinus.api.use_cases.affordable import require_affordable
 from circinus.pipelines.calling import Caller, Gate
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.gates import all_of
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
+from circinus.profiler.rate_gate import RateGate
 from circinus.profiler.spending import Ledger, MemoryLedger, SpendingGate
 
 if TYPE_CHECKING:
@@ -38,6 +44,42 @@ def spending_of(
         query.limits.profiling_usd,
         price_usd_per_hour=budget.price_usd_per_hour,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningGate:
+    """What leave to call is asked of while a query is planned."""
+
+    spending: SpendingGate
+    rate: RateGate | None = None  # what endpoints let through; None: nothing limits them
+
+    @property
+    def leave(self) -> Gate:
+        """Both: money is not reserved while an endpoint's limits are waited for."""
+        return self.spending if self.rate is None else all_of([self.rate, self.spending])
+
+    def stop_when(self, over: Callable[[], bool]) -> None:
+        """Raise Stopped, in place of giving leave, once `over` says so."""
+        self.spending.stop_when(over)
+        if self.rate is not None:
+            self.rate.stop_when(over)
+
+
+@contextmanager
+def planning_gate(
+    query: Query,
+    infrastructure: Infrastructure,
+    pipeline: Pipeline,
+    ledger: Ledger | None = None,
+    database_url: str | None = None,
+) -> Iterator[PlanningGate]:
+    """Give the gate of a query's planning; its limits are those of all on a migrated database.
+
+    Without one they are of this process alone. InvalidInput as `require_affordable`.
+    """
+    spending = spending_of(query, infrastructure, pipeline, ledger)
+    with rate_gate(infrastructure, database_url) as rate:
+        yield PlanningGate(spending=spending, rate=rate)
 
 
 def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:

@@ -13,7 +13,7 @@ from typer import Option
 from circinus.api import formats
 from circinus.api.bootstrap import planning
 from circinus.api.bootstrap.execution import opened_executor
-from circinus.api.bootstrap.spending import spending_of
+from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
 from circinus.api.cli.labelling import JudgedQuery, LabelDesk
@@ -146,9 +146,12 @@ def plan(
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
     for remark in checked(asked.reference, pipeline, dataset.examples):
         screen.note(remark)
-    spending, logs = spending_of(query, tiers, pipeline), settings.worker_logs
-    running = opened_executor(choice, asked.reference, pipeline, tiers, logs, spending)
-    with running as runs, screen.follow() as lines:
+    logs, url = settings.worker_logs, None if memory is None else settings.database_url
+    with (
+        planning_gate(query, tiers, pipeline, database_url=url) as gate,
+        opened_executor(choice, asked.reference, pipeline, tiers, logs, gate.leave) as runs,
+        screen.follow() as lines,
+    ):
         watching = _Watching(lines, asked, only_estimate=estimate)
         with on_signal(signal.SIGINT, watching.interrupt):
             result = planning.plan_query(
@@ -159,7 +162,7 @@ def plan(
                 watching,
                 kept=kept,
                 executor=runs,
-                spending=spending,
+                gate=gate,
                 labelling=None if desk is None else desk.labelling,
             )
     if estimate:

@@ -31,7 +31,7 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
 )
 from circinus.api.bootstrap.serving import make_planning_parts
-from circinus.api.bootstrap.spending import spending_of
+from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble
@@ -213,8 +213,11 @@ def _planned(
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
     told = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
-    spending, logs = spending_of(query, tiers, pipeline, kept.ledger), settings.worker_logs
-    with opened_executor(choice, reference, pipeline, real, logs, spending) as executor:
+    logs, url = settings.worker_logs, settings.database_url
+    with (
+        planning_gate(query, tiers, pipeline, kept.ledger, url) as gate,
+        opened_executor(choice, reference, pipeline, real, logs, gate.leave) as executor,
+    ):
         result = plan_query(
             query,
             tiers,
@@ -223,7 +226,7 @@ def _planned(
             heart,
             kept=kept,
             executor=executor,
-            spending=spending,
+            gate=gate,
         )
     patience(lambda: memory.remember(name, query, result))
     return result, refused + "".join(f"{remark}. " for remark in told)
