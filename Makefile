@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help install demo demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
+.PHONY: help install demo demo-calls demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
 
 ## help: list the targets
 help:
@@ -65,6 +65,10 @@ test: $(STAMP)
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)
 	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200
+
+## demo-calls: readers that are called at three prices, or rented: planned, served, billed
+demo-calls: $(STAMP)
+	$(BIN)/python -m tests.calls.demonstration
 
 # Needs root, Go, and Debian's containerd, runc, CNI plug-ins, buildah and debootstrap.
 ## demo-cluster: a query as an object on a throw-away cluster of real nodes, served by pods

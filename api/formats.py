@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
+from circinus.api.schemas.billed import ServedBillView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, UsageView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
-from circinus.api.schemas.service import LatelyView
+from circinus.api.schemas.service import CallPriceView, EndpointView, LatelyView
 from circinus.pipelines import units
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
@@ -42,11 +43,57 @@ def dollars(value: float | None) -> str:
     return UNKNOWN if value is None else units.dollars_per_hour(value)
 
 
+def per_1000(value: float | None) -> str:
+    """Give dollars for 1,000 requests."""
+    return UNKNOWN if value is None else f"{amount(value)} per 1,000 requests"
+
+
+def cost(plan: PlanView) -> str:
+    """Give what a plan costs by the hour, and for 1,000 requests where it calls endpoints."""
+    by_hour = dollars(plan.cost_usd_per_hour)
+    if plan.calls is None:
+        return by_hour
+    return f"{by_hour}, {per_1000(plan.cost_usd_per_1000_requests)}"
+
+
+def usage(used: UsageView) -> str:
+    """Give what a request uses of an endpoint, on the mean."""
+    tokens = f"{used.input_tokens:.4g} tokens read, {used.output_tokens:.4g} written"
+    return f"{used.calls:.3g} calls, {tokens}, {amount(used.usd)}"
+
+
 def amount(value: float) -> str:
     """Give dollars, with four decimals below one."""
     if 0 < value < _LEAST_USD:
         return f"less than ${_LEAST_USD:g}"
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def call_price(price: CallPriceView) -> str:
+    """Give what calls cost: `$0.15 in, $0.075 cached, $0.6 out per million tokens, $0.01/call`."""
+    tokens = {
+        "in": price.input_usd_per_million,
+        "cached": price.cached_usd_per_million,
+        "out": price.output_usd_per_million,
+    }
+    by_token = ", ".join(f"${usd:g} {what}" for what, usd in tokens.items() if usd)
+    parts = [f"{by_token} per million tokens"] if by_token else []
+    parts += [f"${price.call_usd:g}/call"] if price.call_usd else []
+    parts += [f"${price.usd_per_s:g}/s"] if price.usd_per_s else []
+    return ", ".join(parts) or "free"
+
+
+def call_limits(endpoint: EndpointView) -> str:
+    """Give how much of an endpoint may be used, and what one call may read and write."""
+    limits = endpoint.limits
+    told = {
+        "requests/min": limits.requests_per_minute,
+        "tokens/min": limits.tokens_per_minute,
+        "at once": limits.concurrent,
+        "tokens read": endpoint.most_input_tokens,
+        "tokens written": endpoint.most_output_tokens,
+    }
+    return ", ".join(f"{most:,} {what}" for what, most in told.items() if most) or "none"
 
 
 def left_s(progress: ProgressView) -> float | None:
@@ -89,14 +136,15 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 
 
 def where(plan: PlanView) -> str:
-    """Give tiers in the order of the operators: `device 0.25: sampler..locator`."""
+    """Give tiers in the order of the operators: `device 0.25: sampler, api: reader`."""
     parts = []
     for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
         operators = list(group)
         ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
-        parts.append(f"{tier} {plan.allocation[operators[0]]:g}{times}: {'..'.join(ends)}")
+        share = "" if tier in plan.remote else f" {plan.allocation[operators[0]]:g}{times}"
+        parts.append(f"{tier}{share}: {'..'.join(ends)}")
     return ", ".join(parts)
 
 
@@ -173,6 +221,8 @@ def objectives(request: QueryRequest) -> str:
         parts.append(f"throughput >= {slo.throughput_per_s:g} requests/s")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"cost <= {dollars(slo.cost_usd_per_hour)}")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"cost <= {per_1000(slo.cost_usd_per_1000_requests)}")
     if request.request_rate_per_s is not None:
         parts.append(f"{request.request_rate_per_s:g} requests/s")
     return ", ".join(parts)
@@ -188,6 +238,8 @@ def bounds(request: QueryRequest) -> str:
         parts.append(f"{figure}{seconds(slo.latency_s)}")
     if slo.cost_usd_per_hour is not None:
         parts.append(f"${slo.cost_usd_per_hour:g}/h")
+    if slo.cost_usd_per_1000_requests is not None:
+        parts.append(f"${slo.cost_usd_per_1000_requests:g}/1000")
     rate = slo.throughput_per_s or request.request_rate_per_s
     return " ".join(parts if rate is None else [*parts, f"{rate:g}/s"])
 
@@ -214,6 +266,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
     told = [
         (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo.cost_usd_per_hour", "any"),
+        (request.slo, "slo.cost_usd_per_1000_requests", "any"),
         (request, "request_rate_per_s", "one request at a time"),
         (request, "device", "as the infrastructure says"),
         (request, "weight", f"{request.weight:g}"),
@@ -253,6 +306,24 @@ def bill_lines(bill: Bill) -> Iterator[str]:
     yield f"paid: {_cost(bill.paid)}"
     yield f"saved by the cache: {_cost(bill.cache)}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
+
+
+def billed(bill: ServedBillView) -> str:
+    """Give what serving a plan's requests came to, and what that was predicted to be."""
+    told = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
+    used = bill.total
+    told.append(
+        f"{used.calls:,.0f} calls, {used.input_tokens:,.0f} tokens read "
+        f"({used.cached_tokens:,.0f} cached), {used.output_tokens:,.0f} written, "
+        f"{amount(used.usd)}"
+    )
+    predicted = bill.predicted_usd_per_1000_requests
+    beside = "" if predicted is None else f" ({amount(predicted)} predicted)"
+    if bill.usd_per_1000_requests is not None:
+        told.append(f"{amount(bill.usd_per_1000_requests)} for 1,000 requests{beside}")
+    if bill.unsure:
+        told.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
+    return "; ".join(told)
 
 
 def _cost(cost: Cost) -> str:

@@ -16,9 +16,10 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.query import PlanningMethod, Query
-from circinus.planner.answers.known import Answer, Known, answer
+from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.plans.auditing import Audit
 from circinus.planner.search.bill import Forecast
@@ -112,6 +113,14 @@ class Planner:
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
         return answer(query, infrastructure, known, strategy, rule, confidence)
+
+    def every_plan(
+        self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
+    ) -> Sequence[Plan]:
+        """Give the plans that `answer` chooses among, of every configuration; errors alike."""
+        strategy, confidence = self.settings.strategy, self.settings.margin_confidence
+        rule = self.rule(drawing)
+        return every_plan(query, infrastructure, known, strategy, rule, confidence)
 
 
 def planner_of(method: PlanningMethod) -> Planner:

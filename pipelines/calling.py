@@ -25,7 +25,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import LONGEST_CALL_S, NOTHING_USED, Endpoint, Usage
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import run_operator
@@ -37,7 +37,7 @@ class Report(NamedTuple):
     """One call that was made, as told by what made it."""
 
     endpoint: str
-    used: Usage
+    used: Usage | None  # None: nobody knows, so it counts as the most that a call may use
     usd: float | None  # as charged; None: by the endpoint's price
 
 
@@ -76,6 +76,22 @@ def report_usage(
     if reports is not None:
         used = Usage(calls, input_tokens, cached_tokens, output_tokens)
         reports.append(Report(endpoint, used, usd))
+
+
+def report_lost(endpoint: str) -> None:
+    """Tell of a call whose answer was lost on the way.
+
+    It counts as the most that it may have used, if that is bounded. Where nobody runs the
+    operator for Circinus, nothing happens.
+    """
+    reports = _reports.get()
+    if reports is not None:
+        reports.append(Report(endpoint, None, None))
+
+
+def is_collecting() -> bool:
+    """Say whether what is reported now is taken in: this is an attempt of a `Caller`."""
+    return _reports.get() is not None
 
 
 @contextmanager
@@ -141,20 +157,12 @@ class Caller:
     gate: Gate
     clock: Clock
     rng: np.random.Generator  # spreads the waits of many callers
+    longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
-        """Give the most that one attempt may use of each endpoint that it calls.
-
-        InvalidInput if one is not there.
-        """
-        most: dict[str, Usage] = {}
-        for call in operator.spec.called(configuration.of(operator.name)):
-            checks.among(f"operator {operator.name}.calls", call.endpoint, self.endpoints)
-            one = self.endpoints[call.endpoint].largest
-            each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
-            most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
-        return most
+        """Give the most that one attempt may use, see `most_of`."""
+        return most_of(operator, configuration, self.endpoints)
 
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
         """Give what it makes of the inputs, attempts as its `retries` say.
@@ -184,7 +192,8 @@ class Caller:
         """Give the seconds after which an attempt is given up."""
         own = operator.retries.timeout_s
         each = (self.endpoints[name].timeout_s for name in most)
-        return max(each, default=LONGEST_CALL_S) if own is None else own
+        wanted_s = max(each, default=LONGEST_CALL_S) if own is None else own
+        return min(wanted_s, self.longest_s)
 
     def _wait_s(
         self, operator: Operator, attempt: int, failure: OperatorFailed | None
@@ -221,12 +230,31 @@ class Caller:
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
             checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
-            price, before = self.endpoints[report.endpoint].price, by_endpoint.get(report.endpoint)
-            took = seconds if before is None else 0.0
-            usd = price.usd(report.used, took) if report.usd is None else report.usd
-            one = report.used._replace(usd=usd)
+            endpoint, before = self.endpoints[report.endpoint], by_endpoint.get(report.endpoint)
+            if report.used is None:
+                one = _bounded({report.endpoint: endpoint.largest})[report.endpoint]
+            else:
+                took = seconds if before is None else 0.0
+                usd = endpoint.price.usd(report.used, took) if report.usd is None else report.usd
+                one = report.used._replace(usd=usd)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
         return tried, by_endpoint
+
+
+def most_of(
+    operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
+) -> dict[str, Usage]:
+    """Give the most that one attempt may use of each endpoint that the operator calls.
+
+    InvalidInput if one is not there.
+    """
+    most: dict[str, Usage] = {}
+    for call in operator.spec.called(configuration.of(operator.name)):
+        checks.among(f"operator {operator.name}.calls", call.endpoint, endpoints)
+        one = endpoints[call.endpoint].largest
+        each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
+        most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
+    return most
 
 
 def _bounded(most: Mapping[str, Usage]) -> dict[str, Usage]:
@@ -266,7 +294,3 @@ def _attempted(
         failure = OperatorFailed(operator.name, f"TimeoutError: no answer in {timeout_s:g} s")
         failure.__cause__ = TimeoutError()
         return _Tried(None, failure, [])
-
-
-class Unaffordable(InvalidInput):
-    """A call would cost more than is left of the money; nothing was called."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import inf
+from math import inf, isfinite
 from typing import NamedTuple, Self
 
 from circinus.pipelines import checks
@@ -33,6 +33,11 @@ class Usage(NamedTuple):
     def tokens(self) -> float:
         """Tokens read and written: what limits per minute count."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def told(self) -> Usage:
+        """The same with 0 for what is infinite: nobody knows how much of it there was."""
+        return Usage(*(figure if isfinite(figure) else 0.0 for figure in self))
 
     def plus(self, other: Usage) -> Usage:
         """Give what both used together."""

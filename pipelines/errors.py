@@ -93,6 +93,10 @@ class Stopped(CircinusError):
         super().__init__(reason)
 
 
+class Unaffordable(Stopped):
+    """A call, which was not made, would cost more than is left: nothing more is run."""
+
+
 class Unavailable(CircinusError):
     """Nothing is wrong, but it cannot be served now; try again after `retry_after_s`, `>= 0`."""
 

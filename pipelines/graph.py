@@ -75,6 +75,16 @@ class PipelineGraph:
         return tuple(tuple(sorted(line)) for line in lines)
 
     @cached_property
+    def drawing(self) -> tuple[bool, ...]:
+        """Of each operator, whether it or an ancestor draws: then its outputs are of one draw."""
+        return tuple(any(self.operators[i].draws for i in line) for line in self.lineages)
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether any operator draws."""
+        return any(self.drawing)
+
+    @cached_property
     def upstream_knobs(self) -> tuple[tuple[int, ...], ...]:
         """Positions in `slots` of the knobs of each operator's lineage."""
         at = [self.position(slot.operator) for slot in self.slots]

@@ -220,7 +220,9 @@ class Tier:
 
     @property
     def pools(self) -> dict[str, Tier]:
-        """The tiers of like machines that it is made of: `TIER/TYPE`, or itself."""
+        """The tiers of like machines that it is made of: `TIER/TYPE`, itself; none if remote."""
+        if self.remote:
+            return {}
         if not self.types:
             return {self.name: self}
         return {f"{self.name}/{each.name}": self.as_type(each.name) for each in self.types}
@@ -228,6 +230,8 @@ class Tier:
     def changed(self, change: Callable[[str, Tier], Tier]) -> Tier:
         """Give it with other machines, price, speed or calibration of its pools, by name."""
         pools = [change(name, pool) for name, pool in self.pools.items()]
+        if not pools:
+            return self
         if not self.types:
             return pools[0]
         types = tuple(

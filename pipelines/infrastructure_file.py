@@ -10,6 +10,14 @@ tiers:
     types:
       - {name: small, machines: 6, price_usd_per_hour: 0.4, speed_factor: 0.5}
       - {name: large, machines: 2, price_usd_per_hour: 1.2, speed_factor: 2}
+  - name: api                    # a remote tier has no machines, but endpoints that are called
+    endpoints:
+      - name: small
+        price: {input_usd_per_million: 0.15, output_usd_per_million: 0.6}
+        limits: {requests_per_minute: 500, tokens_per_minute: 200000, concurrent: 20}
+        most_output_tokens: 1000
+      - name: large              # priced as the package genai-prices has it of that day
+        price: {genai: {model: gpt-4o, provider: openai, date: 2026-11-01}}
 links:
   - {between: [device, cloud], bandwidth_mbit_per_s: 50, delay_s: 0.01}
 """
@@ -18,13 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from circinus.pipelines import ranges
+from circinus.pipelines.endpoint_prices import with_prices
+from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
 from circinus.pipelines.infrastructure import (
     OF_TYPES,
@@ -71,6 +81,7 @@ _READER = TypeAdapter[list[_Document]](
 )
 _KINDS = {1: _Document, 3: Tier, 4: Calibration, 6: ClassSpeed}
 """By how deep a field of it lies; at 3 there are links, too, and types lie two deeper."""
+_OF_ENDPOINTS = {"price": CallPrice, "limits": RateLimits}
 
 _RULES = {
     "missing": "must be given",
@@ -98,16 +109,28 @@ _RANGES = {
     "factor": ranges.SPEED_FACTOR,
     "low": ranges.SPEED_FACTOR,
     "high": ranges.SPEED_FACTOR,
+    "input_usd_per_million": ranges.USD_PER_MILLION,  # of an endpoint, as those below
+    "cached_usd_per_million": ranges.USD_PER_MILLION,
+    "output_usd_per_million": ranges.USD_PER_MILLION,
+    "call_usd": ranges.CALL_USD,
+    "usd_per_s": ranges.USD_PER_S,
+    "requests_per_minute": ranges.REQUESTS_PER_MINUTE,
+    "tokens_per_minute": ranges.TOKENS_PER_MINUTE,
+    "concurrent": ranges.CONCURRENT,
+    "most_input_tokens": ranges.TOKENS,
+    "most_output_tokens": ranges.TOKENS,
+    "timeout_s": ranges.TIMEOUT_S,
 }
 
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
     """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
+    document, faults = with_prices(document)
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
         each = (fault for found in error.errors() for fault in _faults(found))
-        raise InvalidInput([*islice(each, MOST_FAULTS)]) from error
+        raise InvalidInput([*islice(chain(faults, each), MOST_FAULTS)]) from error
     told = cast("Mapping[str, Any]", document)
     twice = [
         Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
@@ -115,7 +138,7 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
         for name in OF_TYPES
         if given.get("types") and name in given
     ]
-    if faults := [*twice, *_out_of_range(told, "")][:MOST_FAULTS]:
+    if faults := [*faults, *twice, *_out_of_range(told, "")][:MOST_FAULTS]:
         raise InvalidInput(faults)
     return Infrastructure(**vars(top))
 
@@ -155,12 +178,23 @@ def _out_of_range(told: object, path: str) -> Iterator[Fault]:
 
 
 def _tier(given: Mapping[str, Any]) -> dict[str, object]:
-    """Give the document of a tier or type; what a tier has from its types is left out."""
-    kept = {name: value for name, value in given.items() if value is not None}
+    """Give the document of a tier or type; what a tier has from its types is left out.
+
+    So is what a tier with endpoints has not: machines and what they are like.
+    """
+    kept = _told(given)
+    if endpoints := kept.pop("endpoints", ()):
+        return {"name": kept["name"], "endpoints": [_told(each) for each in endpoints]}
     types = [_tier(each) for each in kept.pop("types", ())]
     if not types:
         return kept
     return {name: kept[name] for name in kept if name not in OF_TYPES} | {"types": types}
+
+
+def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is not none, of a mapping and of those that are its values."""
+    told = {name: value for name, value in given.items() if value is not None}
+    return {n: _told(v) if isinstance(v, Mapping) else v for n, v in told.items()}
 
 
 def _faults(error: ErrorDetails) -> list[Fault]:
@@ -180,6 +214,8 @@ def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fie
         return _LinkDocument
     if place[2:3] == ["types"]:
         return MachineType if len(place) == 5 else _KINDS[len(place) - 2]
+    if place[2:3] == ["endpoints"]:
+        return Endpoint if len(place) == 5 else _OF_ENDPOINTS[str(place[4])]
     return _KINDS[len(place)]
 
 

@@ -10,9 +10,13 @@ from typing import NamedTuple
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic, Slo, SloState
+from circinus.pipelines.slo import SURE, Estimate, HoldsFor, LatencyStatistic, Slo, SloState
+
+_SECONDS_PER_HOUR = 3600.0
+_THOUSAND = 1000.0
 
 _ROUNDING = 1e-9
 """Copies are counted in whole ones: a rate that they meet exactly is met up to rounding."""
@@ -30,14 +34,18 @@ class Deployment:
     """Where the operators of a pipeline run and on how much.
 
     The operators that a plan has on one tier sit together in one slice of one machine and
-    share it over time, so they have the same share of it and the same number of replicas.
+    share it over time, so they have the same share of it and the same number of replicas. On a
+    tier without machines nothing is shared: there both are 1.
     """
 
     placement: Mapping[str, str]  # operator -> tier, in topological order
     allocation: Mapping[str, float]  # operator -> share of one machine of its tier, in (0, 1]
     replicas: Mapping[str, int]  # operator -> number of copies, `>= 1`
+    remote: frozenset[str] = frozenset()  # tiers in use that have endpoints and no machines
 
     def __post_init__(self) -> None:
+        for tier in self.remote:
+            checks.among("deployment.remote", tier, self.tiers)
         for operator, tier in self.placement.items():
             checks.share(f"allocation of {operator}", self.allocation[operator])
             checks.at_least(f"replicas of {operator}", self.replicas[operator], 1)
@@ -46,6 +54,9 @@ class Deployment:
             alike = own == (self.allocation[first], self.replicas[first])
             rule = f"must equal those of {first}, its neighbour on {tier}"
             checks.require(alike, f"allocation and replicas of {operator}", rule, own)
+            rule = f"must be 1 and 1 on {tier}, which has no machines"
+            whole = tier not in self.remote or own == (1.0, 1)
+            checks.require(whole, f"allocation and replicas of {operator}", rule, own)
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -61,9 +72,12 @@ class Deployment:
 
         One item per tier and replica. Its share is that of an operator times the largest number
         of the operators there that can run at once, so a chain asks for one operator's share.
+        A tier without machines is asked for none.
         """
         items = []
         for tier in self.tiers:
+            if tier in self.remote:
+                continue
             operators = self.operators_on(tier)
             width = graph.width([graph.position(operator) for operator in operators])
             item = DemandItem(tier, round(self.allocation[operators[0]] * width, 9))
@@ -82,6 +96,17 @@ class Outlook:
 
     accuracy: Estimate
     latency_s: Estimate  # in the statistic that the query's SLO bounds
+    usd_per_request: Estimate | None = None  # of calls; None: nothing is called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCalls:
+    """What a plan's operators use of endpoints."""
+
+    usd_per_request: Estimate  # US dollars, mean over the inputs
+    per_request: Mapping[str, Usage]  # endpoint -> mean usage of one request
+    # requests per second that the endpoints' limits let through, of the tightest, `> 0`; inf: any
+    most_per_s: float = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +119,18 @@ class Plan:
     demand: tuple[DemandItem, ...]  # what the deployment asks of machines
     accuracy: Estimate  # estimated mean score
     latency_s: Estimate  # estimated latency, in the statistic that the query's SLO bounds
-    cost_usd_per_hour: float  # price of the demand
+    cost_usd_per_hour: (
+        float  # price of the demand, and of calls at the rate of `calls_usd_per_hour`
+    )
     tier_service_s: Mapping[str, float]  # tier -> mean seconds that a request keeps its slice busy
     future: Outlook | None = None  # accuracy and latency ahead; None: not worked out
     p99_over_mean: float = 1.0  # of the latencies of the inputs measured, `>= 1`
+    calls: PlanCalls | None = None  # what is called; None: nothing
+    # of `cost_usd_per_hour`, that of calls at `requests_per_s`, or of requests one after the other
+    calls_usd_per_hour: float = 0.0
+    # of machines and calls, for 1,000 requests at that rate; 0 also where it was not worked out
+    cost_usd_per_1000_requests: float = 0.0
+    requests_per_s: float | None = None  # that it is made for; None: one after the other
 
     @property
     def id(self) -> str:
@@ -114,9 +147,10 @@ class Plan:
         """Requests per second when there are always some to do: of the slowest tier's copies.
 
         Its interval is as wide, relative to the value, as that of the latency: both come from the
-        same seconds.
+        same seconds. Limits of endpoints bound it, too.
         """
         value = min(self._finished_per_s(tier) for tier in self.deployment.tiers)
+        value = value if self.calls is None else min(value, self.calls.most_per_s)
         latency = self.latency_s
         return Estimate(
             value=value,
@@ -137,6 +171,59 @@ class Plan:
         is_mean = slo.latency_statistic is LatencyStatistic.MEAN
         return slo.latency_s * (self.p99_over_mean if is_mean else 1.0)
 
+    @property
+    def machines_usd_per_hour(self) -> float:
+        """US dollars per hour of the machines that it asks for."""
+        return self.cost_usd_per_hour - self.calls_usd_per_hour
+
+    def cost_of_an_hour(self, *, ahead: bool = False) -> Estimate:
+        """Give `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.
+
+        Machines cost what they do; calls as much as `cost_per_1000` says.
+        """
+        usd, value = self._usd_per_request(ahead=ahead), self.cost_usd_per_hour
+        each = self.calls_usd_per_hour / usd.value if usd.value > 0 else 0.0
+        return Estimate(
+            value=value,
+            low=min(value - each * (usd.value - usd.low), value),
+            high=max(value + each * (usd.high - usd.value), value),
+            confidence=usd.confidence,
+            inputs=usd.inputs,
+        )
+
+    def cost_per_1000(self, *, ahead: bool = False) -> Estimate:
+        """Give `cost_usd_per_1000_requests` with its interval; `ahead`: on future inputs.
+
+        Calls cost what they did on the inputs measured, on the mean. Machines that requests use
+        one after the other cost the more the longer these take: as uncertain as the latency.
+        """
+        latency, value = self.latency_s, self.cost_usd_per_1000_requests
+        if ahead and self.future is not None:
+            latency = self.future.latency_s
+        per_request = self._usd_per_request(ahead=ahead)
+        machines = max(value - _THOUSAND * per_request.value, 0.0)
+        least = most = 1.0
+        if self.requests_per_s is None and latency.value > 0:
+            least, most = latency.low / latency.value, latency.high / latency.value
+        certain = machines == 0 or self.requests_per_s is not None
+        sure = min([per_request.confidence, *([] if certain else [latency.confidence])])
+        return Estimate(
+            value=value,
+            low=min(machines * least + _THOUSAND * per_request.low, value),
+            high=max(machines * most + _THOUSAND * per_request.high, value),
+            confidence=sure,
+            inputs=per_request.inputs,
+        )
+
+    def _usd_per_request(self, *, ahead: bool) -> Estimate:
+        """Give the US dollars of one request's calls: none where nothing is called."""
+        told = None if self.calls is None else self.calls.usd_per_request
+        if ahead and self.future is not None:
+            told = self.future.usd_per_request or told
+        inputs = self.latency_s.inputs
+        nothing = Estimate(value=0, low=0, high=0, confidence=SURE, inputs=inputs)
+        return nothing if told is None else told
+
     def _finished_per_s(self, tier: str) -> float:
         copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]
         busy = self.tier_service_s.get(tier, 0.0)
@@ -145,7 +232,7 @@ class Plan:
     def states(self, slo: Slo) -> dict[str, SloState]:
         """Give what is known of each SLO: `accuracy`, `latency`, those of the others bounded.
 
-        Accuracy and latency are those that `slo.holds_for` names.
+        Accuracy, latency and the cost of requests are those that `slo.holds_for` names.
         """
         ahead = self.future if slo.holds_for is HoldsFor.FUTURE else None
         told = ahead or self
@@ -154,8 +241,11 @@ class Plan:
             "latency": told.latency_s.at_most(slo.latency_s),
         }
         if slo.cost_usd_per_hour is not None:
-            within = self.cost_usd_per_hour <= slo.cost_usd_per_hour
-            states["cost"] = SloState.MET if within else SloState.VIOLATED
+            an_hour = self.cost_of_an_hour(ahead=ahead is not None)
+            states["cost"] = an_hour.at_most(slo.cost_usd_per_hour)
+        if slo.cost_usd_per_1000_requests is not None:
+            known = self.cost_per_1000(ahead=ahead is not None)
+            states["cost_per_1000"] = known.at_most(slo.cost_usd_per_1000_requests)
         if slo.throughput_per_s is not None:
             eased = slo.throughput_per_s * (1 - _ROUNDING)
             states["throughput"] = self.throughput_per_s.at_least(eased)

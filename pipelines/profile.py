@@ -37,6 +37,7 @@ class Failure:
     input: int  # index of the input in the query's data
     operator: str  # which operator failed; `score` when the metric did
     cause: str  # what happened, in words
+    draw: int = 0  # which draw of the input
 
     @property
     def ends_planning(self) -> bool:
@@ -71,11 +72,13 @@ class Paid:
 class Profile(Paid):
     """Scores, seconds and bytes of one configuration on the first inputs of the query's order.
 
-    Arrays have a column per input; a failed measurement is NaN in all of them.
+    Arrays have a column per input, and draw of it where operators draw; a failed measurement is
+    NaN in all of them.
     """
 
     configuration: Configuration  # what was measured
-    inputs: IntArray  # indices of the inputs, in the order measured, shape (n,)
+    # indices of the inputs, in the order measured, shape (n,): one that was drawn again repeats
+    inputs: IntArray
     score: FloatArray  # in [0, 1], shape (n,)
     operator_s: FloatArray  # seconds on the reference machine, alone, shape (operators, n)
     output_bytes: FloatArray  # what each operator hands on, shape (operators, n)
@@ -106,8 +109,9 @@ class Evaluator(Protocol):
     """Measures configurations of one pipeline on one set of inputs, in one fixed order.
 
     The order is the same for every configuration, so profiles are paired. No
-    (configuration, input) is measured twice: asking again gives what is known.
-    Not safe to share between threads.
+    (configuration, input, draw) is measured twice: asking again gives what is known.
+    Where an operator of the graph draws, the order is one of inputs and draws, and inputs may be
+    met several times, see `pipelines.draws.measurable`. Not safe to share between threads.
     """
 
     @property
@@ -116,11 +120,19 @@ class Evaluator(Protocol):
 
     @property
     def population(self) -> int:
-        """Number of inputs there are, `>= 1`."""
+        """Number of inputs there are, draws not counted, `>= 1`."""
 
     @property
     def spent_s(self) -> float:
         """Operator seconds paid so far, over all configurations."""
+
+    @property
+    def calls_s(self) -> float:
+        """Of these, what was waited for endpoints."""
+
+    @property
+    def calls_usd(self) -> float:
+        """US dollars that calling endpoints cost so far, over all configurations."""
 
     @property
     def width(self) -> int:
@@ -130,7 +142,8 @@ class Evaluator(Protocol):
         """Give the profile over at least the first `inputs` inputs of the order.
 
         Measures what is missing. A failed measurement is NaN in the profile and named in its
-        `failures`; it never raises. InvalidInput if `inputs` is not in [1, population].
+        `failures`; it never raises. InvalidInput if `inputs` is not in [1, population], or above
+        what is measurable where an operator draws: there every draw counts as an input.
         """
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:

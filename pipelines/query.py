@@ -150,6 +150,21 @@ class PlanningContext:
         """Which figure of the latencies the SLO bounds."""
         return self.query.slo.latency_statistic
 
+    @property
+    def requests_per_s(self) -> float | None:
+        """Requests per second that plans are made for; None: one after the other."""
+        return self.query.request_rate_per_s or self.slo.throughput_per_s
+
+    @property
+    def by_request(self) -> bool:
+        """Whether what 1,000 requests cost says which plan is the cheapest, not what an hour does.
+
+        Where requests come one after the other and some are paid by the call, an hour of a slower
+        plan costs less because less is done in it.
+        """
+        calls = any(operator.all_calls for operator in self.graph.operators)
+        return self.requests_per_s is None and calls
+
 
 def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
     """Give the graph without knob values that are ruled out, and the query's own device.

@@ -52,3 +52,15 @@ BANDWIDTH_MBIT_PER_S = Range(0.001, 1e7)
 DELAY_S = Range(0, 3600)
 CALL_S = Range(0, 3600)
 CALL_S_PER_BYTE = Range(0, 1)
+USD_PER_MILLION = Range(0, 1e6)
+"""Of tokens."""
+CALL_USD = Range(0, 1e4)
+USD_PER_S = Range(0, 1e3)
+REQUESTS_PER_MINUTE = Range(1, 10**9)
+TOKENS_PER_MINUTE = Range(1, 10**12)
+CONCURRENT = Range(1, 10**6)
+TOKENS = Range(1, 10**9)
+"""That one call reads or writes."""
+TIMEOUT_S = Range(0.001, 86_400)
+"""Of a call; 86,400: a day."""
+COST_USD_PER_1000_REQUESTS = Range(0, 1e9)

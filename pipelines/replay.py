@@ -19,7 +19,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.profile import Failure, Paid, Profile
 from circinus.pipelines.trace import Trace
 
-_USD = Usage._fields.index("usd")
+_CALLS, _USD = Usage._fields.index("calls"), Usage._fields.index("usd")
 
 
 class _Known(NamedTuple):
@@ -52,7 +52,7 @@ class TraceEvaluator:
         self.graph = trace.graph
         self.population = n
         self.width = width
-        self.spent_s = 0.0
+        self.spent_s = self.calls_s = self.calls_usd = 0.0
         self._trace = trace
         self._clock = clock or ManualClock()
         self._order = order
@@ -101,11 +101,21 @@ class TraceEvaluator:
             saved_s=max(float(np.nansum(seconds)) - spent_s, 0.0),
             runs=runs,
             saved_runs=int(measured.sum()) - runs,
+            calls_s=float(seconds[unpaid & self._called(row, known.inputs)].sum()),
             calls_usd=self._dollars(row, known.inputs, unpaid),
         )
         self.spent_s += spent_s
+        self.calls_s += paid.calls_s
+        self.calls_usd += paid.calls_usd
         self._known[row] = _Known(known.inputs + 1, known.paid.plus(paid))
         return self._known[row]
+
+    def _called(self, row: int, inputs: int) -> npt.NDArray[np.bool_]:  # (O,)
+        """Give which operators called endpoints on the next input."""
+        if self._trace.used is None:
+            return np.zeros(len(self.graph.operators), dtype=np.bool_)
+        calls = self._trace.used[row, :, _CALLS, self._order[inputs]]
+        return np.asarray(calls > 0)
 
     def _dollars(self, row: int, inputs: int, unpaid: npt.NDArray[np.bool_]) -> float:
         if self._trace.used is None:

@@ -140,7 +140,14 @@ def _restricted(
         faults += found
         # A fault is raised by the caller: until then the knob is what it was.
         knobs.append(replace(knob, values=values or knob.values))
-    return replace(operator, knobs=tuple(knobs))
+    # What is called with a value that is ruled out is not called any more.
+    left = {knob.name: knob.values for knob in knobs}
+    calls = tuple(
+        call
+        for call in operator.all_calls
+        if all(_among(value, left[knob]) for knob, value in call.when.items())
+    )
+    return replace(operator, knobs=tuple(knobs), calls=calls)
 
 
 def _unknown(where: str, name: str, known: Sequence[str]) -> list[Fault]:

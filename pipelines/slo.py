@@ -69,6 +69,9 @@ class Slo:
     latency_s: float  # most seconds per request, `> 0`
     latency_statistic: LatencyStatistic = LatencyStatistic.MEAN  # which figure `latency_s` bounds
     cost_usd_per_hour: float | None = None  # at most, for the deployed plan, `>= 0`; None: any
+    # US dollars of machines and calls together for 1,000 requests at the query's rate, at most,
+    # `>= 0`; None: any
+    cost_usd_per_1000_requests: float | None = None
     # least requests per second that the plan finishes when it always has some to do, `> 0`;
     # None: any. For batch work (Circinus 6.1, throughput-critical): requests queue, so
     # `latency_s` bounds a request from its start, without waits
@@ -79,6 +82,7 @@ class Slo:
         checks.probability("slo.accuracy", self.accuracy)
         checks.positive("slo.latency_s", self.latency_s)
         checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
+        checks.non_negative("slo.cost_usd_per_1000_requests", self.cost_usd_per_1000_requests)
         checks.positive("slo.throughput_per_s", self.throughput_per_s)
 
 

@@ -112,11 +112,11 @@ def run_calling(
 ) -> Completed | FailedRun:
     """Give what an operator that calls endpoints makes of the inputs, see `Executor`.
 
-    It is never called just to be warm. Stopped as the caller's gate raises it.
+    It is never called just to be warm. Stopped, Unaffordable for one, as the caller's gate raises.
     """
     try:
         called = caller.run(operator, handed_out(inputs), configuration)
-    except InvalidInput as error:  # not affordable, or an endpoint that is not there
+    except InvalidInput as error:  # an endpoint that is not there
         return FailedRun(cause=str(error), spent_s=0.0)
     if called.failure is not None:
         cause = called.failure.cause

@@ -27,10 +27,13 @@ from circinus.pipelines.profile import (
 
 _FIRST_ROWS = 64
 
+Pair = tuple[int, int]
+"""An input and a draw of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredInput(Paid):
-    """One configuration on one input. When it failed, all measured values are NaN."""
+    """One configuration on one draw of an input. When it failed, all measured values are NaN."""
 
     input: int  # index of the input in the data set
     score: float  # in [0, 1]
@@ -40,12 +43,14 @@ class MeasuredInput(Paid):
     failure: Failure | None = None  # why there is no score; None when there is one
     # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
     used: FloatArray | None = None
+    draw: int = 0  # which draw of the input; others only where an operator draws
     # what a judge scored, encoded as a payload, for people to label; None: a metric scored it
     output: bytes | None = None
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"
         checks.require(self.input >= 0, where, "must have an index >= 0", self.input)
+        checks.require(self.draw >= 0, where, "must have a draw >= 0", self.draw)
         shapes = (self.operator_s.shape, self.output_bytes.shape)
         alike = self.operator_s.ndim == 1 and shapes[0] == shapes[1]
         checks.require(alike, where, "must have seconds and bytes of the same operators", shapes)
@@ -58,6 +63,11 @@ class MeasuredInput(Paid):
         checks.require(scored, where, rule, (self.score, self.failure))
         for name in ("spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd"):
             checks.non_negative(f"{where}, {name}", getattr(self, name))
+
+    @property
+    def pair(self) -> Pair:
+        """The input and the draw of it."""
+        return self.input, self.draw
 
 
 class Journal(Protocol):
@@ -73,7 +83,7 @@ class Journal(Protocol):
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Keep a measurement; it is durable when this returns.
 
-        A second record of the same configuration and input replaces the first.
+        A second record of the same configuration, input and draw replaces the first.
         """
 
 
@@ -81,7 +91,7 @@ class Journal(Protocol):
 class MemoryJournal:
     """A journal that lives as long as this object."""
 
-    _kept: dict[Configuration, dict[int, MeasuredInput]] = field(default_factory=dict, init=False)
+    _kept: dict[Configuration, dict[Pair, MeasuredInput]] = field(default_factory=dict, init=False)
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
         """Give what was recorded of a configuration, see `Journal`."""
@@ -89,18 +99,18 @@ class MemoryJournal:
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Keep a measurement, see `Journal`."""
-        self._kept.setdefault(configuration, {})[measured.input] = measured
+        self._kept.setdefault(configuration, {})[measured.pair] = measured
 
 
 class Columns:
-    """The measurements of one configuration in the order of the query, shape (population,)."""
+    """The measurements of one configuration in the order of the query."""
 
-    def __init__(self, configuration: Configuration, order: IntArray, operators: int) -> None:
+    def __init__(self, configuration: Configuration, operators: int) -> None:
         self.configuration = configuration
-        self._order = order
         self._operators = operators
         # A row: score, input_bytes, operator_s of each operator, output_bytes of each.
         self._rows = np.empty((_FIRST_ROWS, 2 + 2 * operators))
+        self._inputs = np.empty(_FIRST_ROWS, dtype=np.int64)
         self._used: list[FloatArray | None] = []  # of each input, see `MeasuredInput.used`
         self._failures: list[Failure] = []
         self._paid = Paid()
@@ -111,8 +121,10 @@ class Columns:
         if self.count == len(self._rows):
             # A new array: profiles handed out keep the old one.
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+            self._inputs = np.concatenate([self._inputs, np.empty_like(self._inputs)])
         facts = (measured.operator_s, measured.output_bytes)
         self._rows[self.count] = np.concatenate([(measured.score, measured.input_bytes), *facts])
+        self._inputs[self.count] = measured.input
         self._used.append(measured.used)
         self.count += 1
         self._paid = self._paid.plus(measured)
@@ -121,12 +133,12 @@ class Columns:
 
     def profile(self) -> Profile:
         """Give everything appended so far; its arrays are read-only."""
-        rows = self._rows[: self.count]
-        rows.flags.writeable = False  # of this view only
+        rows, inputs = self._rows[: self.count], self._inputs[: self.count]
+        rows.flags.writeable = inputs.flags.writeable = False  # of these views only
         columns: FloatArray = rows.T
         return Profile(
             configuration=self.configuration,
-            inputs=self._order[: self.count],
+            inputs=inputs,
             score=columns[0],
             operator_s=columns[2 : 2 + self._operators],
             output_bytes=columns[2 + self._operators :],
@@ -149,17 +161,19 @@ def profiles_of(
 ) -> tuple[Profile, ...]:
     """Give the profile of every configuration over the first inputs of the order.
 
-    What was measured beyond the first missing input is left out; a configuration without the
-    very first one has no profile.
+    Of draws the first of all inputs come first. What was measured beyond the first missing input
+    of each draw is left out; a configuration without the very first one has no profile.
     """
-    known: dict[Configuration, dict[int, MeasuredInput]] = {}
+    known: dict[Configuration, dict[Pair, MeasuredInput]] = {}
     for configuration, one in measured:
-        known.setdefault(configuration, {})[one.input] = one
+        known.setdefault(configuration, {})[one.pair] = one
     profiles = []
-    for configuration, by_input in known.items():
-        columns = Columns(configuration, order, operators)
-        for index in takewhile(by_input.__contains__, order.tolist()):
-            columns.append(by_input[index])
+    for configuration, by_pair in known.items():
+        columns = Columns(configuration, operators)
+        for draw in range(1 + max(draw for _, draw in by_pair)):
+            pairs = ((index, draw) for index in order.tolist())
+            for pair in takewhile(by_pair.__contains__, pairs):
+                columns.append(by_pair[pair])
         if columns.count:
             profiles.append(columns.profile())
     return tuple(profiles)

@@ -179,4 +179,4 @@ def _lowest(
         middle = (low + high) / 2
         won = wealth(y, correction, floor, middle, population).max(axis=1) >= 1 / alpha
         low, high = np.where(won, middle, low), np.where(won, high, middle)
-    return low
+    return np.asarray(low)

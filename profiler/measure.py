@@ -17,13 +17,15 @@ from circinus.pipelines import checks
 from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.draws import DrawOrder
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
 from circinus.profiler.execution import Executor, handed_out
-from circinus.profiler.journal import Columns, Journal, MeasuredInput
+from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
+from circinus.profiler.scatter import Scatter
 from circinus.profiler.turns import Turn, Turns
 from circinus.profiler.walk import PreparedInput, Walk, failed
 
@@ -32,9 +34,9 @@ from circinus.profiler.walk import PreparedInput, Walk, failed
 class _Known:
     """A configuration that was asked for."""
 
-    prints: tuple[str, ...]
     columns: Columns  # what was handed out
-    recalled: dict[int, MeasuredInput]  # what is in the journal beyond that, by input
+    recalled: dict[Pair, MeasuredInput]  # what is in the journal beyond that
+    prints: dict[int, tuple[str, ...]]  # fingerprints of operators, by draw
 
 
 @dataclass(eq=False)
@@ -58,6 +60,8 @@ class Profiler:
     cache: PrefixCache | None = None  # outputs to reuse; None: none
     caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
+    calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
+    calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
     saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
@@ -67,6 +71,8 @@ class Profiler:
         self.graph = self.pipeline.graph
         self.population = len(self.order)
         self.width = self.executor.width
+        self._order = DrawOrder(self.order, draws=self.graph.draws)
+        self._scatter = Scatter(self.graph)
         self._space = ConfigurationSpace(self.graph)
         self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller)
 
@@ -82,46 +88,49 @@ class Profiler:
         InvalidInput as `measure` does, or if a configuration comes twice; nothing is run.
         Unavailable if the executor cannot run anything now.
         """
+        self._order.grow(max((n for _, n in asked), default=0), self._scatter.draws_worth)
         each = [self._checked(configuration, inputs) for configuration, inputs in asked]
         checks.unique("configurations", [configuration for configuration, _ in asked])
-        missing: list[tuple[_Known, int]] = []
-        for known, indices in each:
-            for index in indices:
-                if index in known.recalled:
-                    self._walk.learn(known.prints, known.recalled[index])
+        missing: list[tuple[_Known, Pair]] = []
+        for known, pairs in each:
+            for pair in pairs:
+                if pair in known.recalled:
+                    self._walk.learn(self._prints(known, pair), known.recalled[pair])
                 else:
-                    missing.append((known, index))
+                    missing.append((known, pair))
         try:
             self._measure_all(missing)
         except Stopped as stopped:
             self.spent_s += stopped.spent_s
             raise
-        for known, indices in each:
-            for measured in map(known.recalled.pop, indices):
+        for known, pairs in each:
+            for measured in map(known.recalled.pop, pairs):
                 known.columns.append(measured)
+                self._scatter.add(known.columns.configuration, measured)
                 self.spent_s += measured.spent_s
+                self.calls_s += measured.calls_s
+                self.calls_usd += measured.calls_usd
                 self.saved_s += measured.saved_s
         return tuple(known.columns.profile() for known, _ in each)
 
-    def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[int]]:
-        """Give what is known of a configuration, and the inputs that its profile lacks."""
-        rule = f"must be in [1, {self.population}]"
-        checks.require(1 <= inputs <= self.population, "inputs", rule, inputs)
+    def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[Pair]]:
+        """Give what is known of a configuration, and what its profile lacks."""
+        rule = f"must be in [1, {self._order.size}]"
+        checks.require(1 <= inputs <= self._order.size, "inputs", rule, inputs)
         known = self._known.get(configuration) or self._recall(configuration)
-        lacking: list[int] = self.order[known.columns.count : inputs].tolist()
-        return known, lacking
+        return known, self._order.pairs(min(known.columns.count, inputs), inputs)
 
-    def _measure_all(self, missing: Sequence[tuple[_Known, int]]) -> None:
+    def _measure_all(self, missing: Sequence[tuple[_Known, Pair]]) -> None:
         """Measure inputs, as many at once as can be run, and journal them in their order."""
         turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
         if self.width == 1 or len(missing) < 2:
-            for known, index in missing:
-                self._record(known, self._measured(turns.take(), known, index))
+            for known, pair in missing:
+                self._record(known, self._measured(turns.take(), known, pair))
             return
         with ThreadPoolExecutor(min(self.width, len(missing))) as threads:
             try:
-                for known, index in missing:
-                    task = threads.submit(self._measured, turns.take(), known, index)
+                for known, pair in missing:
+                    task = threads.submit(self._measured, turns.take(), known, pair)
                     running.append((known, task))
                 while running:
                     known, task = running[0]
@@ -135,34 +144,42 @@ class Profiler:
 
     def _record(self, known: _Known, measured: MeasuredInput) -> None:
         self.journal.record(known.columns.configuration, measured)
-        known.recalled[measured.input] = measured
+        known.recalled[measured.pair] = measured
 
     def _recall(self, configuration: Configuration) -> _Known:
         self._space.parse(configuration.as_dict())
         operators = len(self.graph.operators)
-        recalled = {measured.input: measured for measured in self.journal.recall(configuration)}
+        recalled = {measured.pair: measured for measured in self.journal.recall(configuration)}
         for measured in recalled.values():
             rule = f"must be of the {operators} operators of {self.graph.name}"
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
-        prints = fingerprints(self.pipeline, configuration)
-        columns = Columns(configuration, self.order, operators)
-        known = _Known(prints=prints, columns=columns, recalled=recalled)
+        columns = Columns(configuration, operators)
+        known = _Known(columns=columns, recalled=recalled, prints={})
         self._known[configuration] = known
         return known
 
-    def _measured(self, turn: Turn, known: _Known, index: int) -> MeasuredInput:
-        configuration, prints = known.columns.configuration, known.prints
+    def _prints(self, known: _Known, pair: Pair) -> tuple[str, ...]:
+        """Give the fingerprints of a configuration's operators on a draw."""
+        _, draw = pair
+        if draw not in known.prints:
+            configuration, drawing = known.columns.configuration, self.graph.drawing
+            known.prints[draw] = fingerprints(self.pipeline, configuration, draw, drawing)
+        return known.prints[draw]
+
+    def _measured(self, turn: Turn, known: _Known, pair: Pair) -> MeasuredInput:
+        configuration, prints = known.columns.configuration, self._prints(known, pair)
+        index, draw = pair
         with turn:
             try:
-                prepared = self._prepared(index)
+                prepared = self._prepared(index, draw)
             except (ValueError, OSError) as error:  # no payload, or a file that cannot be read
-                failure = Failure(input=index, operator="input", cause=str(error))
+                failure = Failure(input=index, draw=draw, operator="input", cause=str(error))
                 return failed(failure, len(prints))
             turn.begin(prints, prepared.content)
             return self._walk.measure(configuration, prints, prepared, turn.settle)
 
-    def _prepared(self, index: int) -> PreparedInput:
+    def _prepared(self, index: int, draw: int) -> PreparedInput:
         example = self.dataset.examples[index]
         if index not in self._facts:
             self._facts[index] = (content_hash(example.input), payload_bytes(example.input))
@@ -173,6 +190,7 @@ class Profiler:
             expected=example.expected,
             content=content,
             input_bytes=size,
+            draw=draw,
         )
 
 

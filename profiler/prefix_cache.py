@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -33,10 +34,13 @@ Measured after most were replaced: 1.16 to 1.25, 1.45 with little memory."""
 _FRAME_BYTES = 768  # of an entry besides its output: key, table, numbers
 
 
-def fingerprints(pipeline: Pipeline, configuration: Configuration) -> tuple[str, ...]:
+def fingerprints(
+    pipeline: Pipeline, configuration: Configuration, draw: int = 0, drawing: Sequence[bool] = ()
+) -> tuple[str, ...]:
     """Give what each operator's output depends on besides the input, as a hash.
 
-    Pipeline, name, version and knobs of the operator, and the fingerprints of its parents.
+    Pipeline, name, version and knobs of the operator, and the fingerprints of its parents; where
+    it or an ancestor draws, by `drawing`, the draw as well: all draws share what comes before.
     Operators in topological order; equal in every process.
     """
     prints: list[str] = []
@@ -45,7 +49,15 @@ def fingerprints(pipeline: Pipeline, configuration: Configuration) -> tuple[str,
         # Sorted, and by repr: knobs may be declared in another order, and 1 is not True.
         knobs = sorted(settings.get(operator.name, {}).items())
         above = [prints[parent] for parent in parents]
-        text = repr((pipeline.name, operator.name, operator.version, knobs, above))
+        parts: tuple[object, ...] = (
+            pipeline.name,
+            operator.name,
+            operator.version,
+            knobs,
+            above,
+        )
+        # The first draw's is the one of an operator that does not draw.
+        text = repr((*parts, draw) if draw and drawing[len(prints)] else parts)
         prints.append(blake2b(text.encode(), digest_size=16).hexdigest())
     return tuple(prints)
 

@@ -8,7 +8,7 @@ the jitter of the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import repeat, starmap
 from math import nan
 from typing import NamedTuple
@@ -37,6 +37,7 @@ class PreparedInput:
     expected: Payload  # what the metric compares with
     content: str  # content hash of the payload
     input_bytes: int  # its size, as links are charged for it
+    draw: int = 0  # which draw of it is measured
 
 
 class _Facts(NamedTuple):
@@ -87,7 +88,7 @@ class Walk:
         for print_ in prints if self._failures else ():
             known = self._failures.get((print_, prepared.index))
             if known is not None:
-                return failed(known, len(prints))
+                return failed(replace(known, draw=prepared.draw), len(prints))
         outputs, missing = self._reuse(prints, prepared)
         reused = [print_ for at, print_ in enumerate(prints) if at not in missing]
         for print_ in reused:
@@ -102,7 +103,7 @@ class Walk:
             cost = Paid(spent_s=done.spent_s, runs=1, calls_s=waited_s, calls_usd=done.used.usd)
             paid = paid.plus(cost)
             if isinstance(done, FailedRun):
-                failure = Failure(input=prepared.index, operator=operator.name, cause=done.cause)
+                failure = _failure(prepared, operator.name, done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), paid)
             outputs[operator.name] = done.output
@@ -164,11 +165,12 @@ class Walk:
         scored = self._scoring.of(output, prepared.payload, prepared.expected)
         paid = paid.plus(scored.paid)
         if scored.cause:
-            failure = Failure(input=prepared.index, operator=SCORING, cause=scored.cause)
+            failure = _failure(prepared, SCORING, scored.cause)
             return failed(failure, len(prints), paid)
         facts = [self._facts[print_][prepared.index] for print_ in prints]
         return MeasuredInput(
             input=prepared.index,
+            draw=prepared.draw,
             score=scored.score,
             output=scored.output,
             operator_s=np.array([fact.seconds for fact in facts]),
@@ -179,6 +181,10 @@ class Walk:
         )
 
 
+def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:
+    return Failure(input=prepared.index, draw=prepared.draw, operator=operator, cause=cause)
+
+
 _NOTHING = Paid()
 
 
@@ -186,6 +192,7 @@ def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredI
     """Give the measurement of an input that gave no score: NaN in everything measured."""
     return MeasuredInput(
         input=failure.input,
+        draw=failure.draw,
         score=nan,
         operator_s=np.full(operators, nan),
         output_bytes=np.full(operators, nan),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import ExecutorKind, Settings
+from circinus.api.store.bills import SqlBills
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.history import SqlLatencies
@@ -110,16 +111,15 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
     """
+    here = LocalLauncher(
+        logs=settings.worker_logs,
+        cgroups=available(),
+        allow_import=bool(settings.extra_pipelines),
+        message_bytes=settings.message_limit_bytes,
+        sockets=sockets,
+    )
     if settings.target != "kubernetes":
-        allow_import = bool(settings.extra_pipelines)
-        launcher = LocalLauncher(
-            logs=settings.worker_logs,
-            cgroups=available(),
-            allow_import=allow_import,
-            message_bytes=settings.message_limit_bytes,
-            sockets=sockets,
-        )
-        return _orchestrator(settings, launcher)
+        return _orchestrator(settings, here)
     # The Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.access import DEPLOYER, require_access
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
@@ -141,7 +141,8 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
         allow_import=bool(settings.extra_pipelines),
         message_bytes=settings.message_limit_bytes,
     )
-    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
+    # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
+    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls), callers=here)
     return _orchestrator(settings, pods, ClusterOrchestrator)
 
 
@@ -189,12 +190,13 @@ def _orchestrator(
         raise InvalidInput.of("pipeline", "must be registered", reference)
 
     freeze_heap()
-    memory = SqlLatencies(connect(settings.database_url, Durability.PROCESS))
+    engine = connect(settings.database_url, Durability.PROCESS)
     return kind(
         read_infrastructure(settings.infrastructure),
         launcher,
         pipeline_of,
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),
-        memory=memory,
+        memory=SqlLatencies(engine),
+        bills=SqlBills(engine),
     )

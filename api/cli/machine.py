@@ -25,6 +25,7 @@ from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_inf
 from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.options import PIPELINE_HELP, all_here, pairs, pipeline_here
 from circinus.api.cli.rendering import tables
+from circinus.api.cli.rendering.tiers import calibration_table
 from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import planning_view
@@ -166,7 +167,7 @@ def calibrate(
             told = "the repetitions differ widely; measure again on a quiet machine"
             screen.note(f"{name}: {told}")
     screen.show(
-        tables.calibration_table(tiers),
+        calibration_table(tiers),
         f"written to {target}; use it with --infrastructure {target}",
         document={"infrastructure": document, "file": str(target)},
     )

@@ -13,7 +13,7 @@ from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import QueryId, pairs
 from circinus.api.cli.queries import show_phase
-from circinus.api.cli.rendering import tables
+from circinus.api.cli.rendering import tables, tiers
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
@@ -52,7 +52,7 @@ def capacity(
             raise InvalidInput.of("TIER=N", _MACHINES_RULE, f"{tier}={number}")
         machines[tier] = None if number == "stated" else int(number[:12])
     found = client.set_machines(machines) if machines else client.infrastructure()
-    screen.show(tables.tiers_table(found), document=found)
+    screen.show(tiers.tiers_table(found), document=found)
 
 
 def emulate(
@@ -69,7 +69,7 @@ def emulate(
         found = client.set_emulation(body)
     else:
         found = client.emulation()
-    screen.show(tables.links_table(found), document=found)
+    screen.show(tiers.links_table(found), document=found)
 
 
 def request(

@@ -60,6 +60,7 @@ class QueryFields(TypedDict, total=False):
     latency_s: float
     latency_statistic: str
     cost_usd_per_hour: float
+    cost_usd_per_1000_requests: float
     throughput_per_s: float
     holds_for: str
     request_rate_per_s: float

@@ -100,7 +100,7 @@ def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
     figures = (
         f"accuracy {formats.accuracy(plan.accuracy)}",
         f"latency {formats.latency(plan.latency_s)}",
-        formats.dollars(plan.cost_usd_per_hour),
+        formats.cost(plan),
     )
     told = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
     return _Spot(x=x, accuracy=accuracy, told=told)

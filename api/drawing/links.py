@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from circinus.api import formats
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words
 from circinus.api.schemas.base import BYTES_PER_MBIT
-from circinus.api.schemas.service import InfrastructureView, LinkView
+from circinus.api.schemas.service import InfrastructureView, LinkView, TierView
 
 _WIDE, _HIGH, _STEP = 236.0, 46.0, 92.0
 _BEYOND = 22.0  # pixels between links that pass tiers by
@@ -27,10 +27,8 @@ def links_svg(infrastructure: InfrastructureView) -> str:
             parts.append(_far(each, one, other, beyond))
             beyond += 1
     for row, tier in enumerate(infrastructure.tiers):
-        price = f"{'up to ' if tier.types else ''}{formats.dollars(tier.price_usd_per_hour)}"
-        count = "one for each query" if tier.dedicated else f"{tier.machines} x {price}"
         here = tier.name == infrastructure.origin
-        parts += _tier(row, tier.name, f"{count}{'; the origin' if here else ''}")
+        parts += _tier(row, tier.name, f"{_content(tier)}{'; the origin' if here else ''}")
     told = "; ".join(map(link_words, infrastructure.links)) or "no links"
     height = (len(rows) - 1) * _STEP + _HIGH + 2
     return drawing(f"Tiers and links of {infrastructure.name}", told, (_WIDTH, height), parts)
@@ -46,6 +44,16 @@ def figures(link: LinkView) -> str:
     """Give bandwidth and delay of a link."""
     rate = f"{link.bandwidth_bytes_per_s / BYTES_PER_MBIT:.4g} Mbit/s"
     return f"{rate}, {formats.seconds(link.delay_s)}"
+
+
+def _content(tier: TierView) -> str:
+    """Give what a tier is made of, in words."""
+    if tier.remote:
+        return f"called: {', '.join(each.name for each in tier.endpoints)}"
+    if tier.dedicated:
+        return "one for each query"
+    price = f"{'up to ' if tier.types else ''}{formats.dollars(tier.price_usd_per_hour)}"
+    return f"{tier.machines} x {price}"
 
 
 def _tier(row: int, name: str, told: str) -> Iterator[str]:

@@ -82,6 +82,8 @@ def machines_svg(
 ) -> str:
     """Give all tiers with their machines and what fills them; of a dedicated one, those in use.
 
+    Tiers that are called have none.
+
     `link` is put before a query's id to lead somewhere from what it has; None: nothing leads
     anywhere.
     """
@@ -113,6 +115,8 @@ def swatch_svg(number: int) -> str:
 
 
 def _pools(tier: TierView, schedule: ScheduleView) -> Iterator[_Pool]:
+    if tier.remote:
+        return
     pieces = list(_pieces(tier.name, schedule.assignments))
     if tier.dedicated:
         yield _dedicated(tier, pieces)

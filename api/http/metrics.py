@@ -34,6 +34,11 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[QueueFigures], float]]] = {
     "predicted_seconds": ("Of their calls, as predicted at the start.", lambda f: f.predicted_s),
     "observed_seconds": ("Of the same calls, as they were.", lambda f: f.observed_s),
     "drifts": ("Times that latencies had changed for good.", lambda f: f.drifts),
+    "endpoint_calls": ("Calls to endpoints.", lambda f: f.endpoints.calls),
+    "endpoint_input_tokens": ("Tokens that they read.", lambda f: f.endpoints.input_tokens),
+    "endpoint_cached_tokens": ("Of these, cached.", lambda f: f.endpoints.cached_tokens),
+    "endpoint_output_tokens": ("Tokens that they wrote.", lambda f: f.endpoints.output_tokens),
+    "endpoint_dollars": ("US dollars that they cost.", lambda f: f.endpoints.usd),
 }
 
 

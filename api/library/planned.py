@@ -152,24 +152,30 @@ class Planned:
         accuracy: Change = "",
         latency: Change = "",
         cost: Change = "",
+        cost_per_1000: Change = "",
         price: Mapping[str, Change] | None = None,
         machines: Mapping[str, Change] | None = None,
         speed: Mapping[str, Change] | None = None,
         bandwidth: Mapping[str, Change] | None = None,
+        rate: tuple[float, float] | None = None,
     ) -> FoundWhatIf:
         """Give what other objectives or another infrastructure would do, measuring nothing.
 
         `0.8x` times, `+2` and `-2` more or fewer, `5` exactly; `price`, `machines` and `speed` are
-        by tier, `bandwidth` by link (`device-edge`, Mbit/s). InvalidInput if a change is malformed
-        or cannot be.
+        by tier, `bandwidth` by link (`device-edge`, Mbit/s). `rate`: from which to which requests
+        per second it is asked where machines become cheaper than calls. InvalidInput if a change
+        is malformed or cannot be.
         """
         slos = {"accuracy": accuracy, "latency": latency, "cost": cost}
+        slos["cost_per_1000"] = cost_per_1000
         tiers = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
         document = {name: _change(name, change) for name, change in slos.items()} | {
             name: {tier: _change(f"{name}.{tier}", change) for tier, change in of.items()}
             for name, of in tiers.items()
             if of is not None
         }
+        if rate is not None:
+            document["rate"] = ":".join(f"{float(each):.17g}" for each in rate)
         found = self._found
         change = checked(WhatIfBody, document)
         view = found.knowledge.what_if(found.query, found.infrastructure, change)
@@ -266,6 +272,7 @@ def _plan_row(plan: FoundPlan) -> dict[str, object]:
         **_figures(plan.accuracy, "accuracy"),
         **_figures(plan.latency_s, "latency_s"),
         "cost_usd_per_hour": plan.cost_usd_per_hour,
+        "cost_usd_per_1000_requests": plan.cost_usd_per_1000_requests,
         **{f"{slo} is": state.value for slo, state in plan.states.items()},
         **{f"{operator} on": tier for operator, tier in plan.placement.items()},
         **_knobs(plan.configuration),

@@ -58,6 +58,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     accuracy: float,
     latency_s: float | None = None,
     cost_usd_per_hour: float | None = None,
+    cost_usd_per_1000_requests: float | None = None,
     throughput_per_s: float | None = None,
     latency_statistic: str = "mean",
     holds_for: str = "examples",
@@ -95,6 +96,8 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         accuracy: least mean score over the data, in [0, 1].
         latency_s: most seconds per request; may be left out with `throughput_per_s` only.
         cost_usd_per_hour: most US dollars per hour; None: any.
+        cost_usd_per_1000_requests: most US dollars of machines and calls for 1,000 requests; None:
+            any.
         throughput_per_s: least requests per second, for batch work; None: any.
         latency_statistic: which figure `latency_s` bounds: mean, p50, p90, p95 or p99.
         holds_for: `examples`, or `future`: with 95 % confidence for inputs of the same source.
@@ -130,6 +133,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         "slo": {"accuracy": accuracy, "latency_statistic": latency_statistic}
         | {"holds_for": holds_for}
         | _given(latency_s=latency_s, cost_usd_per_hour=cost_usd_per_hour)
+        | _given(cost_usd_per_1000_requests=cost_usd_per_1000_requests)
         | _given(throughput_per_s=throughput_per_s),
         "data": {"on_failure": on_failure},
         "limits": {"profiling_s": profiling_s, "response_s": response_s}
@@ -157,7 +161,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         )
     interrupted = stop.is_set()
     kept = memory.keep(asked, result, interrupted=interrupted)
-    remarks = (*memory.remarks, *result.remarks, *kept)
+    remarks = (*asked.remarks, *memory.remarks, *result.remarks, *kept)
     seed, planner = asked.query.seed, planner_of(asked.query.planning)
     return Planned(
         PlannedFindings(

@@ -31,7 +31,7 @@ class FoundPlan(PlanView):
         figures = (
             f"accuracy {formats.accuracy(self.accuracy)}",
             f"latency {formats.latency(self.latency_s)}",
-            formats.dollars(self.cost_usd_per_hour),
+            formats.cost(self),
         )
         return f"{self.id}: {', '.join(figures)}\n  {formats.where(self)}; {self._knobs}"
 
@@ -133,7 +133,7 @@ def _cells(plan: PlanView) -> Sequence[str]:
         plan.id,
         formats.accuracy(plan.accuracy),
         formats.latency(plan.latency_s),
-        formats.dollars(plan.cost_usd_per_hour),
+        formats.cost(plan),
         formats.states(plan),
         formats.where(plan),
         formats.configuration(plan),

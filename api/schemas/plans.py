@@ -9,11 +9,12 @@ from pydantic import Field
 
 from circinus.api.schemas.base import Finite, View
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.plan import Deployment, Plan, PlanCalls
 from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
 from circinus.planner.models.ahead import would_show
 
@@ -48,6 +49,26 @@ class OutlookView(View):
     number would, or it is not known."""
 
 
+class UsageView(View):
+    """What one request uses of an endpoint, on the mean."""
+
+    calls: float = Field(default=0.0, description="Attempts that reached it.")
+    input_tokens: float = Field(default=0.0, description="Read, cached ones included.")
+    cached_tokens: float = Field(default=0.0, description="Of these, what it had read before.")
+    output_tokens: float = Field(default=0.0, description="Written.")
+    usd: float = Field(default=0.0, description="US dollars.")
+
+
+class PlanCallsView(View):
+    """What a plan's operators use of endpoints."""
+
+    per_request: dict[str, UsageView]
+    """Endpoint -> what one request uses of it, on the mean."""
+    usd_per_request: EstimateView = Field(description="US dollars of all calls of a request.")
+    most_per_s: Finite = None
+    """Requests per second that the endpoints' limits let through; none: any number."""
+
+
 class PlanView(View):
     """Which configuration runs where, on how much, and what that is expected to give."""
 
@@ -63,9 +84,19 @@ class PlanView(View):
     accuracy: EstimateView = Field(description="Mean score.")
     latency_s: EstimateView
     """Seconds per request, in the statistic that the SLO bounds."""
-    cost_usd_per_hour: float = Field(description="Price of the demand.")
+    cost_usd_per_hour: float
+    """Price of the demand, and of calls at the rate that the plan is made for."""
+    calls_usd_per_hour: float = Field(default=0.0, description="Of it, that of calls.")
+    cost_usd_per_1000_requests: float | None = None
+    """Of machines and calls, for 1,000 requests at that rate; none: it was not worked out."""
+    requests_per_s: float | None = None
+    """Rate that it is made for; none: one request after the other."""
+    calls: PlanCallsView | None = Field(default=None, description="What is called; none: nothing.")
+    remote: list[str] = Field(default_factory=list)
+    """Tiers of the plan that have no machines: what runs there calls endpoints."""
     states: dict[str, SloState] = Field(default_factory=dict)
-    """What is known of each SLO: `accuracy`, `latency`, and `cost` if it is bounded."""
+    """What is known of each SLO: `accuracy`, `latency`, and those of `cost`, `cost_per_1000` and
+    `throughput` that are bounded."""
     tier_service_s: dict[str, float] = Field(default_factory=dict)
     """Tier -> mean seconds that one request keeps the slice there busy."""
     future: OutlookView | None = None
@@ -90,6 +121,9 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         placement=deployment.placement,
         allocation=deployment.allocation,
         replicas=deployment.replicas,
+        remote=sorted(deployment.remote),
+        cost_usd_per_1000_requests=plan.cost_usd_per_1000_requests or None,
+        calls=_calls_view(plan.calls),
         states=plan.states(slo),
         future=None
         if ahead is None
@@ -101,7 +135,10 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
 def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
     """Give the plan that is shown; InvalidInput if it does not fit the pipeline's graph."""
     deployment = Deployment(
-        placement=view.placement, allocation=view.allocation, replicas=view.replicas
+        placement=view.placement,
+        allocation=view.allocation,
+        replicas=view.replicas,
+        remote=frozenset(view.remote),
     )
     return Plan(
         pipeline=view.pipeline,
@@ -112,6 +149,28 @@ def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
         latency_s=_estimate(view.latency_s),
         cost_usd_per_hour=view.cost_usd_per_hour,
         tier_service_s=view.tier_service_s,
+        calls=None if view.calls is None else _calls(view.calls),
+        calls_usd_per_hour=view.calls_usd_per_hour,
+        cost_usd_per_1000_requests=view.cost_usd_per_1000_requests or 0.0,
+        requests_per_s=view.requests_per_s,
+    )
+
+
+def _calls_view(calls: PlanCalls | None) -> PlanCallsView | None:
+    if calls is None:
+        return None
+    return PlanCallsView(
+        per_request={name: UsageView.of(used) for name, used in calls.per_request.items()},
+        usd_per_request=EstimateView.of(calls.usd_per_request),
+        most_per_s=calls.most_per_s,
+    )
+
+
+def _calls(view: PlanCallsView) -> PlanCalls:
+    return PlanCalls(
+        usd_per_request=_estimate(view.usd_per_request),
+        per_request={name: Usage(**used.model_dump()) for name, used in view.per_request.items()},
+        most_per_s=inf if view.most_per_s is None else view.most_per_s,
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import Time, View
+from circinus.api.schemas.billed import ServedBillView
 from circinus.api.schemas.planning import PlanningView, planned_by_default
 from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest
@@ -153,6 +154,8 @@ class QueryView(View):
     """The latest search for other plans while these serve; none: there was none for these."""
     displaced: list[DisplacedView] = Field(default_factory=list)
     """Where it had to make way, or others for it, the latest first; empty in lists."""
+    billed: list[ServedBillView] = Field(default_factory=list)
+    """What serving its requests used of endpoints, a plan each; empty in lists."""
 
 
 class PageRequest(BaseModel):

@@ -27,6 +27,7 @@ from circinus.api.schemas.numbers import (
     WHOLE,
     Bandwidth,
     Cost,
+    CostPer1000,
     Delay,
     Duration,
     Latency,
@@ -124,6 +125,9 @@ class SloRequest(Input):
     """Which figure of the latencies `latency_s` bounds."""
     cost_usd_per_hour: Cost | None = None
     """Most US dollars per hour of the deployed plan; left out: any."""
+    cost_usd_per_1000_requests: CostPer1000 | None = None
+    """Most US dollars of machines and calls together for 1,000 requests at the query's rate; left
+    out: any."""
     throughput_per_s: Rate | None = None
     """Least requests per second that the plan finishes when it always has some to do; left out:
     any. For batch work: requests queue, and `latency_s` counts from when one is started."""

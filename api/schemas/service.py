@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View, having, left_out
+from circinus.api.schemas.billed import UsageView
 from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
@@ -84,8 +85,45 @@ class MachineTypeView(View):
     """What was measured; none: nothing was."""
 
 
+class CallPriceView(View):
+    """What calling an endpoint costs, in US dollars; parts that are not charged are 0."""
+
+    input_usd_per_million: float = Field(default=0.0, description="Tokens read.")
+    cached_usd_per_million: float | None = None
+    """Of them, those that the endpoint had read before; none: as others."""
+    output_usd_per_million: float = Field(default=0.0, description="Tokens written.")
+    call_usd: float = Field(default=0.0, description="Each call.")
+    usd_per_s: float = Field(default=0.0, description="Each second that a call takes.")
+    source: str = Field(default="", description="Where the price is from, in words.")
+
+
+class RateLimitsView(View):
+    """How much of an endpoint may be used; none: any amount."""
+
+    requests_per_minute: int | None = Field(default=None, description="Calls begun in any 60 s.")
+    tokens_per_minute: int | None = None
+    """Tokens read and written in any 60 s."""
+    concurrent: int | None = Field(default=None, description="Calls under way at once.")
+
+
+class EndpointView(View):
+    """A hosted model that operators call."""
+
+    name: str = Field(description="Unique within the infrastructure.")
+    price: CallPriceView = Field(description="What calling it costs.")
+    limits: RateLimitsView = Field(description="How much of it may be used.")
+    most_input_tokens: int | None = None
+    """That one call may read; none: not bounded."""
+    most_output_tokens: int | None = None
+    """That one call may write; none: not bounded."""
+    timeout_s: float = Field(description="Seconds after which a call is given up.")
+
+
 class TierView(View):
-    """A pool of machines; with types, as slow as the slowest and as dear as the dearest."""
+    """A pool of machines; with types, as slow as the slowest and as dear as the dearest.
+
+    One with endpoints is remote: it has no machines, what is there is called.
+    """
 
     name: str = Field(description="Unique within the infrastructure.")
     machines: int
@@ -101,6 +139,13 @@ class TierView(View):
     """What was measured; none: nothing was."""
     types: list[MachineTypeView] = Field(default_factory=list)
     """Its types in the order of their machines' numbers; none: all machines are alike."""
+    endpoints: list[EndpointView] = Field(default_factory=list)
+    """What is called there; none: the tier is one of machines."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it has no machines, but endpoints that are called."""
+        return bool(self.endpoints)
 
 
 class LinkView(View):
@@ -274,6 +319,9 @@ class RequestReply(View):
     tier_s: dict[str, float] = Field(default_factory=dict)
     """Tier -> seconds spent there."""
     transfer_s: float = Field(default=0.0, description="Seconds spent between tiers.")
+    usd: float = Field(default=0.0, description="US dollars that its calls to endpoints cost.")
+    used: dict[str, UsageView] = Field(default_factory=dict)
+    """Operator -> what it used of endpoints, all attempts; those that called none are left out."""
     plan_id: str | None = Field(default=None, description="Plan that answered.")
     score: float | None = None
     """Of the output, in [0, 1]; none without an expected output."""

@@ -29,8 +29,8 @@ from circinus.profiler.journal import MeasuredInput
 
 _TYPE = np.dtype("<f8")
 _TABLE = MeasurementRow.__table__
-_KEY = ("query_id", "configuration", "input")
-_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
+_KEY = ("query_id", "configuration", "input", "draw")
+_ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 """What a row says as a measurement does."""
 
 
@@ -140,7 +140,10 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
     failure = None
     if stored.failed_operator is not None:
         failure = Failure(
-            input=stored.input, operator=stored.failed_operator, cause=stored.failure or ""
+            input=stored.input,
+            draw=stored.draw,
+            operator=stored.failed_operator,
+            cause=stored.failure or "",
         )
     return MeasuredInput(
         **{name: getattr(stored, name) for name in _ALIKE},

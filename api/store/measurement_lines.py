@@ -33,7 +33,7 @@ from circinus.profiler.journal import MeasuredInput, MemoryJournal
 
 _MOST_FILES = 50  # of plans that were broken off; the oldest go first
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
-_ALIKE = ("input", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
+_ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 
 Found = tuple[Configuration, MeasuredInput]
 
@@ -45,6 +45,8 @@ class MeasurementDocument(Input):
     """Operator -> knob -> value, in the order of the pipeline."""
     input: int
     """Index of the input in the data."""
+    draw: int = 0
+    """Which draw of the input."""
     score: float | None
     """In [0, 1]."""
     operator_s: list[float | None]
@@ -96,7 +98,9 @@ class MeasurementDocument(Input):
         """What was measured; InvalidInput if it cannot be."""
         failure, operator = None, self.failed_operator
         if operator is not None:
-            failure = Failure(input=self.input, operator=operator, cause=self.failure)
+            failure = Failure(
+                input=self.input, draw=self.draw, operator=operator, cause=self.failure
+            )
         measured = MeasuredInput(
             **{name: getattr(self, name) for name in _ALIKE},
             score=_nan(self.score),

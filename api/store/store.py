@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
+from circinus.api.store.bills import SqlBills
 from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.engine import (
     Durability,
@@ -23,6 +24,7 @@ from circinus.api.store.engine import (
 from circinus.api.store.events import EventLog
 from circinus.api.store.history import SqlHistory
 from circinus.api.store.journal import SqlCheckpoints, SqlJournal
+from circinus.api.store.ledger import SqlLedger
 from circinus.api.store.queue import PlanningQueue
 from circinus.api.store.records import (
     Conflict,
@@ -74,6 +76,7 @@ class Store:
         self.datasets = SqlDatasets(engine)
         self.history = SqlHistory(engine)
         self.events = EventLog(engine)
+        self.bills = SqlBills(engine)  # of serving
         self._engine = engine
         self._submit = Together(self._submitted)
 
@@ -287,6 +290,10 @@ class Store:
     def journal(self, query_id: str, edition: str, worker: str | None = None) -> SqlJournal:
         """Give the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
         return SqlJournal(self._measured, query_id, edition, worker)
+
+    def ledger(self, query_id: str, worker: str | None = None) -> SqlLedger:
+        """Give what calls for a query cost; see `SqlLedger`."""
+        return SqlLedger(self._engine, query_id, worker)
 
     def checkpoints(self, worker: str | None) -> SqlCheckpoints:
         """Give the checkpoints as a worker has them; see `SqlCheckpoints`."""

@@ -333,6 +333,9 @@ class MeasurementRow(Base):
     query_id: Mapped[_Owner]
     configuration: Mapped[str] = mapped_column(Text, primary_key=True)
     input: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    draw: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, default=0, server_default="0"
+    )
     times: Mapped[int] = mapped_column(default=1)
     score: Mapped[float | None] = mapped_column(Double)
     operator_s: Mapped[bytes] = mapped_column()
@@ -347,6 +350,24 @@ class MeasurementRow(Base):
     used: Mapped[bytes | None] = mapped_column()
     failed_operator: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
+
+
+class SpendingRow(Base):
+    """What one attempt to call an endpoint may cost, or did; unless it is settled, nulls."""
+
+    __tablename__ = "spending"
+    __table_args__ = (Index(None, "query_id"),)
+
+    ticket: Mapped[str] = mapped_column(Text, primary_key=True)
+    endpoint: Mapped[str] = mapped_column(Text, primary_key=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"))
+    operator: Mapped[str] = mapped_column(Text)
+    reserved_usd: Mapped[float] = mapped_column(Double)
+    calls: Mapped[float | None] = mapped_column(Double)
+    input_tokens: Mapped[float | None] = mapped_column(Double)
+    cached_tokens: Mapped[float | None] = mapped_column(Double)
+    output_tokens: Mapped[float | None] = mapped_column(Double)
+    usd: Mapped[float | None] = mapped_column(Double)
 
 
 class HistoryRow(Base):
@@ -383,6 +404,16 @@ class CheckpointRow(Base):
     document: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
 
 
+class ServedBillRow(Base):
+    """What a run of a query's plan, from its start until it was ended, used of endpoints."""
+
+    __tablename__ = "served_bills"
+
+    run: Mapped[str] = mapped_column(Text, primary_key=True)
+    query_id: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), index=True)
+    bill: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
 class LatencyRow(Base):
     """What was learnt of the latencies of a deployed plan."""
 
@@ -390,3 +421,21 @@ class LatencyRow(Base):
 
     plan_id: Mapped[str] = mapped_column(Text, primary_key=True)
     learnt: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class CallLeaseRow(Base):
+    """What a holder has of the limits of an endpoint; without a holder, what was used up."""
+
+    __tablename__ = "call_leases"
+
+    endpoint: Mapped[str] = mapped_column(Text, primary_key=True)
+    holder: Mapped[str] = mapped_column(Text, primary_key=True)
+    grain: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    requests: Mapped[float] = mapped_column(Double)
+    tokens: Mapped[float] = mapped_column(Double)
+    slots: Mapped[float] = mapped_column(Double)
+    until: Mapped[float] = mapped_column(Double)
+    needs_requests: Mapped[float] = mapped_column(Double)
+    needs_tokens: Mapped[float] = mapped_column(Double)
+    needs_slots: Mapped[float] = mapped_column(Double)
+    since: Mapped[float] = mapped_column(Double)

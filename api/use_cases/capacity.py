@@ -62,7 +62,8 @@ class Capacity:
 
 def require_pools(infrastructure: Infrastructure, names: Iterable[str]) -> None:
     """Raise InvalidInput unless all name shared tiers without types, or types as `TIER/TYPE`."""
-    shared = {t.name: [*t.pools] for t in infrastructure.tiers if not t.dedicated}
+    tiers = infrastructure.tiers
+    shared = {t.name: [*t.pools] for t in tiers if not (t.dedicated or t.remote)}
     known = [pool for pools in shared.values() for pool in pools]
     for name in names:
         rule = f"must name shared tiers ({', '.join(known) or 'there are none'})"

@@ -51,24 +51,33 @@ def _figure(name: str, value: float, change: str) -> float:
 def changed_query(query: Query, change: ObjectiveChange) -> Query:
     """Give the query with other SLOs; InvalidInput if one is malformed or cannot be."""
     slo = query.slo
-    cost = slo.cost_usd_per_hour
-    if change.cost and cost is None:
-        rule = "must be a value: the query bounds no cost"
-        checks.require(
-            change.cost[-1] != "x" and change.cost[0] not in "+-", "cost", rule, change.cost
-        )
-        cost = 0.0
     return replace(
         query,
         slo=replace(
             slo,
             accuracy=changed("accuracy", slo.accuracy, change.accuracy, ranges.ACCURACY),
             latency_s=changed("latency", slo.latency_s, change.latency, ranges.LATENCY_S),
-            cost_usd_per_hour=None
-            if cost is None
-            else changed("cost", cost, change.cost, ranges.COST_USD_PER_HOUR),
+            cost_usd_per_hour=_changed_cost(
+                "cost", slo.cost_usd_per_hour, change.cost, ranges.COST_USD_PER_HOUR
+            ),
+            cost_usd_per_1000_requests=_changed_cost(
+                "cost_per_1000",
+                slo.cost_usd_per_1000_requests,
+                change.cost_per_1000,
+                ranges.COST_USD_PER_1000_REQUESTS,
+            ),
         ),
     )
+
+
+def _changed_cost(name: str, cost: float | None, change: str, within: Range) -> float | None:
+    """Give a bound on a cost after a change; one that is not there takes a value only."""
+    if not change:
+        return cost
+    if cost is None:
+        rule = "must be a value: the query bounds no cost"
+        checks.require(change[-1] != "x" and change[0] not in "+-", name, rule, change)
+    return changed(name, cost or 0.0, change, within)
 
 
 def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -> Infrastructure:

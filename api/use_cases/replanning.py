@@ -115,6 +115,8 @@ def _spec(spec: Mapping[str, object], query: Query, data: ReplanData | None) -> 
         asked["latency_s"] = query.slo.latency_s
     if query.slo.cost_usd_per_hour is not None:
         asked["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
+    if query.slo.cost_usd_per_1000_requests is not None:
+        asked["cost_usd_per_1000_requests"] = query.slo.cost_usd_per_1000_requests
     if data is None:
         return {**spec, "slo": asked}
     before = spec.get("data")

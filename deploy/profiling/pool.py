@@ -11,16 +11,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from threading import Event, Thread
+from threading import BoundedSemaphore, Event, Thread
 from typing import Protocol, Self
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload
-from circinus.profiler.execution import Completed, FailedRun, freeze
+from circinus.profiler.execution import Completed, FailedRun, calls, freeze
 
 _STARTS = 2  # a worker that ended by itself so often while loading will not come up
 _KILLED_STARTS = 20  # the same, of workers that were killed from outside
@@ -34,13 +35,17 @@ _NO_MEMORY = re.compile(r"^\w*MemoryError\b|\bout of memory\b")  # of the causes
 class ProfilingPoolSettings:
     """How a pool runs operators."""
 
-    workers: int = 1  # processes, `>= 1`. More than cores would time each other's waiting
-    timeout_s: float = 60.0  # of one call, `> 0`
+    workers: int = 1  # processes, `>= 1`
+    # runs at once of operators that do not call endpoints, `>= 1`: more than cores would time each
+    # other's waiting. None: as many as workers
+    at_once: int | None = None
+    timeout_s: float = 60.0  # of one run; of one that calls, of each attempt, `> 0`
     memory_bytes: int | None = 2 * 2**30  # beyond the loaded pipeline; None: any
     start_timeout_s: float = 120.0  # most seconds until a worker has loaded the pipeline, `> 0`
 
     def __post_init__(self) -> None:
         checks.at_least("workers", self.workers, 1)
+        checks.at_least("at_once", self.at_once, 1)
         checks.positive("timeout_s", self.timeout_s)
         checks.positive("start_timeout_s", self.start_timeout_s)
         checks.positive("memory_bytes", self.memory_bytes)
@@ -53,6 +58,8 @@ class Died(Exception):
     cause: str  # in words
     in_time: bool = field(default=True, kw_only=True)  # before the time for the answer was over
     killed: bool = field(default=False, kw_only=True)  # from outside
+    # of endpoints, by the run that it ended, the most that it may have been for the last attempt
+    used: Usage = field(default=NOTHING_USED, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,7 @@ class ProfilingWorker(Protocol):
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         """Give what a run gives; InvalidInput if the inputs are no payload.
 
+        Raises Stopped, Unaffordable for one, if it calls endpoints and gets no leave to.
         Raises Died if the worker ends, or the run takes longer than `timeout_s`.
         """
 
@@ -111,6 +119,7 @@ class WorkerPool(ABC):
         self._places: queue.Queue[_Place] = queue.Queue()
         for place in self._every:
             self._places.put(place)
+        self._computing = BoundedSemaphore(self._settings.at_once or self._settings.workers)
         self._closed = Event()
         self._over: Callable[[], bool] = lambda: False
         self._stopped = False  # whether it was over
@@ -154,8 +163,16 @@ class WorkerPool(ABC):
     ) -> Completed | FailedRun:
         """Give what it makes of the inputs, see `Executor`; Unavailable if no worker comes up.
 
-        Raises Stopped if it is over, see `stop_when`.
+        Raises Stopped if it is over, see `stop_when`, or there is no leave to call.
         """
+        if calls(operator, configuration):
+            return self._placed(operator, inputs, configuration)
+        with self._computing:
+            return self._placed(operator, inputs, configuration)
+
+    def _placed(
+        self, operator: Operator, inputs: Payload, configuration: Configuration
+    ) -> Completed | FailedRun:
         place = self._places.get()
         try:
             place.running = operator.name
@@ -177,8 +194,10 @@ class WorkerPool(ABC):
         self, place: _Place, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
         key = (operator.name, tuple(configuration.of(operator.name).items()))
-        spent_s, cause = 0.0, ""
-        for _ in range(_RUNS):
+        spent_s, cause, used = 0.0, "", NOTHING_USED
+        calling = calls(operator, configuration)
+        runs = min(operator.retries.attempts, _RUNS) if calling else _RUNS  # calls were paid for
+        for _ in range(runs):
             if self.is_over():
                 raise Stopped(f"{operator.name} was not run any more")
             worker = place.worker = place.worker or self._started()
@@ -186,7 +205,7 @@ class WorkerPool(ABC):
                 operator=operator,
                 inputs=inputs,
                 configuration=configuration,
-                is_warm_up=key not in place.warm,
+                is_warm_up=not calling and key not in place.warm,
             )
             start_s = self._clock.now()
             try:
@@ -197,7 +216,7 @@ class WorkerPool(ABC):
                     done = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
             except Died as death:
                 spent_s += self._clock.now() - start_s
-                cause = death.cause
+                cause, used = death.cause, used.plus(death.used)
                 if self._stopped:
                     place.empty()
                     told = f"{operator.name} was ended after {spent_s:.1f} s"
@@ -210,7 +229,7 @@ class WorkerPool(ABC):
                 if isinstance(done, Completed):
                     freeze(done.output)
                 return self._explained(replace(done, spent_s=done.spent_s + spent_s))
-        return self._explained(FailedRun(cause=cause, spent_s=spent_s))
+        return self._explained(FailedRun(cause=cause, spent_s=spent_s, used=used))
 
     def _explained(self, done: Completed | FailedRun) -> Completed | FailedRun:
         """Say which limit it was where memory was not enough."""

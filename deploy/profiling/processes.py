@@ -6,6 +6,8 @@ payloads: nothing is unpickled.
 
     request   {operator, settings of the operator, inputs}
     answer    the fields of `Completed` or `FailedRun`
+
+Between the two an operator that calls endpoints asks for leave, see `asking`.
 """
 
 from __future__ import annotations
@@ -16,26 +18,36 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
+from circinus.deploy.profiling.asking import (
+    Answered,
+    AskingGate,
+    CallingSide,
+    asking_caller,
+    endpoints_of,
+)
 from circinus.deploy.profiling.fresh_process import started_under, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
 from circinus.deploy.workers.settings import operator_environment, without_secrets
+from circinus.pipelines.calling import Caller, Gate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import Stopped
+from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.profile import UNPLANNABLE
 from circinus.pipelines.registry import load_pipeline
-from circinus.profiler.execution import Completed, FailedRun, run_once
+from circinus.profiler.execution import Completed, FailedRun, calls, run_calling, run_once
 
 _END_S = 5.0
 _LOOK_S = 0.1  # between two looks at whether to stop
@@ -51,9 +63,15 @@ class ProcessPool(WorkerPool):
     """
 
     def __init__(
-        self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
+        self,
+        reference: str,
+        clock: Clock,
+        settings: ProfilingPoolSettings | None = None,
+        *,
+        calling: CallingSide | None = None,  # None: there is nothing to call
     ) -> None:
         super().__init__(reference, clock, settings)
+        self._calling = calling or CallingSide(endpoints={}, gate=OpenGate())
         self._reaper = Reaper(operator_environment())
 
     def close(self) -> None:
@@ -77,8 +95,12 @@ class ProcessPool(WorkerPool):
 
     def _process(self) -> _Process:
         # Fresh, not forked: threads and locks of this process are no business of its workers.
-        memory_bytes = self._settings.memory_bytes
-        asked: dict[str, Payload] = {"reference": self._reference, "memory_bytes": memory_bytes}
+        asked: dict[str, Payload] = {
+            "reference": self._reference,
+            "memory_bytes": self._settings.memory_bytes,
+            "endpoints": self._calling.document,
+            "longest_s": self._settings.timeout_s,
+        }
         process, pipe = started_under(self._reaper, __name__, asked)
 
         def wait(timeout_s: float | None) -> int | None:
@@ -86,7 +108,7 @@ class ProcessPool(WorkerPool):
                 process.wait(timeout_s)
             return process.returncode
 
-        return _Process(process.pid, wait, pipe, self._reaper)
+        return _Process(process.pid, wait, pipe, self._reaper, self._calling.gate)
 
 
 class ForkedPool(ProcessPool):
@@ -98,9 +120,14 @@ class ForkedPool(ProcessPool):
     """
 
     def __init__(
-        self, pipeline: Pipeline, clock: Clock, settings: ProfilingPoolSettings | None = None
+        self,
+        pipeline: Pipeline,
+        clock: Clock,
+        settings: ProfilingPoolSettings | None = None,
+        *,
+        calling: CallingSide | None = None,
     ) -> None:
-        super().__init__(pipeline.name, clock, settings)
+        super().__init__(pipeline.name, clock, settings, calling=calling)
         self._pipeline = pipeline
 
     def _process(self) -> _Process:
@@ -113,7 +140,9 @@ class ForkedPool(ProcessPool):
             os.setpgid(0, 0)  # programs that operators call end with this process
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             with without_secrets():
-                _answer_all(theirs, lambda: Answering(self._pipeline, self._settings.memory_bytes))
+                caller = _caller(theirs, self._calling.endpoints, self._settings.timeout_s)
+                memory_bytes = self._settings.memory_bytes
+                _answer_all(theirs, lambda: Answering(self._pipeline, memory_bytes, caller))
 
         process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
         with _interrupts_blocked():  # until it leads a group of its own
@@ -124,7 +153,7 @@ class ForkedPool(ProcessPool):
             process.join(timeout_s)
             return process.exitcode
 
-        return _Process(process.pid or 0, wait, ours, self._reaper)
+        return _Process(process.pid or 0, wait, ours, self._reaper, self._calling.gate)
 
 
 @contextlib.contextmanager
@@ -144,14 +173,26 @@ class _Process:
     wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
     pipe: Connection
     reaper: Reaper
+    gate: Gate  # gives leave to call
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
+        longest_wait_s = run.operator.retries.longest_wait_s
+        calling = Answered(self.gate, timeout_s, longest_wait_s)
         try:
             self.pipe.send_bytes(data)
-            return read_answer(self.receive(timeout_s))
+            while True:
+                told = cast("dict[str, Any]", decode(self.receive(calling.limit_s)))
+                if "ask" not in told:
+                    return _done(told)
+                calling.answer(told, self.pipe.send_bytes)
         except (EOFError, OSError) as error:
-            raise self.death() from error
+            raise replace(self.death(), used=calling.lost()) from error
+        except Died as death:
+            raise replace(death, used=calling.lost()) from death
+        except BaseException:
+            calling.lost()
+            raise
 
     def greeted(self, timeout_s: float, over: Callable[[], bool]) -> None:
         """Return when it has loaded; Died if it does not in time, Stopped if it is over before."""
@@ -193,7 +234,10 @@ def request(run: WorkerRun) -> bytes:
 
 def read_answer(data: bytes) -> Completed | FailedRun:
     """Give what a worker answered."""
-    answer = cast("dict[str, Any]", decode(data))
+    return _done(cast("dict[str, Any]", decode(data)))
+
+
+def _done(answer: dict[str, Any]) -> Completed | FailedRun:
     answer["used"] = Usage(*answer["used"])
     return FailedRun(**answer) if "cause" in answer else Completed(**answer)
 
@@ -202,9 +246,13 @@ class Answering:
     """A loaded pipeline that answers requests, with one numeric thread.
 
     The process may have `memory_bytes` beyond what it has once the pipeline is loaded; None: any.
+    A caller runs operators that call endpoints; None: such runs fail.
     """
 
-    def __init__(self, pipeline: str | Pipeline, memory_bytes: int | None) -> None:
+    def __init__(
+        self, pipeline: str | Pipeline, memory_bytes: int | None, caller: Caller | None = None
+    ) -> None:
+        self._caller = caller
         if isinstance(pipeline, str):
             pipeline = load_pipeline(pipeline, allow_import=True)
         self._pipeline = pipeline
@@ -229,11 +277,28 @@ class Answering:
         knobs = ((operator.name, knob, value) for knob, value in asked["settings"].items())
         settings, start_s = Configuration(tuple(knobs)), self._clock.now()
         try:
-            done = run_once(self._clock, operator, asked["inputs"], settings)
+            done = self._run(operator, asked["inputs"], settings)
+        except Stopped:
+            return encode({"ask": "stopped"})
         except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
         told = {field.name: getattr(done, field.name) for field in fields(done)}
         return encode({**told, "used": list(done.used)})
+
+    def _run(
+        self, operator: Operator, inputs: Payload, settings: Configuration
+    ) -> Completed | FailedRun:
+        if not calls(operator, settings):
+            return run_once(self._clock, operator, inputs, settings)
+        if self._caller is None:
+            cause = f"{UNPLANNABLE}it calls endpoints, which it cannot here"
+            return FailedRun(cause=cause, spent_s=0.0)
+        return run_calling(self._caller, operator, inputs, settings)
+
+
+def _caller(pipe: Connection, endpoints: Mapping[str, Endpoint], longest_s: float) -> Caller:
+    gate = AskingGate(pipe.send_bytes, pipe.recv_bytes)
+    return asking_caller(gate, endpoints, SystemClock(), longest_s)
 
 
 def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
@@ -251,7 +316,8 @@ def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
 
 def _main(descriptor: str) -> None:
     pipe, asked = taken(descriptor)
-    _answer_all(pipe, lambda: Answering(asked["reference"], asked["memory_bytes"]))
+    caller = _caller(pipe, endpoints_of(asked["endpoints"]), asked["longest_s"])
+    _answer_all(pipe, lambda: Answering(asked["reference"], asked["memory_bytes"], caller))
 
 
 if __name__ == "__main__":

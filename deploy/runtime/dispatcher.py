@@ -13,15 +13,18 @@ import contextlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import inf
 from sys import float_info
 
 import numpy as np
 
+from circinus.deploy.runtime.calls import Call, Callee, CallGate, Calls, UnlimitedCalls
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, seconds_of
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
-from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, TierQueue
+from circinus.deploy.runtime.served_bill import ServedBill
+from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, QueueFigures, TierQueue
 from circinus.deploy.runtime.traffic import Lately, Traffic
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
@@ -29,6 +32,7 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload, decode, encoded
@@ -62,6 +66,13 @@ class RequestResult:
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
     retries: int  # 1 if an instance was lost with the request, else 0
+    # operator -> what it used of endpoints, all attempts; those that called none are left out
+    used: Mapping[str, Usage] = field(default_factory=dict)
+
+    @property
+    def usd(self) -> float:
+        """US dollars that its calls to endpoints cost."""
+        return sum(used.usd for used in self.used.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +171,19 @@ class _Walk:
     size: float = 1.0  # of its input
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by operator
     operator_s: dict[str, float] = field(default_factory=dict)
+    used: dict[str, Usage] = field(default_factory=dict)  # of endpoints, by operator
     answered: dict[str, float] = field(default_factory=dict)  # when, by a segment's first operator
     retries: int = 0
     doing: str = "it started"
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What a segment gave."""
+
+    reply: RunReply
+    operators_s: float  # of its operators one after the other, or of a call's attempts and waits
+    waited_s: float  # for an instance's turn, and for leave to call
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +204,7 @@ class Dispatcher:
     policy: DispatchPolicy
     clock: Clock
     queue_limit: int
+    gate: CallGate = field(default_factory=UnlimitedCalls)  # of its calls to endpoints
     segments: tuple[Segment, ...] = field(init=False)
     queues: dict[str, TierQueue] = field(init=False)
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
@@ -190,14 +212,26 @@ class Dispatcher:
     taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT), init=False)
     monitor: TrafficMonitor = field(default_factory=TrafficMonitor, init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
+    calls: Calls = field(init=False)
+    erred: int = field(default=0, init=False)  # requests that failed, but not those refused
     deadline_s: float | None = field(default=None, init=False)  # see `DesiredDeployment`
     # what is still to do once a segment is done, by its first operator
     _rest: dict[str, _Rest] = field(default_factory=dict, init=False)
+    _callees: dict[str, Callee] = field(init=False)  # operators on remote tiers
     _changes: int = field(default=0, init=False)  # of the requests, told by the monitor
     _changed: TrafficChange | None = field(default=None, init=False)  # the last of them
 
     def __post_init__(self) -> None:
-        self.segments = segments(self.pipeline.graph, self.plan.deployment.placement)
+        remote = [tier.name for tier in self.links.tiers if tier.remote]
+        placement = self.plan.deployment.placement
+        self.segments = segments(self.pipeline.graph, placement, remote)
+        endpoints = {each.name: each for each in self.links.endpoints}
+        self._callees = {
+            name: Callee.of(self.pipeline.by_name[name], self.plan.configuration, endpoints)
+            for name, tier in placement.items()
+            if tier in remote
+        }
+        self.calls = Calls(self.gate, self.clock)
         self.imitate(self.links)
         self.traffic = Traffic(self.clock.now())
         limit, prior_s = self.queue_limit, defaultdict(float, self.plan.tier_service_s)
@@ -218,6 +252,21 @@ class Dispatcher:
         """Go on from what an earlier dispatcher of the plan learnt."""
         for tier in learnt.keys() & self.queues.keys():
             self.queues[tier].latencies.recall(learnt[tier])
+
+    def figures(self) -> dict[str, QueueFigures]:
+        """Give tier -> its queue at this moment, with what was used of its endpoints."""
+        found = {tier: queue.figures() for tier, queue in self.queues.items()}
+        for segment in self.segments:
+            for used in self.calls.used.get(segment.operators[0], {}).values():
+                figures = found[segment.tier]
+                found[segment.tier] = replace(figures, endpoints=figures.endpoints.plus(used))
+        return found
+
+    def bill(self) -> ServedBill | None:
+        """Give what its calls came to; None: the plan calls nothing."""
+        if not self._callees:
+            return None
+        return self.calls.bill(self.plan.id, self.latencies.count, self.erred)
 
     def lately(self) -> tuple[Lately, ...]:
         """Give what requests got in the last minute, ten minutes and hour."""
@@ -296,6 +345,7 @@ class Dispatcher:
             async with asyncio.timeout(drain_s):
                 while self.in_hand > 0:
                     await asyncio.sleep(_POLL_S)
+                await self.calls.idle()  # of requests that went away: they are paid, too
         for queue in self.queues.values():
             await queue.close()
 
@@ -343,6 +393,8 @@ class Dispatcher:
         note = self.traffic.failed
         if isinstance(error, TooManyRequests):
             note = self.traffic.turned_away
+        else:
+            self.erred += 1
         note(self.clock.now())
 
     async def _through(self, walk: _Walk) -> None:
@@ -369,21 +421,20 @@ class Dispatcher:
         last, transfer_s = await self._arrival(walk, segment)
         asked = self.clock.now()
         try:
-            reply, waited_s = await self._served(walk, segment)
+            served = await self._served(walk, segment)
         except InstanceLost:
             # Once, or a request that kills its instance would kill all of them; and only while
             # the answer can be in time: beyond that it takes the time that others need.
             walk.retries += 1
             if walk.retries > 1 or self.clock.now() >= walk.due:
                 raise
-            reply, waited_s = await self._served(walk, segment)
+            served = await self._served(walk, segment)
         walk.answered[segment.operators[0]] = self.clock.now()
-        walk.operator_s.update(reply.seconds)
-        operators_s = sum(reply.seconds.values())
-        for name, data in reply.outputs.items():
+        operators_s, waited_s = served.operators_s, served.waited_s
+        for name, data in served.reply.outputs.items():
             walk.made[name] = _Data(
                 data,
-                reply.sizes[name],
+                served.reply.sizes[name],
                 segment.tier,
                 # Encoding and gRPC are part of a hand-over: outputs are taken to be made so soon
                 # that these count against the time of the emulated link that comes next.
@@ -407,10 +458,13 @@ class Dispatcher:
             await asyncio.sleep(wait)
         return last, transfer_s
 
-    async def _served(self, walk: _Walk, segment: Segment) -> tuple[RunReply, float]:
+    async def _served(self, walk: _Walk, segment: Segment) -> _Served:
         names = ", ".join(segment.operators)
         inputs = {name: walk.made[name].data for name in segment.inputs}
         walk.doing = f"{names} waited for an instance of tier {segment.tier}"
+        callee = self._callees.get(segment.operators[0])
+        if callee is not None:
+            return await self._called(walk, segment, inputs, callee)
 
         def work(client: WorkerClient) -> Awaitable[RunReply]:
             walk.doing = f"{names} ran on tier {segment.tier}"
@@ -421,7 +475,7 @@ class Dispatcher:
             )
 
         try:
-            return await self.queues[segment.tier].serve(
+            reply, waited_s = await self.queues[segment.tier].serve(
                 segment.operators[0],
                 work,
                 time_left_s=self._due_in_s(walk.due, segment),
@@ -429,6 +483,30 @@ class Dispatcher:
             )
         except DeadlineExceeded as error:  # told by the worker, just before we would notice
             raise DeadlineExceeded(walk.terms.timeout_s, walk.doing) from error
+        walk.operator_s.update(reply.seconds)
+        return _Served(reply, sum(reply.seconds.values()), waited_s)
+
+    async def _called(
+        self, walk: _Walk, segment: Segment, inputs: Mapping[str, bytes], callee: Callee
+    ) -> _Served:
+        def send(client: WorkerClient, number: int, timeout_s: float) -> Awaitable[RunReply]:
+            return client.run(
+                segment.operators, inputs, segment.wants, timeout_s=timeout_s, attempt=number
+            )
+
+        call = Call(
+            callee=callee,
+            send=send,
+            size=walk.size,
+            due_in_s=lambda: self._due_in_s(walk.due, segment),
+            ends_in_s=lambda: walk.ends - self.clock.now(),
+            doing=lambda what: setattr(walk, "doing", what),
+        )
+        made = await self.calls.make(self.queues[segment.tier], call)
+        walk.operator_s[callee.operator] = made.seconds
+        for operator, by_endpoint in made.used.items():
+            walk.used[operator] = reduce(Usage.plus, by_endpoint.values(), NOTHING_USED)
+        return _Served(made.reply, made.seconds, made.waited_s)
 
     def _time_left_s(self, walk: _Walk) -> float:
         left = walk.ends - self.clock.now()
@@ -463,6 +541,7 @@ class Dispatcher:
             transfer_s=last.transfer_s,
             overhead_s=latency_s - (last.operators_s + last.waiting_s + last.transfer_s),
             retries=walk.retries,
+            used=walk.used,
         )
 
     def _learn_rest(self, walk: _Walk, last: _Data) -> None:

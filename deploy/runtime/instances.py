@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -21,6 +21,10 @@ from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import OperatorSpec
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.plan import Plan
+
+CALLS_AT_ONCE = 32
+"""Calls that a worker makes at a time of an endpoint that says of no limit to them."""
+_MOST_AT_ONCE = 256  # whatever the limits: each is a thread of the worker
 
 _HEALTH_S = 5.0
 
@@ -90,6 +94,17 @@ class InstanceSpec:
         """The type of its machine; None: the tier has none."""
         return self.key.machine_type
 
+    @property
+    def calls_at_once(self) -> int | None:
+        """Calls that it makes at a time on a remote tier, `>= 1`; None: its tier has machines."""
+        if not self.tier.remote:
+            return None
+        called = [call for o in self.operators for call in o.called(self.configuration.of(o.name))]
+        names = {call.endpoint for call in called}
+        limits = [self.tier.endpoint(name).limits.concurrent for name in names]
+        at_once = sum(CALLS_AT_ONCE if limit is None else limit for limit in limits)
+        return min(at_once, _MOST_AT_ONCE)
+
     def options(
         self, enforcement: Enforcement, bind: str, tls: TlsFiles | None = None
     ) -> WorkerOptions:
@@ -102,6 +117,8 @@ class InstanceSpec:
             configuration=self.configuration.as_dict(),
             tier=self.tier.name,
             pace=Pace(enforcement=enforcement, share=self.share, speed=emulated_speed(self.tier)),
+            endpoints=self.tier.endpoints,
+            concurrent=self.calls_at_once,
         )
 
 
@@ -122,9 +139,13 @@ def instances_of(
     There is one for each item of its demand, or of the pool on its tier, and one for each extra
     replica, all as large as the demand says of the tier. An instance runs its operators one at a
     time on the item's whole share. That is never slower than running each on its part of it: w
-    operators that could run at once share w times the share of one.
+    operators that could run at once share w times the share of one. On each remote tier of the
+    plan there is one more, which has no share of a machine and calls.
     """
-    plan, demand = desired.plan, desired.plan.deployment.demand(graph)
+    plan = desired.plan
+    _check_placement(plan, graph, infrastructure)
+    remote = [tier for tier in plan.deployment.tiers if infrastructure.tier(tier).remote]
+    demand = [item for item in plan.deployment.demand(graph) if item.tier not in remote]
     types = desired.machine_types or (None,) * len(demand)
     fits, rule = len(types) == len(demand), f"must be one for each of {len(demand)} items"
     checks.require(fits, "machine_types", rule, list(types))
@@ -138,6 +159,7 @@ def instances_of(
         for each in more:
             checks.among(name, each.tier, shares)
             items.append((each.tier, shares[each.tier], each.machine_type))
+    items += [(tier, 1.0, None) for tier in remote]
     found: dict[InstanceKey, InstanceSpec] = {}
     replicas = Counter[tuple[str, str | None]]()
     for tier, share, machine_type in items:
@@ -152,6 +174,33 @@ def instances_of(
             share=min(share, 1.0),
         )
     return found
+
+
+def refuse_callers(specs: Iterable[InstanceSpec], form: str) -> None:
+    """Raise InvalidInput if one of the instances calls endpoints.
+
+    Such run as processes of the service alone: what others are in that form has no way out of its
+    network, and no keys of endpoints.
+    """
+    for spec in specs:
+        rule = f"must have machines: what calls endpoints is a process of the service, not {form}"
+        names = ", ".join(each.name for each in spec.tier.endpoints)
+        checks.require(not spec.tier.remote, f"tier {spec.tier.name}", rule, names)
+
+
+def _check_placement(plan: Plan, graph: PipelineGraph, infrastructure: Infrastructure) -> None:
+    """Raise InvalidInput unless what calls is where its endpoints are, and all else elsewhere."""
+    placed = [o for o in graph.operators if o.name in plan.deployment.placement]
+    for operator in placed:
+        tier = infrastructure.tier(plan.deployment.placement[operator.name])
+        called = operator.called(plan.configuration.of(operator.name))
+        where = f"placement of {operator.name}"
+        there = {each.name for each in tier.endpoints}
+        missing = [call.endpoint for call in called if call.endpoint not in there]
+        rule = f"must be a tier with the endpoint {', '.join(missing)}"
+        checks.require(not missing, where, rule, tier.name)
+        rule = "must be a tier with machines: it calls nothing"
+        checks.require(bool(called) or not tier.remote, where, rule, tier.name)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

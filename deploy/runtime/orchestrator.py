@@ -15,11 +15,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
+from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import (
     Dispatcher,
@@ -36,6 +39,7 @@ from circinus.deploy.runtime.instances import (
     instances_of,
 )
 from circinus.deploy.runtime.learning import LatencyMemory
+from circinus.deploy.runtime.served_bill import BillMemory, ServedBill
 from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSupervisor, WarmUp
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
@@ -90,11 +94,14 @@ class Recent:
 class _Deployment:
     """A plan that serves."""
 
+    query_id: str
     plan_id: str
     dispatcher: Dispatcher
     supervisors: Sequence[InstanceSupervisor]
     warm_up: WarmUp
     keeper: asyncio.Task[None] | None = None
+    run: str = field(default_factory=partial(secrets.token_hex, 8))  # this one, of all ever made
+    billed: ServedBill | None = None  # as it was kept last; None: it was not
 
     def status(self, reason: str | None) -> DeploymentStatus:
         instances = tuple(supervisor.status.told() for supervisor in self.supervisors)
@@ -138,6 +145,8 @@ class Orchestrator:
     clock: Clock  # for latencies
     queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
     memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
+    gate: CallGate = field(default_factory=UnlimitedCalls)  # of calls to endpoints
+    bills: BillMemory | None = None  # keeps what they came to; None: nothing does
     _imitated: Infrastructure = field(init=False)
     _starts: asyncio.Semaphore = field(init=False)
     _serving: dict[str, _Deployment] = field(default_factory=dict, init=False)  # by query
@@ -232,14 +241,16 @@ class Orchestrator:
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
         """Give query id -> tier -> its queue at this moment, of the plans that serve."""
-        return {
-            query: {tier: queue.figures() for tier, queue in d.dispatcher.queues.items()}
-            for query, d in self._serving.items()
-        }
+        return {query: d.dispatcher.figures() for query, d in self._serving.items()}
 
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         """Give query id -> what its requests got lately, of the plans that serve."""
         return {query: d.dispatcher.lately() for query, d in self._serving.items()}
+
+    def bills_so_far(self) -> dict[str, ServedBill]:
+        """Give query id -> what its calls came to, of the plans that serve and call."""
+        bills = {query: d.dispatcher.bill() for query, d in self._serving.items()}
+        return {query: bill for query, bill in bills.items() if bill is not None}
 
     def recent(self) -> dict[str, Recent]:
         """Give query id -> what its latest answers took, of the plans that serve."""
@@ -374,14 +385,15 @@ class Orchestrator:
         pipeline = await asyncio.to_thread(self.pipeline_of, desired.pipeline_reference)
         specs = self._specs(query_id, desired, pipeline.graph).values()
         dispatcher = Dispatcher(
-            pipeline, plan, self._imitated, self.policy, self.clock, self.queue_limit
+            pipeline, plan, self._imitated, self.policy, self.clock, self.queue_limit, self.gate
         )
         dispatcher.deadline_s = desired.deadline_s
         if self.memory is not None:
             with contextlib.suppress(Unavailable):  # then it learns anew
                 dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
-        warm_up = WarmUp(dispatcher.segments, desired.sample)
-        deployment = _Deployment(plan.id, dispatcher, [], warm_up)
+        remote = [tier.name for tier in self.infrastructure.tiers if tier.remote]
+        warm_up = WarmUp(dispatcher.segments, desired.sample, remote)
+        deployment = _Deployment(query_id, plan.id, dispatcher, [], warm_up)
         deployment.supervisors = [self._supervisor(spec, deployment) for spec in specs]
         try:
             await warm_up.run(await self._launched(deployment.supervisors))
@@ -433,15 +445,29 @@ class Orchestrator:
             await self._keep_once(deployment)
 
     async def _keep_once(self, deployment: _Deployment) -> None:
-        if self.memory is None:
-            return
-        learnt = deployment.dispatcher.learnt()
-        try:
-            await asyncio.to_thread(self.memory.keep, deployment.plan_id, learnt)
-        except Unavailable:  # the memory tells of it; the next time is soon
-            pass
-        except Exception:  # noqa: BLE001 - forgetting costs a few predictions, not the service
-            _log.warning("latencies_not_kept plan_id=%s", deployment.plan_id, exc_info=True)
+        if self.memory is not None:
+            learnt = deployment.dispatcher.learnt()
+            keeping = asyncio.to_thread(self.memory.keep, deployment.plan_id, learnt)
+            # forgetting costs a few predictions, not the service
+            await _kept(keeping, "latencies_not_kept", deployment)
+        bill = deployment.dispatcher.bill()
+        if self.bills is not None and bill is not None and bill != deployment.billed:
+            told = (deployment.run, deployment.query_id, bill)
+            keeping = asyncio.to_thread(self.bills.keep, *told)
+            if await _kept(keeping, "bill_not_kept", deployment):
+                deployment.billed = bill
+
+
+async def _kept(keeping: Awaitable[None], what: str, deployment: _Deployment) -> bool:
+    """Say whether something was kept; if not, the next time is soon."""
+    try:
+        await keeping
+    except Unavailable:  # the memory tells of it
+        return False
+    except Exception:  # noqa: BLE001 - no reason not to serve
+        _log.warning("%s plan_id=%s", what, deployment.plan_id, exc_info=True)
+        return False
+    return True
 
 
 async def _stopped(supervisors: Iterable[InstanceSupervisor]) -> None:

@@ -8,13 +8,16 @@ start, and hands on its outputs when its last one is done. So an operator joins 
   what the group waits for), and
 - nobody on another tier waits for an operator that is already in the group.
 
+On a remote tier every operator is a segment of its own: it has leave for one call, another attempt
+pays for no other operator anew, and those that do not wait for each other call at once.
+
 A chain device -> cloud -> device has three segments; parallel branches on unlike
 tiers are segments that can run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from circinus.deploy.workers.execution import INPUT
@@ -39,8 +42,12 @@ class Segment:
         return (*self.needs, INPUT) if self.takes_input else self.needs
 
 
-def segments(graph: PipelineGraph, placement: Mapping[str, str]) -> tuple[Segment, ...]:
+def segments(
+    graph: PipelineGraph, placement: Mapping[str, str], remote: Collection[str] = ()
+) -> tuple[Segment, ...]:
     """Give the segments of a placement, operator -> tier; each needs only those before it.
+
+    `remote` names the tiers without machines.
 
     InvalidInput if an operator is not placed.
     """
@@ -51,7 +58,7 @@ def segments(graph: PipelineGraph, placement: Mapping[str, str]) -> tuple[Segmen
     groups: list[list[OperatorSpec]] = []
     for operator in graph.operators:
         group = next((g for g in groups if _may_join(graph, placement, g, operator)), None)
-        if group is None:
+        if group is None or placement[operator.name] in remote:
             groups.append([operator])
         else:
             group.append(operator)

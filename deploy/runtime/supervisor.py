@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -38,7 +38,8 @@ def instance_type(spec: InstanceSpec) -> InstanceType:
     Those on machines of a type take alike long, and learn together. A replica elsewhere keeps what
     was learnt of it when it is started again at another address.
     """
-    return InstanceType(name=spec.machine_type or f"replica {spec.key.replica}")
+    name = spec.machine_type or f"replica {spec.key.replica}"
+    return InstanceType(name=name, places=spec.calls_at_once or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +62,14 @@ class WarmUp:
 
     Free of share and emulated speed: loading a model at a tenth of the speed helps nobody. What
     each segment got is kept, for restarts. A sample that fails is no reason not to serve: other
-    inputs may do, so it is logged.
+    inputs may do, so it is logged. Nothing is called to be warm, as calls cost money; so what
+    needs the answer of a call is not warmed up.
     """
 
-    def __init__(self, segments: Sequence[Segment], sample: Payload | None) -> None:
-        self._segments = segments
+    def __init__(
+        self, segments: Sequence[Segment], sample: Payload | None, remote: Collection[str] = ()
+    ) -> None:
+        self._segments = [segment for segment in segments if segment.tier not in remote]
         self._known = {} if sample is None else {INPUT: encode(sample)}
 
     async def run(self, clients: Iterable[tuple[str, WorkerClient]]) -> None:

@@ -6,8 +6,8 @@ instance: after an overload they would take the time of those that can still be 
 instance serves one request at a time, or as many as its answers
 say that it takes: it has a place for each, and to the policy a place is an instance. Which
 request goes where is the policy's to say; what a second of unlike instances is worth to it is
-worked out of what requests took, between two answers. A place that lost a request, or whose
-caller gave up, is out until its instance answers again.
+worked out of what requests took, between two answers. A place whose caller gave up is out until
+its instance answers again; so are all places of an instance that was lost.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 
@@ -45,6 +46,7 @@ class InstanceType:
 
     name: str | None = None  # those of a name take alike long and learn together; None: alone
     worth: Worth = ALIKE  # until unlike types are learnt
+    places: int = 1  # requests that it takes at once, `>= 1`, more if its answers say so
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class QueueFigures:
     observed_s: float = 0.0  # what these calls took
     drifts: int = 0  # times that latencies had changed for good and were learnt anew
     observed_over_predicted: float = 1.0  # mean of calls, over the quantile; 1 before the first
+    endpoints: Usage = NOTHING_USED  # what was used of those on a remote tier
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +150,8 @@ class TierQueue:
     def add(self, client: WorkerClient, type: InstanceType | None = None) -> None:
         """Take an instance into service."""
         self.remove(client.address)
-        self._add_places(client, type or InstanceType(), 0, 1)
+        known = type or InstanceType()
+        self._add_places(client, known, 0, known.places)
 
     def remove(self, address: str) -> None:
         """Take an instance out of service; what it has in hand goes on."""
@@ -162,16 +166,21 @@ class TierQueue:
         *,
         time_left_s: float,
         size: float = 1.0,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[RunReply, float]:
-        """Give what an instance answers to `work`, and the seconds until one was free for it.
+        """Give what an instance answers to `work`, and the seconds until it began.
 
         Requests of a kind take alike long, larger ones longer, in any unit; `time_left_s > 0` is
-        until the deadline. TooManyRequests if too many wait already, or others are in time without
-        it; InstanceLost if the instance went away.
+        until the deadline. Once an instance is free, what is `before` is waited for; None:
+        nothing. TooManyRequests if too many wait already, others are in time without it, or it
+        cannot be in time any more while that lasts; InstanceLost if the instance went away.
         """
         arrived = self.clock.now()
         self._worths.note((kind, size), time_left_s)
-        place = await self._turn(_Waiter((kind, size), arrived, time_left_s))
+        waiter = _Waiter((kind, size), arrived, time_left_s)
+        place = await self._turn(waiter)
+        if before is not None:
+            await self._ready(place, waiter, before)
         began = self.clock.now()
         try:
             reply = await work(place.client)
@@ -179,7 +188,9 @@ class TierQueue:
             self._free(place)
             raise
         except BaseException as error:  # lost, late or cancelled: it may still be at work
-            self._figures.lost += isinstance(error, InstanceLost)
+            if isinstance(error, InstanceLost):
+                self._figures.lost += 1
+                self._leave_alone(place.client.address)
             self._recover(place)
             raise
         now = self.clock.now()
@@ -191,6 +202,22 @@ class TierQueue:
         if self._worths.is_due(now):
             asyncio.get_running_loop().call_soon(self._value_types)  # the answer goes first
         return reply, began - arrived
+
+    async def _ready(
+        self, place: _Place, waiter: _Waiter, before: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait for what is before the work at a place, as long as it can be in time after it."""
+        left_s = waiter.qos_s - (self.clock.now() - waiter.arrived)
+        left_s -= self.latencies.mean(waiter.request, place.name)
+        try:
+            async with asyncio.timeout(None if left_s == inf else max(left_s, 0.0)) as time:
+                await before()
+        except BaseException as error:
+            self._free(place)
+            if isinstance(error, TimeoutError) and time.expired():
+                raise self._refusal(waiter, self._in_vain) from error
+            raise
+        place.began = self.clock.now()
 
     def refuse_hopeless(
         self, kind: str, time_left_s: float, *, unless: Callable[[], bool]
@@ -391,6 +418,13 @@ class TierQueue:
     def _free(self, place: _Place) -> None:
         place.idle = True
         self._match()
+
+    def _leave_alone(self, address: str) -> None:
+        """Give nobody a place at an instance that was lost until it answers again."""
+        for place in self._places.values():
+            if place.idle and place.key[0] == address:
+                place.idle = False
+                self._recover(place)
 
     def _recover(self, place: _Place) -> None:
         task = asyncio.get_running_loop().create_task(self._settled(place))

@@ -10,10 +10,11 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
+from circinus.deploy.workers.errors import CallFailed, DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.transport import (
+    CALL_KEY,
     FAULTS_KEY,
     LARGEST_MESSAGE,
     OPERATOR_KEY,
@@ -21,6 +22,7 @@ from circinus.deploy.workers.transport import (
     open_channel,
     too_large,
 )
+from circinus.deploy.workers.usage import from_wire
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
@@ -53,17 +55,18 @@ class WorkerClient:
         due_in_s: float | None = None,
         warm_up: bool = False,
         configuration: Configuration | None = None,
+        attempt: int = 1,
     ) -> worker_pb2.RunReply:
         """Run operators, parents first, on encoded inputs; give the outputs of those wanted.
 
         The timeout, `> 0`, is the worker's deadline. The answer is in time within `due_in_s`, or
         whenever; as long as that allows, batches wait for more calls. A warm-up leaves out the
         waits that stand for share and speed. Without a configuration the knobs are the worker's
-        own.
+        own. Of an operator that calls endpoints it is the `attempt`-th call, from 1.
 
         DeadlineExceeded if it took longer, InstanceLost if the worker is gone, OperatorFailed if
-        an operator raised or an output is too large to be sent, InvalidInput if the worker refuses
-        the call or the input is too large.
+        an operator raised or an output is too large to be sent, CallFailed if endpoints were
+        called before that, InvalidInput if the worker refuses the call or the input is too large.
         """
         knobs = {} if configuration is None else {o: configuration.of(o) for o in operators}
         settings = {name: encode({**values}) for name, values in knobs.items() if values}
@@ -74,6 +77,7 @@ class WorkerClient:
             warm_up=warm_up,
             settings=settings,
             due_in_s=due_in_s,
+            attempt=attempt,
         )
         self._check_size(request)
         self._calls += 1
@@ -140,7 +144,12 @@ class WorkerClient:
                 metadata = cast("grpc.aio.Metadata", error.trailing_metadata())
                 faults = cast("list[list[str]]", decode(cast("bytes", metadata[FAULTS_KEY])))
                 operator = str(metadata[OPERATOR_KEY])
-                return OperatorFailed(operator, cause, [Fault(*fault) for fault in faults])
+                wrong = [Fault(*fault) for fault in faults]
+                if CALL_KEY not in metadata:
+                    return OperatorFailed(operator, cause, wrong)
+                told = worker_pb2.FailedCall.FromString(cast("bytes", metadata[CALL_KEY]))
+                again_in_s = told.again_in_s if told.HasField("again_in_s") else None
+                return CallFailed(operator, cause, wrong, from_wire(told.used), again_in_s)
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
             case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the other end has another limit

@@ -1,11 +1,14 @@
 """What can go wrong between dispatcher and workers, beyond the project's errors.
 
-All of them are `Unavailable`: nothing is wrong with the request itself.
+Those that are `Unavailable` say nothing of the request itself.
 """
 
 from __future__ import annotations
 
-from circinus.pipelines.errors import CircinusError, Unavailable
+from collections.abc import Mapping, Sequence
+
+from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.errors import CircinusError, Fault, OperatorFailed, Unavailable
 
 
 class TooManyRequests(Unavailable):
@@ -34,3 +37,19 @@ class LaunchFailed(CircinusError):
     def __init__(self, name: str, cause: str, log: str, *, killed: bool = False) -> None:
         self.killed = killed
         super().__init__(f"instance {name} did not start: {cause}; its log ends with:\n{log}")
+
+
+class CallFailed(OperatorFailed):
+    """An operator that calls endpoints failed: what was used, and when the next attempt is due."""
+
+    def __init__(
+        self,
+        operator: str,
+        cause: str,
+        faults: Sequence[Fault],
+        used: Mapping[str, Mapping[str, Usage]],
+        again_in_s: float | None,
+    ) -> None:
+        super().__init__(operator, cause, faults)
+        self.used = used  # operator -> endpoint -> what was used, of all that ran in the call
+        self.again_in_s = again_in_s  # None: no other attempt is made

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from math import inf
 
 from circinus.deploy.workers.batching import Batches
+from circinus.deploy.workers.calling import Attempt, Attempts
+from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Pace, ShareMeter
+from circinus.deploy.workers.usage import to_wire
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload, encode, payload_bytes
@@ -39,6 +43,10 @@ class Execution:
     clock: Clock
     cpu_seconds: Callable[[], float]  # so far, of the calling thread and the programs it called
     batches: Batches  # of what its operators gather; shared by executions of other settings
+    # of operators that call endpoints; None: none of those served may, under any settings
+    attempts: Attempts | None = None
+    # calls that may run at once, `>= 1`; None: as many as every operator served takes
+    concurrent: int | None = None
 
     def __post_init__(self) -> None:
         for name in sorted(self.served):
@@ -46,11 +54,13 @@ class Execution:
 
     @property
     def concurrency(self) -> int:
-        """Give the calls that may run at once, `>= 1`: as many as every operator served takes."""
+        """Give the calls that may run at once, `>= 1`, see `concurrent`."""
+        if self.concurrent is not None:
+            return self.concurrent
         served = (self.pipeline.by_name[name].concurrency for name in self.served)
         return min(served, default=1)
 
-    def run(
+    def run(  # noqa: PLR0913 - the fields of the request
         self,
         operators: Sequence[str],
         inputs: Mapping[str, Payload],
@@ -58,23 +68,36 @@ class Execution:
         pause: Pause,
         pace: Pace | None = None,
         due: float = inf,
+        attempt: int = 1,
     ) -> RunReply:
         """Give the outputs of `wants`, having run `operators` in the order given, parents first.
 
         The inputs are outputs of operators elsewhere, and the pipeline's input as `INPUT`. Without
         a pace it is the worker's own. By `due` on its clock the answer should be there: as long
-        batches may wait for more calls. InvalidInput if an operator is not served or an input is
-        missing, OperatorFailed if one raises or gives no payload, CallEnded if nobody waits.
+        batches may wait for more calls. Operators that call endpoints are tried once, which is
+        their `attempt`-th, from 1. InvalidInput if an operator is not served or an input is
+        missing, OperatorFailed if one raises or gives no payload, CallFailed if it called, or one
+        before it did, CallEnded if nobody waits.
         """
         self._check(operators, inputs, wants)
         known = dict(inputs)
         seconds: dict[str, float] = {}
+        used: dict[str, Mapping[str, Usage]] = {}
         meter = ShareMeter(pace or self.pace)
         for name in operators:
             pause(0)
             operator = self.pipeline.by_name[name]
             given = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
-            known[name], elapsed, cpu_s = self._ran(operator, given, due)
+            try:
+                if self._calls(operator):
+                    made = self._called(operator, given, attempt)
+                    known[name], elapsed, cpu_s, used[name] = (*made[:2], 0.0, made[2])
+                else:
+                    known[name], elapsed, cpu_s = self._ran(operator, given, due)
+            except OperatorFailed as error:
+                if not used:
+                    raise
+                raise _with_used(error, used) from error
             seconds[name] = meter.ran(operator.spec, elapsed, cpu_s)
         pause(meter.wait_s)
         return RunReply(
@@ -82,7 +105,17 @@ class Execution:
             seconds=seconds,
             sizes={name: payload_bytes(known[name]) for name in wants},
             concurrency=self.concurrency,
+            used=to_wire(used),
         )
+
+    def _calls(self, operator: Operator) -> bool:
+        return bool(operator.spec.called(self.configuration.of(operator.name)))
+
+    def _called(self, operator: Operator, given: Payload, number: int) -> Attempt:
+        if self.attempts is None:
+            rule = "must call no endpoint on a tier with machines"
+            raise InvalidInput.of("operators", rule, operator.name)
+        return self.attempts.make(operator, given, self.configuration, number)
 
     def _ran(self, operator: Operator, given: Payload, due: float) -> tuple[Payload, float, float]:
         """Give the output of an operator, its seconds and those of the processor."""
@@ -116,3 +149,12 @@ def _encoded(name: str, output: Payload) -> bytes:
         return encode(output)
     except InvalidInput as error:
         raise OperatorFailed(name, str(error)) from error
+
+
+def _with_used(error: OperatorFailed, before: Mapping[str, Mapping[str, Usage]]) -> CallFailed:
+    """Give the failure with what was used by operators that ran before it."""
+    used, again_in_s = dict(before), None
+    if isinstance(error, CallFailed):
+        used |= error.used
+        again_in_s = error.again_in_s
+    return CallFailed(error.operator, error.cause, error.faults, used, again_in_s)

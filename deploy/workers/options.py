@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from circinus.deploy.workers.shares import Enforcement, Pace
@@ -16,6 +16,7 @@ from circinus.deploy.workers.transport import (
     split_address,
 )
 from circinus.pipelines import checks
+from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.operators import KnobValue
 
 _TLS = ("certificate", "key", "authority")
@@ -36,12 +37,15 @@ class WorkerOptions:
     health: str | None = None  # `host:port` that tells it without TLS; None: only `bind` does
     memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer, `> 0`
+    endpoints: tuple[Endpoint, ...] = ()  # that its operators may call
+    concurrent: int | None = None  # calls served at once, `>= 1`; None: as its operators take
 
     def __post_init__(self) -> None:
         some = len(self.operators) > 0
         checks.require(some, "operators", "must have at least one", self.operators)
         checks.positive("memory_bytes", self.memory_bytes)
         checks.positive("message_bytes", self.message_bytes)
+        checks.at_least("concurrent", self.concurrent, 1)
         check_transport(self.bind, self.tls)
         if self.health is not None:
             split_address(self.health)
@@ -61,6 +65,8 @@ class WorkerOptions:
             "--health": self.health,
             "--memory-bytes": self.memory_bytes,
             "--message-bytes": self.message_bytes,
+            "--endpoints": _told(self.endpoints),
+            "--concurrent": self.concurrent,
             **{f"--tls-{file}": getattr(self.tls, file, None) for file in _TLS},
         }
         words: list[str] = []
@@ -95,6 +101,8 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     add("--health", help="host:port for health only, in the clear")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     add("--message-bytes", type=int, default=LARGEST_MESSAGE, help="of a call or an answer")
+    add("--endpoints", type=_endpoints, default=(), help="that operators may call, as JSON")
+    add("--concurrent", type=int, help="calls at a time, instead of what operators take")
     given = vars(parser.parse_args(arguments))
     operators = tuple(given.pop("operators").split(","))
     files = {name: given.pop(f"tls_{name}") for name in _TLS}
@@ -103,3 +111,20 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     pace = Pace(**{name: given.pop(name) for name in ("enforcement", "share", "speed")})
     tls = TlsFiles(**files) if all(files.values()) else None
     return WorkerOptions(**given, operators=operators, pace=pace, tls=tls)
+
+
+def _told(endpoints: Sequence[Endpoint]) -> str | None:
+    return json.dumps([asdict(each) for each in endpoints]) if endpoints else None
+
+
+def _endpoints(text: str) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(
+            **{
+                **told,
+                "price": CallPrice(**told["price"]),
+                "limits": RateLimits(**told["limits"]),
+            }
+        )
+        for told in json.loads(text)
+    )

@@ -22,10 +22,13 @@ from math import inf
 from queue import SimpleQueue
 
 import grpc
+import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from circinus.deploy.workers.batching import Batches
+from circinus.deploy.workers.calling import Attempts
+from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import CallEnded, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.process import limit_memory, sharpen_timers
@@ -33,6 +36,7 @@ from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.settings import PRIVATE
 from circinus.deploy.workers.shares import Pace
 from circinus.deploy.workers.transport import (
+    CALL_KEY,
     FAULTS_KEY,
     OPERATOR_KEY,
     TlsFiles,
@@ -42,8 +46,10 @@ from circinus.deploy.workers.transport import (
     split_address,
     too_large,
 )
+from circinus.deploy.workers.usage import from_wire, to_wire
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, decode, encode
@@ -85,14 +91,17 @@ def main(arguments: Sequence[str]) -> int:
 
 def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServicer, str]:
     pipeline = load_pipeline(options.pipeline, allow_import=options.allow_import)
+    clock = SystemClock()
     execution = Execution(
         pipeline=pipeline,
         served=frozenset(options.operators),
         configuration=ConfigurationSpace(pipeline.graph).parse(options.configuration),
         pace=options.pace,
-        clock=SystemClock(),
+        clock=clock,
         cpu_seconds=_cpu_seconds,
-        batches=Batches(SystemClock()),
+        batches=Batches(clock),
+        attempts=_attempts(options.endpoints, clock) if options.endpoints else None,
+        concurrent=options.concurrent,
     )
     if options.memory_bytes is not None:
         limit_memory(options.memory_bytes)
@@ -120,6 +129,14 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         health_service.set(name, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving address=%s operators=%s", address, ",".join(options.operators))
     return servers, health_service, address
+
+
+def _attempts(endpoints: Sequence[Endpoint], clock: SystemClock) -> Attempts:
+    return Attempts(
+        endpoints={each.name: each for each in endpoints},
+        clock=clock,
+        rng=np.random.default_rng(),  # noqa: TID251 - an entry point; it spreads waits
+    )
 
 
 def _cpu_seconds() -> float:
@@ -170,8 +187,9 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         except OperatorFailed as error:
             _log.warning("operator_failed operator=%s cause=%s", error.operator, error.cause)
             faults = encode([[fault.field, fault.rule, fault.value] for fault in error.faults])
-            told = ((OPERATOR_KEY, error.operator), (FAULTS_KEY, faults))
-            context.set_trailing_metadata(told)
+            told: list[tuple[str, str | bytes]]
+            told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, faults), *_of_call(error)]
+            context.set_trailing_metadata(tuple(told))
             context.abort(grpc.StatusCode.ABORTED, error.cause)
         except CallEnded:
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call ended while it ran")
@@ -193,10 +211,12 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             pause,
             Pace() if request.warm_up else None,
             due,
+            max(request.attempt, 1),
         )
         if (size := reply.ByteSize()) > self._largest:
             name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))
-            raise OperatorFailed(name, too_large("outputs", self._largest, size))
+            told = too_large("outputs", self._largest, size)
+            raise CallFailed(name, told, (), from_wire(reply.used), None)
         return reply
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
@@ -207,6 +227,14 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         nested = {**self._execution.configuration.as_dict(), **asked}
         space = ConfigurationSpace(self._execution.pipeline.graph)
         return replace(self._execution, configuration=space.parse(nested))
+
+
+def _of_call(error: OperatorFailed) -> tuple[tuple[str, bytes], ...]:
+    """Give the metadata of a call to endpoints that failed; none: nothing was called."""
+    if not isinstance(error, CallFailed):
+        return ()
+    failed = worker_pb2.FailedCall(used=to_wire(error.used), again_in_s=error.again_in_s)
+    return ((CALL_KEY, failed.SerializeToString()),)
 
 
 def _due_in_s(request: worker_pb2.RunRequest) -> float:

@@ -20,6 +20,8 @@ SERVER_NAME = "circinus-worker"
 """On the certificates of workers that are called by addresses which nobody knows beforehand."""
 
 OPERATOR_KEY = "circinus-operator"
+CALL_KEY = "circinus-call-bin"
+"""What is known of a call to endpoints that failed: a `FailedCall`."""
 FAULTS_KEY = "circinus-faults-bin"
 """What is wrong with the pipeline's input: an encoded list of [field, rule, value]."""
 """Trailing metadata that names the operator that failed."""

@@ -19,7 +19,6 @@ from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import OnFailure, PlanningContext
 from circinus.pipelines.restrictions import Restrictions
 from circinus.pipelines.slo import HoldsFor
-from circinus.planner.deployment.prediction import least_latencies
 from circinus.planner.models.history import holds
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans import failing
@@ -100,8 +99,9 @@ class Recollection:
         latencies = _kept(
             counted.latencies,
             _circumstances(setting.context),
-            lambda: least_latencies(
-                setting.context, setting.placements, [one.work for one in counted.measured]
+            lambda: setting.least_latencies(
+                [one.configuration for one in counted.measured],
+                [one.work for one in counted.measured],
             ),
         )
         found = tuple(
@@ -136,7 +136,8 @@ def _counted(bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactor
             else:
                 good[number] = profile
     works = [Work.of(profile) for profile in good.values()]
-    latencies = least_latencies(setting.context, setting.placements, works).tolist()
+    configurations = [profile.configuration for profile in good.values()]
+    latencies = setting.least_latencies(configurations, works).tolist()
     measured = tuple(
         measured_as(bench, number, profile, ending, latency_s)
         for (number, profile), ending, latency_s in zip(

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 
@@ -19,7 +19,8 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
 from circinus.pipelines.latency import TierArray
-from circinus.pipelines.restrictions import Restrictions, allowed_tiers
+from circinus.pipelines.restrictions import Restrictions
+from circinus.planner.deployment.callers import Called, Callers
 
 FULL_STEPS = round(1 / SHARE_STEP)  # a whole machine in share steps
 
@@ -28,7 +29,10 @@ MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down a
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placements:
-    """Placements with what a machine can give each of them."""
+    """Placements with what a machine can give each of them.
+
+    A tier without machines has nothing to share out: there it is as if it were not used.
+    """
 
     tiers: TierArray  # position of each operator's tier, shape (P, O)
     # Largest number of operators on a tier that can run at once; 0 on unused tiers, shape (P, T).
@@ -36,6 +40,10 @@ class Placements:
     # Largest share per operator in steps of `SHARE_STEP`, such that share x width fits a machine;
     # 0 on unused tiers, shape (P, T).
     full_steps: TierArray
+    # What operators call there; None: placements are of unlike configurations, or nothing is
+    # called by any.
+    called: Called | None = None
+    _by_calls: dict[Called, Placements] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         """Give P."""
@@ -44,8 +52,29 @@ class Placements:
     def take(self, rows: TierArray) -> Placements:
         """Give the placements of those rows, in that order."""
         return Placements(
-            tiers=self.tiers[rows], widths=self.widths[rows], full_steps=self.full_steps[rows]
+            tiers=self.tiers[rows],
+            widths=self.widths[rows],
+            full_steps=self.full_steps[rows],
+            called=self.called,
         )
+
+    def where(self, callers: Callers, called: Called) -> Placements:
+        """Give those on which operators may be that call so, in their order.
+
+        What was asked for is kept: equal questions have one answer. InvalidInput if all send data
+        back down, and only those that do not were looked at.
+        """
+        if called not in self._by_calls:
+            good = np.ones(len(self), dtype=np.bool_)
+            for o, (endpoints, tiers) in enumerate(zip(called, callers.tiers, strict=True)):
+                good &= np.isin(self.tiers[:, o], tiers[endpoints])
+            names = sorted(frozenset[str]().union(*called))
+            rule = "must have a placement that never sends data back down, also when it calls"
+            checks.require(bool(good.any()), "pipeline", rule, names)
+            self._by_calls[called] = replace(
+                self.take(np.flatnonzero(good)), called=called, _by_calls={}
+            )
+        return self._by_calls[called]
 
 
 def placements(
@@ -55,21 +84,35 @@ def placements(
     most: int = MOST_PLACEMENTS,
     restrictions: Restrictions | None = None,
 ) -> Placements:
-    """Give all placements on tiers that have machines and that the restrictions allow.
+    """Give all placements on tiers that restrictions allow, under any configuration.
 
-    When there are more than `most`, only those that never send data back down: each operator's
-    tier comes no earlier in the infrastructure than its parents'. InvalidInput if no tier has a
-    machine, even those are too many, so many operators can run at once that no machine can share
-    itself between them, or the restrictions leave an operator no tier that has machines.
+    An operator that may call something is on remote tiers that have what it calls, one that may
+    call nothing on tiers that have machines. When there are more than `most`, only those that
+    never send data back down: each operator's tier comes no earlier in the infrastructure than
+    its parents', remote ones, which are nowhere in it, left aside. InvalidInput if no tier has a
+    machine where one is needed, even those are too many, so many operators can run at once that
+    no machine can share itself between them, or some settings leave an operator no tier.
     """
-    usable = [i for i, tier in enumerate(infrastructure.tiers) if tier.machines > 0]
-    checks.require(bool(usable), "infrastructure.tiers", "must have at least one machine", 0)
-    choices = _choices(graph, infrastructure, usable, restrictions or Restrictions())
+    callers = Callers.of(graph, infrastructure, restrictions or Restrictions())
+    return placements_of(callers, graph, infrastructure, most=most)
+
+
+def placements_of(
+    callers: Callers,
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    *,
+    most: int = MOST_PLACEMENTS,
+) -> Placements:
+    """Give the same of the tiers that callers may be on."""
+    remote = [i for i, tier in enumerate(infrastructure.tiers) if tier.remote]
+    choices = callers.choices()
     if prod(map(len, choices)) <= most:
         tiers = np.array(list(itertools.product(*choices)), dtype=np.int64)
     else:
-        tiers = _upwards(graph, choices, most)
+        tiers = _upwards(graph, choices, remote, most)
     widths = _widths(graph, tiers, len(infrastructure.tiers))
+    widths[:, remote] = 0
     fits = np.flatnonzero((widths <= FULL_STEPS).all(axis=1))
     rule = f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
     checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, int(widths.max(axis=1).min()))
@@ -77,32 +120,20 @@ def placements(
     return Placements(tiers=tiers, widths=widths, full_steps=full).take(fits)
 
 
-def _choices(
-    graph: PipelineGraph,
-    infrastructure: Infrastructure,
-    usable: list[int],
-    restrictions: Restrictions,
-) -> list[list[int]]:
-    """Give the tiers that each operator may be on."""
-    allowed = allowed_tiers(graph, infrastructure, restrictions)
-    choices = [[tier for tier in tiers if tier in usable] for tiers in allowed]
-    for operator, tiers, choice in zip(graph.operators, allowed, choices, strict=True):
-        names = [infrastructure.tiers[i].name for i in tiers]
-        field = f"restrictions.tiers.{operator.name}"
-        checks.require(bool(choice), field, "must leave a tier that has machines", names)
-    return choices
-
-
-def _upwards(graph: PipelineGraph, choices: list[list[int]], most: int) -> TierArray:  # (P, O)
+def _upwards(
+    graph: PipelineGraph, choices: list[list[int]], remote: list[int], most: int
+) -> TierArray:  # (P, O)
     rows = np.zeros((1, 0), dtype=np.int64)
+    levels = np.zeros((1, 0), dtype=np.int64)  # the tiers of those on machines that data was on
     for parents, usable in zip(graph.parents, choices, strict=True):
-        lowest = rows[:, list(parents)].max(axis=1, initial=0)
-        rows = np.concatenate(
-            [
-                np.column_stack([rows[lowest <= tier], np.full((lowest <= tier).sum(), tier)])
-                for tier in usable
-            ]
-        )
+        lowest = levels[:, list(parents)].max(axis=1, initial=0)
+        found, reached = [], []
+        for tier in usable:
+            good = np.ones(len(rows), dtype=np.bool_) if tier in remote else lowest <= tier
+            level = lowest[good] if tier in remote else np.full(good.sum(), tier)
+            found.append(np.column_stack([rows[good], np.full(good.sum(), tier)]))
+            reached.append(np.column_stack([levels[good], level]))
+        rows, levels = np.concatenate(found), np.concatenate(reached)
         # Unless tiers are restricted every row can go on to the last one: rows get no fewer.
         if not 0 < len(rows) <= most:
             raise InvalidInput.of(

@@ -35,10 +35,12 @@ from circinus.pipelines.latency import TierArray, Work, busy_seconds, compose
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.slo import LatencyStatistic
+from circinus.planner.deployment.endpoint_limits import limited
 from circinus.planner.deployment.placement import FULL_STEPS, Placements
 
 HIGHEST_UTILISATION = 0.7
-"""Copies are added until rho is at most this: beyond it waiting grows steeply with every burst."""
+"""Copies are added until rho is at most this: beyond it waiting grows steeply with every burst. Of
+the limits of endpoints at most so much is used, too."""
 
 _ROUNDING = 1e-9  # a / 0.7 that is a whole number up to rounding asks for no further copy
 
@@ -57,12 +59,13 @@ class Prediction:
     tier_wait_s: FloatArray  # the part of it that is waiting for a tier's copies, shape (P, T)
     service_s: FloatArray  # mean seconds that a request keeps a tier's group busy, shape (P, T)
     replicas: npt.NDArray[np.int64]  # copies of each tier's group, 0 on unused tiers, shape (P, T)
-    # Copies needed over copies that the machines hold, the largest of all tiers, shape (P,).
+    # Copies needed over copies that the machines hold, the largest of all tiers, or use of what
+    # an endpoint's limits allow, whichever is more, shape (P,).
     crowding: FloatArray
 
     @property
     def fits(self) -> npt.NDArray[np.bool_]:
-        """Whether the machines hold all copies, shape (P,)."""
+        """Whether machines hold all copies, and endpoints' limits all calls, shape (P,)."""
         return self.crowding <= 1
 
 
@@ -84,12 +87,16 @@ def predict(
     used = placements.widths > 0
     replicas, wait = _queued(context, service, used)
     places = copies_held(context.infrastructure, placements, steps)
+    crowding = (replicas / np.maximum(places, 1)).max(axis=1)
+    most = HIGHEST_UTILISATION if context.slo.throughput_per_s is None else 1.0
     return Prediction(
         latency_s=latency + wait.sum(axis=1),
         tier_wait_s=wait,
         service_s=service,
         replicas=replicas,
-        crowding=np.asarray((replicas / np.maximum(places, 1)).max(axis=1)),
+        crowding=np.maximum(
+            crowding, limited(context, placements.called, work, most) * (1 - _ROUNDING)
+        ),
     )
 
 
@@ -194,13 +201,15 @@ def mean_work(work: Work) -> Work:
         operator_s=work.operator_s.mean(axis=1, keepdims=True),
         output_bytes=work.output_bytes.mean(axis=1, keepdims=True),
         input_bytes=work.input_bytes.mean(keepdims=True),
+        used=None if work.used is None else work.used.mean(axis=2, keepdims=True),
     )
 
 
 def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
-    """Give the share of a machine of each operator."""
-    own = steps[np.arange(len(steps))[:, None], placements.tiers]
-    return np.asarray(np.round(own * SHARE_STEP, 9))
+    """Give the share of a machine of each operator; 1 on tiers that have none."""
+    rows = np.arange(len(steps))[:, None]
+    own = np.round(steps[rows, placements.tiers] * SHARE_STEP, 9)
+    return np.asarray(np.where(placements.widths[rows, placements.tiers] > 0, own, 1.0))
 
 
 def _composed(
@@ -231,7 +240,7 @@ def _service_seconds(
         ]
         chain[:, o] = busy[:, o] + (np.maximum.reduce(before) if before else 0.0)
         service[rows, tiers[:, o]] = np.maximum(service[rows, tiers[:, o]], chain[:, o])
-    return service
+    return np.where(placements.widths > 0, service, 0.0)
 
 
 def _queued(

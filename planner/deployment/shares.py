@@ -40,6 +40,8 @@ from circinus.pipelines.infrastructure import SHARE_STEP
 from circinus.pipelines.latency import TierArray, Work
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.slo import LatencyStatistic
+from circinus.planner.deployment.costs import Costs, costs, one_by_one, usd_of_inputs
 from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import FULL_STEPS, Placements
 from circinus.planner.deployment.prediction import copies_held, effective_latencies, meets, predict
@@ -62,7 +64,9 @@ class Allocations:
     placements: Placements  # where operators are, A of them
     steps: TierArray  # share per tier in steps of `SHARE_STEP`, shape (A, T)
     demand: FloatArray  # machines asked of each tier, replicas included, shape (A, T)
-    cost_usd_per_hour: FloatArray  # (A,)
+    cost_usd_per_hour: FloatArray  # of machines and calls, (A,)
+    # of both for 1,000 requests, (A,); None: nothing that is asked depends on it
+    cost_usd_per_1000_requests: FloatArray | None
     latency_s: FloatArray  # in the SLO's statistic, shape (A,)
     fits: BoolArray  # whether the machines hold all copies, shape (A,)
 
@@ -101,14 +105,32 @@ def allocations(
     prediction = predict(context, placements, work, steps)
     demand = np.round(steps * SHARE_STEP * placements.widths * prediction.replicas, 9)
     price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
+    found = _costs(context, placements, work, steps, demand @ price)
     return Allocations(
         placements=placements,
         steps=steps,
         demand=demand,
-        cost_usd_per_hour=demand @ price,
+        cost_usd_per_hour=found.per_hour,
+        cost_usd_per_1000_requests=found.per_1000,
         latency_s=prediction.latency_s,
         fits=prediction.fits,
     )
+
+
+def _costs(
+    context: PlanningContext,
+    placements: Placements,
+    work: Work,
+    steps: TierArray,
+    machines_usd_per_hour: FloatArray,  # (A,)
+) -> Costs:
+    usd, rate = float(usd_of_inputs(work).mean()), context.requests_per_s
+    if rate is not None:
+        return costs(machines_usd_per_hour, usd, rate)
+    if not context.by_request and context.slo.cost_usd_per_1000_requests is None:
+        return Costs(machines_usd_per_hour, None)
+    mean = predict(context, placements, work, steps, figure=LatencyStatistic.MEAN.of)
+    return costs(machines_usd_per_hour, usd, one_by_one(mean.latency_s))
 
 
 def _tightest(
@@ -120,8 +142,40 @@ def _tightest(
         found = combinations(context, placements, work, tiers)
         return _cornered(context, placements, work, tiers) if found is None else found
     if len(placements) * FULL_STEPS ** (len(tiers) - 1) > MOST_ROWS:
-        return _cornered(context, placements, work, tiers)
-    return minimal(context, placements, work, tiers)
+        found = _cornered(context, placements, work, tiers)
+    else:
+        found = minimal(context, placements, work, tiers)
+    asked = context.by_request or context.slo.cost_usd_per_1000_requests is not None
+    if not asked or len(tiers) < 2:
+        return found
+    also = _cheapest_by_request(context, placements, work, tiers)
+    return np.concatenate([found[0], also[0]]), np.concatenate([found[1], also[1]])
+
+
+def _cheapest_by_request(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments:
+    """Give of each placement the deployment in time whose requests cost least.
+
+    Requests come one after the other: one that takes longer keeps all tiers rented for longer, so
+    more of a cheap tier than it takes may cost less. None where all are too many to try.
+    """
+    each = FULL_STEPS ** len(tiers)
+    if len(placements) * each > MOST_ROWS:
+        return np.zeros(0, dtype=np.int64), placements.full_steps[:0]
+    rows = np.repeat(np.arange(len(placements)), each)
+    steps = placements.full_steps[rows].copy()
+    grid = np.indices((FULL_STEPS,) * len(tiers)).reshape(len(tiers), each).T + 1
+    steps[:, tiers] = np.minimum(steps[:, tiers], np.tile(grid, (len(placements), 1)))
+    good = np.flatnonzero(_feasible(context, placements.take(rows), work, steps))
+    rows, steps = rows[good], steps[good]
+    spots = placements.take(rows)
+    price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
+    machines = (steps * SHARE_STEP * spots.widths) @ price
+    cost = _costs(context, spots, work, steps, machines).per_1000
+    best = np.lexsort((rows if cost is None else cost, rows))
+    firsts = best[np.unique(rows[best], return_index=True)[1]]
+    return rows[firsts], steps[firsts]
 
 
 def _cornered(

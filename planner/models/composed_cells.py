@@ -11,7 +11,7 @@ are as many as configurations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -24,7 +24,10 @@ from circinus.planner.deployment.placement import FULL_STEPS
 
 
 class CellComposer:
-    """Composes configurations on one placement: a row of `Placements`."""
+    """Composes configurations on one placement: a row of `Placements`.
+
+    An operator that may call is where its settings have it, not always where the placement does.
+    """
 
     def __init__(
         self,
@@ -32,8 +35,11 @@ class CellComposer:
         which: Sequence[IndexArray],  # the cell of each configuration, for each operator, (C,)
         tiers: TierArray,
         full_steps: TierArray,
+        moved: Mapping[int, TierArray] | None = None,  # operator that may call -> tiers by cells
     ) -> None:
         graph, infrastructure = context.graph, context.infrastructure
+        self._which, self.tiers, self.full_steps = which, tiers, full_steps
+        self._moved = moved = dict(moved or {})
         firsts = [np.unique(own, return_index=True)[1] for own in which]
         self._sources = [
             [(p, which[p][first]) for p in parents]  # a parent's cell, by own cells
@@ -41,21 +47,48 @@ class CellComposer:
         ]
         self._sinks = [(o, which[o]) for o in map(graph.position, graph.sinks)]
         # Operators that can run at once share a machine, also at full shares.
-        self._factors = [
-            float(stretch_of(operator, np.array(full_steps[tier] / FULL_STEPS)))
-            / infrastructure.tiers[tier].speed_of(name)
-            for operator, name, tier in zip(graph.operators, graph.classes, tiers, strict=True)
-        ]
+        factors = np.array(
+            [
+                [
+                    float(stretch_of(operator, np.array(_share(steps)))) / tier.speed_of(name)
+                    for tier, steps in zip(infrastructure.tiers, full_steps, strict=True)
+                ]
+                for operator, name in zip(graph.operators, graph.classes, strict=True)
+            ]
+        )  # (operators, tiers)
+        self._factors = [factors[o, moved.get(o, tier)] for o, tier in enumerate(tiers)]
         origin = infrastructure.position(infrastructure.origin or infrastructure.tiers[0].name)
+        routes = np.array(
+            [[(r.delay_s, r.s_per_byte) for r in row] for row in infrastructure.routes]
+        )
         self._routes = [
-            [infrastructure.routes[source][tier] for source in tiers[list(parents)]]
-            or [infrastructure.routes[origin][tier]]
-            for parents, tier in zip(graph.parents, tiers, strict=True)
+            [routes[self._at(p, cells), moved.get(o, tiers[o])] for p, cells in self._sources[o]]
+            or [routes[origin, moved.get(o, tiers[o])]]
+            for o in range(len(tiers))
         ]
-        used, on = np.unique(tiers, return_inverse=True)
-        self._busy = (np.arange(len(used))[:, None] == on) * np.array(self._factors)  # (T, O)
+        used = np.unique(np.concatenate([tiers, *moved.values()]))
+        on = [
+            moved[o][which[o]] if o in moved else np.array([tier]) for o, tier in enumerate(tiers)
+        ]
+        each = [
+            (used[:, None] == there)
+            * (self._factors[o][which[o]] if o in moved else self._factors[o])
+            for o, there in enumerate(on)
+        ]  # of each operator: (T, C), or (T, 1) where it is the same for all
+        self._busy = each if moved else [np.concatenate(each, axis=1)]
         self._prices = prices(context)[used]
         self._bound_s = context.slo.latency_s
+
+    def tiers_at(self, row: int) -> TierArray:  # (O,)
+        """Give where the operators of a configuration are."""
+        where = self.tiers.copy()
+        for o, by_cells in self._moved.items():
+            where[o] = by_cells[self._which[o][row]]
+        return where
+
+    def _at(self, o: int, cells: IndexArray) -> TierArray:
+        """Give the tiers of an operator in some of its cells; one where it is the same for all."""
+        return self._moved[o][cells] if o in self._moved else self.tiers[o]
 
     def compose(
         self,
@@ -71,7 +104,11 @@ class CellComposer:
         leaves of the SLO: the least cost of a chain (Cauchy and Schwarz); inf: it leaves none.
         """
         ends = self._ends(seconds, sizes, input_bytes)
-        busy = self._busy @ operator_s
+        if self._moved:
+            parts = zip(self._busy, operator_s, strict=True)
+            busy = reduce(np.add, [weights * own for weights, own in parts])
+        else:
+            busy = self._busy[0] @ operator_s
         # On a DAG the busy seconds add up to more than the path: scale them to it.
         moved = np.maximum(ends - busy.sum(axis=0), 0.0) + (self._prices == 0) @ busy
         weight = np.square(np.sqrt(self._prices) @ np.sqrt(busy))
@@ -87,15 +124,25 @@ class CellComposer:
         parts = zip(self._sources, self._routes, seconds, self._factors, strict=True)
         for sources, routes, own, factor in parts:
             arrivals = [
-                (ends[p] + (route.delay_s + route.s_per_byte * sizes[p]))[cell]
+                ends[p][cell] + (route[..., 0] + route[..., 1] * sizes[p][cell])
                 for (p, cell), route in zip(sources, routes, strict=False)
-            ] or [np.array(routes[0].delay_s + routes[0].s_per_byte * input_bytes)]
+            ] or [routes[0][..., 0] + routes[0][..., 1] * input_bytes]
             ends.append(reduce(np.maximum, arrivals) + factor * own)
         return reduce(np.maximum, [ends[o][cell] for o, cell in self._sinks])
 
 
 def prices(context: PlanningContext) -> FloatArray:  # (T,)
-    """Give USD per hour of every tier; machines, of those that are shared, when none has one."""
+    """Give USD per hour of every tier.
+
+    Machines, of those that are shared, when none has one and nothing is paid by the call.
+    """
     tiers = context.infrastructure.tiers
     found = np.array([tier.price_usd_per_hour for tier in tiers])
-    return found if found.any() else np.array([0.0 if t.dedicated else 1.0 for t in tiers])
+    if found.any() or any(tier.remote for tier in tiers):
+        return found
+    return np.array([0.0 if tier.dedicated else 1.0 for tier in tiers])
+
+
+def _share(steps: int) -> float:
+    """Give the share of a machine; 1 where a tier has none, or no operator of the placement."""
+    return steps / FULL_STEPS if steps else 1.0

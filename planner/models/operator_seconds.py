@@ -20,18 +20,25 @@ from functools import reduce
 import numpy as np
 from scipy.special import ndtr
 
-from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.configuration import Configuration, IndexArray
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import Work, compose
+from circinus.pipelines.infrastructure import SHARE_STEP
+from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
+from circinus.planner.deployment.callers import Callers
+from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.deployment.placement import Placements
-from circinus.planner.deployment.prediction import mean_work, predict, shares_of
+from circinus.planner.deployment.prediction import mean_work, predict
 from circinus.planner.models.composed_cells import CellComposer, prices
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
+from circinus.planner.models.operator_dollars import OperatorDollars, called_by_cells, kernel
 
 _SHORTEST_S = 1e-9
+_SECONDS_PER_HOUR = 3600.0
+_USD = Usage._fields.index("usd")
 _TINY = 1e-12
 _OWN, _INHERITED, _TOGETHER, _ANYWHERE = 0.8, 0.15, 0.05, 4.0
 """Variances of log seconds: an operator's own knobs matter most, those before it less; how long
@@ -57,7 +64,7 @@ class Seconds:
     log_variance: FloatArray  # its variance, shape (C,)
     paid: IndexArray  # inputs that a cache holds of each operator, shape (C, O)
     # About what the cheapest allocation that meets the SLO costs, USD per hour (or machines, when
-    # no tier has a price), shape (C,); inf: none is likely to.
+    # no tier has a price) with calls at `costs.usual_rate`, shape (C,); inf: none is likely to.
     share_cost: FloatArray
 
     def expected_saving(self, best: float) -> FloatArray:  # (C,)
@@ -93,9 +100,11 @@ class SecondsModel:
         # Whether an operator's seconds are known to depend on its lineage only; False (for
         # studies): on all knobs.
         structured: bool = True,
+        callers: Callers | None = None,  # who calls what; None: nobody anything
     ) -> None:
         self._context = context
         self._all = placements
+        self._callers = callers
         typical = np.log(context.slo.latency_s / (2 * len(context.graph.operators)))
         self._operators = [
             _OperatorCells(
@@ -103,10 +112,15 @@ class SecondsModel:
             )
             for o in range(len(context.graph.operators))
         ]
-        self._composers: dict[int, CellComposer] = {}
-        one_tier = np.flatnonzero((placements.tiers == placements.tiers[:, :1]).all(axis=1))
-        for placement in one_tier.tolist()[:_MOST_PLACEMENTS] or [0]:
-            self._look_at(placement)
+        self._composers: dict[tuple[int, ...], CellComposer] = {}
+        self._called = {} if callers is None else self._called_by_cells(callers)
+        self._dollars = {o: self._dollars_of(o) for o in self._called}
+        # Those all of whose operators that need a machine are on one tier.
+        used = placements.widths > 0
+        one_tier = np.flatnonzero(used.sum(axis=1) <= 1)
+        _, firsts = np.unique(used[one_tier], axis=0, return_index=True)
+        for placement in one_tier[np.sort(firsts)].tolist()[:_MOST_PLACEMENTS] or [0]:
+            self._look_at(placements, placement)
         # Row -> log of the SLO's figure of its latency over the one composed of means; its inputs.
         self._gaps: dict[int, tuple[float, int]] = {}
         self._input_bytes = 0.0
@@ -121,16 +135,24 @@ class SecondsModel:
             cells.recall(rows, earlier, o)
         self._input_bytes = float(np.mean([one.input_bytes for one in earlier]))
         for one in earlier[:_MOST_CONSIDERED]:
-            self.consider(one.mean_work)
+            self.consider(one.mean_work, one.configuration)
 
     def observe(self, row: int, work: Work, latency_s: float) -> None:
         """Take in the work of a configuration on all inputs it has met."""
         for o, cells in enumerate(self._operators):
             cells.observe(row, work.operator_s[o], work.output_bytes[o])
         self._input_bytes = float(work.input_bytes.mean())
-        spots, context = self._all.take(np.array([*self._composers])), self._context
-        shares, mean = shares_of(spots, spots.full_steps), mean_work(work)
-        composed = compose(context.graph, context.infrastructure, mean, spots.tiers, shares)
+        for o, dollars in self._dollars.items():
+            if work.used is not None:
+                dollars.observe(int(self._operators[o].which[row]), work.used[o, _USD])
+        context, composers = self._context, self._composers.values()
+        tiers = np.stack([composer.tiers_at(row) for composer in composers])
+        full = np.stack(
+            [composer.full_steps[on] for composer, on in zip(composers, tiers, strict=True)]
+        )
+        shares = np.where(full > 0, np.round(full * SHARE_STEP, 9), 1.0)
+        mean = mean_work(work)
+        composed = compose(context.graph, context.infrastructure, mean, tiers, shares)
         if (least := float(composed.min())) > 0 and latency_s > 0:
             self._gaps[row] = (float(np.log(latency_s / least)), len(work.input_bytes))
 
@@ -159,12 +181,17 @@ class SecondsModel:
         residual = float(np.mean([cells.process.squared_residual for cells in self._operators]))
         relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * max(1.0, residual)
         log_variance = np.log1p(relative)
+        # What calls cost is paid when they are measured, too: as seconds of the dearest machine.
+        paid_usd = np.zeros_like(hoped)
+        for o, dollars in self._dollars.items():
+            paid_usd[o] = dollars.expected()[which[o]]
+        usd, hourly = paid_usd.sum(axis=0), _SECONDS_PER_HOUR * usual_rate(self._context)
         return Seconds(
-            hoped_s=hoped.T,
+            hoped_s=(hoped + paid_usd / usd_per_s(self._context)).T if self._dollars else hoped.T,
             log_latency=np.log(least) - log_variance / 2 + gap,
             log_variance=log_variance,
             paid=np.stack([cells.paid[cells.paid_which] for cells in self._operators]).T,
-            share_cost=reduce(np.minimum, [cost for _, cost in found]),
+            share_cost=reduce(np.minimum, [cost for _, cost in found]) + hourly * usd,
         )
 
     def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
@@ -173,16 +200,19 @@ class SecondsModel:
         shared = [cells.paid_which == cells.paid_which[row] for cells in self._operators]
         return np.asarray(np.maximum(paid, np.stack(shared).T * inputs))
 
-    def consider(self, work: Work) -> None:
+    def consider(self, work: Work, configuration: Configuration) -> None:
         """Look at the placements that are best for the average input of a configuration too."""
-        full = predict(self._context, self._all, mean_work(work), self._all.full_steps)
+        spots = self._all
+        if self._callers is not None:
+            spots = spots.where(self._callers, self._callers.called(configuration))
+        full = predict(self._context, spots, mean_work(work), spots.full_steps)
         best = [int(np.argmin(full.latency_s))]
         meets = np.flatnonzero(full.latency_s <= self._context.slo.latency_s)
         if len(meets):
-            price = self._all.full_steps[meets] @ prices(self._context)
+            price = spots.full_steps[meets] @ prices(self._context)
             best.append(int(meets[np.argmin(price)]))
         for placement in best:
-            self._look_at(placement)
+            self._look_at(spots, placement)
 
     def _gap(self) -> float:
         """Give the mean of the gaps weighted by inputs, drawn towards 0 while there are few."""
@@ -191,15 +221,52 @@ class SecondsModel:
         gaps = np.array(list(self._gaps.values()))
         return float((gaps[:, 0] * gaps[:, 1]).sum() / (gaps[:, 1].sum() + 2.0))
 
-    def _look_at(self, placement: int) -> None:
+    def _look_at(self, spots: Placements, placement: int) -> None:
         """Compose candidates for a placement too, no longer for the one looked at first."""
-        if placement in self._composers:
+        tiers, full_steps = spots.tiers[placement], spots.full_steps[placement]
+        if (key := tuple(tiers.tolist())) in self._composers:
             return
-        which = [cells.which for cells in self._operators]
-        tiers, full_steps = self._all.tiers[placement], self._all.full_steps[placement]
-        self._composers[placement] = CellComposer(self._context, which, tiers, full_steps)
+        which, moved = [cells.which for cells in self._operators], self._moved(tiers)
+        self._composers[key] = CellComposer(self._context, which, tiers, full_steps, moved)
         if len(self._composers) > _MOST_PLACEMENTS:
             del self._composers[next(iter(self._composers))]
+
+    def _moved(self, tiers: TierArray) -> dict[int, TierArray]:
+        """Give where operators that may call are under the settings of each of their cells.
+
+        That is where the placement has them if they may be there; otherwise a remote tier that
+        has what they call, or a machine where the placement has others.
+        """
+        if self._callers is None:
+            return {}
+        beside = tiers.tolist()
+        moved = {}
+        for o, by_cells in self._called.items():
+            at = {}
+            for called in set(by_cells):
+                allowed = self._callers.tiers[o][called]
+                at[called] = next((t for t in (beside[o], *beside) if t in allowed), allowed[0])
+            moved[o] = np.array([at[called] for called in by_cells], dtype=np.int64)
+        return moved
+
+    def _called_by_cells(self, callers: Callers) -> dict[int, list[frozenset[str]]]:
+        return {
+            o: called_by_cells(operator, self._operators[o].own)
+            for o, operator in enumerate(callers.operators)
+            if operator.all_calls
+        }
+
+    def _dollars_of(self, o: int) -> OperatorDollars:
+        cells, endpoints = self._operators[o], self._context.infrastructure.endpoints
+        process = KnobProcess(cells.cells, cells.tables, kernel(cells.chosen_own))
+        return OperatorDollars(endpoints, self._called[o], process)
+
+
+def usd_per_s(context: PlanningContext) -> float:
+    """Give US dollars per second of the dearest tier, of 1 an hour if all are free."""
+    tiers = context.infrastructure.tiers
+    price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
+    return price / _SECONDS_PER_HOUR
 
 
 class _OperatorCells:
@@ -236,6 +303,9 @@ class _OperatorCells:
             tuple(len(slot.knob.values) for slot in slots),
             tuple(bool(slot.knob.ordered) for slot in slots),
         )
+        self.cells, self.tables = cells, tables
+        self.own = cells[:, [j for j, slot in enumerate(slots) if slot.operator == name]]
+        self.chosen_own = [slot.operator == name for slot in chosen]
         self.paid = np.zeros(int(self.paid_which.max()) + 1, dtype=np.int64)
         self._count = np.zeros(len(cells), dtype=np.int64)
         self._mean = np.zeros(len(cells))

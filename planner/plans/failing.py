@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.draws import MOST_DRAWS, draws_of
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.profile import (
     UNPLANNABLE,
@@ -100,6 +101,7 @@ class Counting:
             operator_s=_filled(profile.operator_s, failed, good),
             output_bytes=_filled(profile.output_bytes, failed, good),
             input_bytes=_filled(profile.input_bytes[None], failed, good)[0],
+            used=_usage_filled(profile.used, good),
         )
 
     @property
@@ -146,6 +148,16 @@ class Tolerant(Counting):
         return self._evaluator.spent_s
 
     @property
+    def calls_s(self) -> float:
+        """Of these, what was waited for endpoints, see `Evaluator`."""
+        return self._evaluator.calls_s
+
+    @property
+    def calls_usd(self) -> float:
+        """US dollars that calls cost so far, see `Evaluator`."""
+        return self._evaluator.calls_usd
+
+    @property
     def width(self) -> int:
         """How many measurements are made at once, see `Evaluator`."""
         return self._evaluator.width
@@ -181,7 +193,9 @@ def standing(profile: Profile) -> BoolArray:
 
 
 def _failed_columns(profile: Profile) -> BoolArray:
-    return np.isin(profile.inputs, [failure.input for failure in profile.failures])
+    pairs = profile.inputs * MOST_DRAWS + draws_of(profile.inputs)
+    failed = [failure.input * MOST_DRAWS + failure.draw for failure in profile.failures]
+    return np.isin(pairs, failed)
 
 
 def _failing_everywhere(profiles: Iterable[Profile]) -> frozenset[int]:
@@ -197,4 +211,16 @@ def _filled(figures: FloatArray, failed: BoolArray, good: IntArray) -> FloatArra
     """Give figures, shape (rows, n), with those of good inputs, in turn, where it failed."""
     filled = figures.copy()
     filled[:, failed] = figures[:, np.resize(good, int(failed.sum()))]
+    return filled
+
+
+def _usage_filled(used: FloatArray | None, good: IntArray) -> FloatArray | None:
+    """Give usage with that of good inputs, in turn, where it is not known.
+
+    What failed attempts are known to have used stays: it was paid.
+    """
+    if used is None or not (unknown := np.isnan(used).any(axis=(0, 1))).any():
+        return used
+    filled = used.copy()
+    filled[:, :, unknown] = used[:, :, np.resize(good, int(unknown.sum()))]
     return filled

@@ -13,11 +13,13 @@ from math import inf
 import numpy as np
 from scipy.special import ndtri
 
+from circinus.pipelines.draws import means_of_inputs
 from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic, Slo, SloState
+from circinus.planner.deployment.costs import one_by_one, ranked_by
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
@@ -25,8 +27,11 @@ from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead, latency_sureness
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
+from circinus.planner.plans.calls import plan_calls, usd_ahead, usd_per_request
 from circinus.planner.plans.failing import standing
 from circinus.planner.strategy.protocol import Measured, SearchSetting
+
+_SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0
 
 MARGIN_CONFIDENCE = 0.99
 """Of the interval by default: of plans tightened to its upper end one in two hundred is late.
@@ -53,9 +58,12 @@ def announced(
     Where objectives hold for future inputs, only those that are shown to meet them.
     """
     ratio, asked = upper_ratio(setting, measured, tail, confidence), setting.asked
+    within = cheaper(setting, stricter(setting.slo, ratio), measured, ratio, confidence)
+    if within is None:
+        return ()
     plans = tuple(
         estimated(setting, plan, measured, tail, accuracy)
-        for plan in feasible_plans(setting.with_slo(stricter(setting.slo, ratio)), measured, most)
+        for plan in feasible_plans(setting.with_slo(within), measured, most)
     )
     if asked.holds_for is HoldsFor.EXAMPLES:
         return plans
@@ -72,6 +80,42 @@ def stricter(slo: Slo, ratio: float) -> Slo:
     )
 
 
+def cheaper(
+    setting: SearchSetting,
+    slo: Slo,
+    measured: Measured,
+    ratio: float,  # how many times as long requests may take, see `upper_ratio`
+    confidence: float | None,  # of the interval of what calls cost; None: its mean counts
+) -> Slo | None:
+    """Give the objectives that calls as dear as they may be would still meet; None: none would.
+
+    What a bound leaves for machines beside calls at the upper end of their interval is what plans
+    may spend on machines. Machines that requests use one after the other cost as much more as
+    these take longer.
+    """
+    bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
+    if confidence is None or bounds == (None, None):
+        return slo
+    ahead = slo.holds_for is HoldsFor.FUTURE
+    population = MOST_EXAMPLES if ahead else setting.population
+    usd = usd_per_request(measured, population, confidence)
+    rate = setting.context.requests_per_s
+    hour, thousand = bounds
+    if thousand is not None:
+        slower = ratio if rate is None else 1.0
+        left = (thousand - _THOUSAND * usd.high) / slower
+        thousand = None if left < 0 else left + _THOUSAND * usd.value
+    if hour is not None and usd.high > 0:
+        if rate is None:
+            hour *= usd.value / usd.high
+        else:
+            left = hour - _SECONDS_PER_HOUR * rate * usd.high
+            hour = None if left < 0 else left + _SECONDS_PER_HOUR * rate * usd.value
+    if (hour is None, thousand is None) != tuple(bound is None for bound in bounds):
+        return None
+    return replace(slo, cost_usd_per_hour=hour, cost_usd_per_1000_requests=thousand)
+
+
 def estimated(
     setting: SearchSetting,
     plan: Plan,
@@ -85,7 +129,7 @@ def estimated(
     return replace(
         plan,
         accuracy=known,
-        latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
+        latency_s=_interval(setting, plan, measured, tail, inputs=setting.runs),
         future=_outlook(setting, plan, measured, tail, known),
     )
 
@@ -94,20 +138,22 @@ def _outlook(
     setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, accuracy: Estimate
 ) -> Outlook:
     """Give what is expected on future inputs: of those the examples are as many as were drawn."""
-    wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.population).value
+    wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.runs).value
     drawn = _seconds(setting, plan, measured, MOST_EXAMPLES)
     latency = replace(
         drawn, value=drawn.value + wait_s, low=drawn.low + wait_s, high=drawn.high + wait_s
     )
     kept = standing(measured.profile)
-    examples = setting.population - int((~kept).sum())
+    examples = setting.population - len(np.unique(measured.profile.inputs[~kept]))
+    scores = means_of_inputs(measured.profile.inputs[kept], measured.scores[kept])
     known = _interval(
         setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
     )
     sure = min(known.confidence, latency_sureness(setting.context.statistic, known.inputs))
     return Outlook(
-        accuracy=accuracy_ahead(measured.scores[kept], accuracy, examples=examples),
+        accuracy=accuracy_ahead(scores, accuracy, examples=examples),
         latency_s=replace(known, confidence=sure),
+        usd_per_request=usd_ahead(setting, measured),
     )
 
 
@@ -138,7 +184,7 @@ def _interval(
     placement = plan.deployment.placement
     on = [context.infrastructure.position(placement[o.name]) for o in context.graph.operators]
     low, high = tail.interval(context, np.array(on), measured.work, inputs, CONFIDENCE)
-    slow = tail.slow_chance(measured.work, setting.population)
+    slow = tail.slow_chance(measured.work, setting.runs)
     sure = slow <= (1 - CONFIDENCE) / 2
     return replace(
         own,
@@ -159,11 +205,11 @@ def upper_ratio(
     if confidence is None:
         return 1.0
     context = setting.context
-    best = fastest(context, setting.placements, measured.work)
+    best = fastest(context, setting.placements_of(measured.configuration), measured.work)
     shares = shares_of(best, best.full_steps)
     seconds = compose(context.graph, context.infrastructure, measured.work, best.tiers, shares)[0]
     ahead = setting.slo.holds_for is HoldsFor.FUTURE
-    inputs = MOST_EXAMPLES if ahead else setting.population
+    inputs = MOST_EXAMPLES if ahead else setting.runs
     estimate = latency_estimate(
         seconds, statistic=context.statistic, population=inputs, confidence=confidence
     )
@@ -175,7 +221,7 @@ def upper_ratio(
 
 
 def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tuple[Plan, ...]:
-    """Give at most `most` plans of one configuration that meet latency and cost SLO.
+    """Give at most `most` plans of one configuration that meet latency and cost SLOs.
 
     None dominates another in (cost, latency, demand per shared tier). Whether the configuration
     is accurate enough is the caller's to know.
@@ -191,21 +237,23 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
     """Give the Pareto set of plans in (cost, latency, accuracy, demand per shared tier).
 
     At most `most`: the cheapest, the least demanding per tier, and then what is unlike them.
-    Cheapest first.
+    Cheapest first, see `PlanningContext.by_request`; where costs by the hour and by the request
+    say unlike things, both count.
     """
     if not plans:
         return ()
     ordered = sorted(
         plans,  # of equal plans the one with the fewest items counts
-        key=lambda plan: (plan.cost_usd_per_hour, plan.latency_s.value, len(plan.demand), plan.id),
+        key=lambda p: (ranked_by(context, p), p.latency_s.value, len(p.demand), p.id),
     )
     names = [context.infrastructure.tiers[i].name for i in _shared(context)]
     objectives = [
         (
-            plan.cost_usd_per_hour,
+            ranked_by(context, plan),
             *(sum(share for tier, share in plan.demand if tier == name) for name in names),
             plan.latency_s.value,
             -plan.accuracy.value,
+            *([_other_cost(context, plan)] if _is_unlike(context) else []),
         )
         for plan in ordered
     ]
@@ -225,15 +273,23 @@ def plan_of(
     deployment = Deployment(
         placement=dict(zip(names, on, strict=True)),
         allocation=dict(zip(names, shares[0].tolist(), strict=True)),
-        replicas=dict(zip(names, prediction.replicas[0, tiers].tolist(), strict=True)),
+        # A tier without machines has no copies: what is there stands for itself.
+        replicas=dict(
+            zip(names, np.maximum(prediction.replicas[0, tiers], 1).tolist(), strict=True)
+        ),
+        remote=frozenset(name for name in on if infrastructure.tier(name).remote),
     )
     demand = deployment.demand(graph)
     seconds = compose(graph, infrastructure, work, placement.tiers, shares)[0]
-    latency = latency_estimate(seconds, statistic=context.statistic, population=setting.population)
+    latency = latency_estimate(seconds, statistic=context.statistic, population=setting.runs)
     mean_s = float(seconds.mean())
     slowest_s = float(LatencyStatistic.P99.of(seconds))
     wait_s = float(prediction.tier_wait_s[0].sum())
     value, low, high = (s + wait_s for s in (latency.value, latency.low, latency.high))
+    calls, machines = plan_calls(setting, measured), cost_usd_per_hour(demand, infrastructure)
+    usd = 0.0 if calls is None else calls.usd_per_request.value
+    rate = context.requests_per_s or float(one_by_one(np.array(mean_s)))
+    calls_usd_per_hour = _SECONDS_PER_HOUR * rate * usd
     return Plan(
         pipeline=graph.name,
         configuration=measured.configuration,
@@ -241,11 +297,16 @@ def plan_of(
         demand=demand,
         accuracy=measured.accuracy,
         latency_s=replace(latency, value=value, low=low, high=high),
-        cost_usd_per_hour=cost_usd_per_hour(demand, infrastructure),
+        cost_usd_per_hour=machines + calls_usd_per_hour,
         tier_service_s={
             tier: float(prediction.service_s[0, infrastructure.position(tier)])
             for tier in deployment.tiers
+            if tier not in deployment.remote
         },
+        calls=calls,
+        calls_usd_per_hour=calls_usd_per_hour,
+        cost_usd_per_1000_requests=_THOUSAND * (machines / (_SECONDS_PER_HOUR * rate) + usd),
+        requests_per_s=context.requests_per_s,
         p99_over_mean=max(slowest_s / mean_s, 1.0) if mean_s > 0 else 1.0,
     )
 
@@ -256,16 +317,48 @@ def _plans(
     """Give plans found on `work`, and whether one of them misses the latency SLO exactly."""
     context, slo = setting.context, setting.slo
     loosened = setting.with_slo(replace(slo, latency_s=slo.latency_s * (1 + _ROUNDING))).context
-    found = tightened(context if work is measured.work else loosened, setting.placements, work)
-    cost = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
-    within = np.flatnonzero(found.cost_usd_per_hour <= cost * (1 + _ROUNDING))
-    columns = [found.cost_usd_per_hour, *found.demand[:, _shared(context)].T, found.latency_s]
-    kept = within[_kept(context, np.stack(columns, axis=1)[within], most)]
+    spots = setting.placements_of(measured.configuration)
+    found = tightened(context if work is measured.work else loosened, spots, work)
+    hour, thousand = _bounds(slo)
+    good = found.cost_usd_per_hour <= hour * (1 + _ROUNDING)
+    ranked, others = found.cost_usd_per_hour, list[FloatArray]()
+    if (per_1000 := found.cost_usd_per_1000_requests) is not None:
+        good &= per_1000 <= thousand * (1 + _ROUNDING)
+        both = (per_1000, ranked) if context.by_request else (ranked, per_1000)
+        ranked, others = both[0], [both[1]] if _is_unlike(context) else []
+    demand = found.demand[:, _shared(context)].T
+    objectives = np.stack([ranked, *demand, found.latency_s, *others], axis=1)
+    within = np.flatnonzero(good)
+    kept = within[_kept(context, objectives[within], most)]
     rows = [kept[i : i + 1] for i in range(len(kept))]
     plans = [plan_of(setting, found.placements.take(r), found.steps[r], measured) for r in rows]
     in_time = [plan for plan in plans if plan.latency_s.value <= slo.latency_s]
-    good = [plan for plan in in_time if plan.cost_usd_per_hour <= cost]
-    return merged(context, good, most), len(in_time) < len(plans)
+    affordable = [plan for plan in in_time if is_affordable(slo, plan)]
+    return merged(context, affordable, most), len(in_time) < len(plans)
+
+
+def is_affordable(slo: Slo, plan: Plan) -> bool:
+    """Say whether a plan costs no more than it may, by its estimates."""
+    hour, thousand = _bounds(slo)
+    return plan.cost_usd_per_hour <= hour and plan.cost_usd_per_1000_requests <= thousand
+
+
+def _bounds(slo: Slo) -> tuple[float, float]:
+    """Give the most that an hour and that 1,000 requests may cost; inf: any."""
+    bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
+    hour, thousand = (inf if bound is None else bound for bound in bounds)
+    return hour, thousand
+
+
+def _is_unlike(context: PlanningContext) -> bool:
+    """Say whether costs by the hour and by the request say unlike things that somebody asked."""
+    asked = context.slo.cost_usd_per_1000_requests is not None or context.by_request
+    return context.requests_per_s is None and asked
+
+
+def _other_cost(context: PlanningContext, plan: Plan) -> float:
+    """Give the cost that plans are not `ranked_by`."""
+    return plan.cost_usd_per_hour if context.by_request else plan.cost_usd_per_1000_requests
 
 
 def _kept(context: PlanningContext, objectives: FloatArray, most: int) -> TierArray:
@@ -276,4 +369,5 @@ def _kept(context: PlanningContext, objectives: FloatArray, most: int) -> TierAr
 
 def _shared(context: PlanningContext) -> list[int]:
     """Give the tiers whose machines a query competes for."""
-    return [i for i, tier in enumerate(context.infrastructure.tiers) if not tier.dedicated]
+    tiers = enumerate(context.infrastructure.tiers)
+    return [i for i, tier in tiers if not tier.dedicated and not tier.remote]

@@ -105,11 +105,11 @@ class Tally:
             if inputs >= n:
                 continue
             if inputs:
-                self._not_run -= self._population - inputs
-                self._not_run_s -= (self._population - inputs) * seconds
+                self._not_run -= max(self._population - inputs, 0)
+                self._not_run_s -= max(self._population - inputs, 0) * seconds
             self._lineages[lineage] = n, mean_s
-            self._not_run += self._population - n
-            self._not_run_s += (self._population - n) * mean_s
+            self._not_run += max(self._population - n, 0)
+            self._not_run_s += max(self._population - n, 0) * mean_s
 
     def bill(self, spent_s: float, forecast: Forecast | None) -> Bill:
         """Give the bill of so many operator seconds paid in all."""
@@ -137,16 +137,30 @@ class Budget:
         Operator seconds are seconds on its machines: its speed factor is nearest 1 (by ratio), of
         equally near tiers it is the dearest.
         """
-        tiers = [(abs(log(t.speed_factor)), -t.price_usd_per_hour) for t in infrastructure.tiers]
+        tiers = [
+            (abs(log(tier.speed_factor)), -tier.price_usd_per_hour)
+            for tier in infrastructure.tiers
+            if not tier.remote
+        ]
         return cls(limits, -min(tiers)[1])
 
     @property
     def profiling_s(self) -> float:
-        """Operator seconds that both limits on profiling allow."""
-        usd = self.limits.profiling_usd
-        if usd is None or self.price_usd_per_hour == 0:
-            return self.limits.profiling_s
-        return min(self.limits.profiling_s, usd / self.price_usd_per_hour * _SECONDS_PER_HOUR)
+        """Operator seconds on machines that both limits on profiling allow beside no calls."""
+        return self.left_s(machine_s=0.0, calls_usd=0.0)
+
+    def left_s(self, *, machine_s: float, calls_usd: float) -> float:
+        """Give the operator seconds on machines that may still be paid, `>= 0`.
+
+        What was waited for endpoints is none of them: it costs what the calls cost.
+        """
+        left, usd = self.limits.profiling_s - machine_s, self.limits.profiling_usd
+        if usd is not None and self.price_usd_per_hour > 0:
+            affordable = (usd - calls_usd) / self.price_usd_per_hour * _SECONDS_PER_HOUR
+            left = min(left, affordable - machine_s)
+        elif usd is not None and calls_usd > 0 and calls_usd >= usd:
+            left = 0.0
+        return max(left, 0.0)
 
     def time_left_s(self, elapsed_s: float) -> float | None:
         """Give wall-clock seconds left, `>= 0`; None when they are not limited."""
@@ -158,12 +172,22 @@ class Budget:
         own = (self.limits.own_s or inf) - (elapsed_s - spent_s)
         return max(min(own, (self.limits.response_s or inf) - elapsed_s), 0.0)
 
-    def reached(self, *, spent_s: float, elapsed_s: float, configurations: int) -> str | None:
+    def reached(
+        self,
+        *,
+        spent_s: float,  # operator seconds, those waited for endpoints included
+        elapsed_s: float,
+        configurations: int,
+        calls_s: float = 0.0,  # of `spent_s`, waited for endpoints
+        calls_usd: float = 0.0,  # US dollars that calls cost
+    ) -> str | None:
         """Give which limit is reached, in words; None: none."""
-        if spent_s >= self.profiling_s:
-            by_price = self.profiling_s < self.limits.profiling_s
-            name = "profiling_usd" if by_price else "profiling_s"
-            return f"limit {name} reached"
+        machine_s = spent_s - calls_s
+        if machine_s >= self.limits.profiling_s or not self.left_s(
+            machine_s=machine_s, calls_usd=calls_usd
+        ):
+            by_time = machine_s >= self.limits.profiling_s
+            return f"limit {'profiling_s' if by_time else 'profiling_usd'} reached"
         if elapsed_s >= (self.limits.response_s or inf):
             return "limit response_s reached"
         if elapsed_s - spent_s >= (self.limits.own_s or inf):

@@ -7,6 +7,7 @@ from math import inf
 
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Estimate
+from circinus.planner.deployment.costs import hourly, ranked_by
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
@@ -63,7 +64,8 @@ class Findings:
         self.tail.add(cells, measured.work)
         # What this configuration promised before is withdrawn until it is judged anew.
         others = self._without(measured)
-        return replace(measured, best_cost=others[0].cost_usd_per_hour if others else None)
+        best = hourly(self._setting.context, others[0]) if others else None
+        return replace(measured, best_cost=best)
 
     def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> tuple[Plan, ...]:
         """Announce the plans of a configuration that was observed, and give them, cheapest first.
@@ -82,7 +84,7 @@ class Findings:
 
     @property
     def _cheapest(self) -> float:
-        return self.plans[0].cost_usd_per_hour if self.plans else inf
+        return ranked_by(self._setting.context, self.plans[0]) if self.plans else inf
 
     def _without(self, measured: Measured) -> tuple[Plan, ...]:
         """Give the plans of all others."""
@@ -95,7 +97,7 @@ class Findings:
         One that gave none is not tried again before it has met so many more inputs that it may.
         """
         inputs, number = measured.inputs, measured.number
-        all_met = inputs >= self._setting.population
+        all_met = inputs >= self._setting.measurable
         if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
             return ()
         most, confidence = self._most_plans, self._confidence

@@ -371,6 +371,8 @@ class _Search:
     def _reached(self, *, within: bool = False) -> str | None:
         return self._budget.reached(
             spent_s=self._evaluator.spent_s,
+            calls_s=self._evaluator.calls_s,
+            calls_usd=self._evaluator.calls_usd,
             elapsed_s=self._elapsed_s,
             configurations=0 if within else self._findings.count,
         )
@@ -387,7 +389,10 @@ class _Search:
                 failed=len(findings.failed),
                 inputs=findings.inputs + extra_inputs,
                 spent_s=spent,
-                profiling_left_s=max(self._budget.profiling_s - spent, 0.0),
+                profiling_left_s=self._budget.left_s(
+                    machine_s=spent - self._evaluator.calls_s,
+                    calls_usd=self._evaluator.calls_usd,
+                ),
                 elapsed_s=elapsed,
                 time_left_s=self._budget.time_left_s(elapsed),
                 best=findings.plans[0] if findings.plans else None,
@@ -429,7 +434,7 @@ class _Search:
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
             configurations=tuple(
-                ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
+                ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple, TypeVar
@@ -21,19 +21,30 @@ from circinus.pipelines import units
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import ANY_LATENCY_S, SURE, HoldsFor, Slo, SloState
-from circinus.planner.deployment.placement import FULL_STEPS
-from circinus.planner.deployment.prediction import predict
+from circinus.planner.deployment.endpoint_limits import tightest
+from circinus.planner.deployment.placement import FULL_STEPS, Placements
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
 from circinus.planner.models.ahead import accuracy_shown, would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.plans import estimated, feasible_plans, stricter, upper_ratio
+from circinus.planner.search.cost_bounds import (
+    COSTS,
+    at_any_cost,
+    cost_bounds,
+    cost_in_words,
+    cost_of,
+    cost_relaxed,
+    cost_told,
+)
 from circinus.planner.search.result import Shortfall
 from circinus.planner.search.trials import fastest_plan
 from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
 
 _Item = TypeVar("_Item")
 
+_MOST_PLANS = 24  # of a configuration, among which the one that costs miss least is looked for
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
 
 
@@ -45,7 +56,7 @@ class _Option:
     made: Callable[[], Plan]  # gives `plan`
     accurate: bool  # whether it counts as accurate enough, or is not decided
     in_time: bool
-    most_usd_per_hour: float
+    slo: Slo  # what it is measured by
 
     @cached_property
     def plan(self) -> Plan:
@@ -55,8 +66,12 @@ class _Option:
     @property
     def in_cost(self) -> bool:
         """Whether the plan is cheap enough."""
-        bound = self.most_usd_per_hour
-        return bound == inf or self.plan.cost_usd_per_hour <= bound
+        return all(self.keeps(name) for name in cost_bounds(self.slo))
+
+    def keeps(self, name: str) -> bool:
+        """Whether the plan is cheap enough by one of the costs."""
+        bound = cost_bounds(self.slo).get(name, inf)
+        return bound == inf or cost_of(name, self.plan) <= bound
 
 
 class Relaxation(NamedTuple):
@@ -100,7 +115,8 @@ def shortfall(
     return Shortfall(
         binding=binding,
         closest=plan,
-        sentence=_sentence(setting.asked, binding, plan, relaxed, evidence),
+        sentence=_sentence(setting.asked, binding, plan, relaxed, evidence)
+        + _crowded(setting, closest.measured),
         relaxations={name: one.value for name, one in relaxed.items()},
         sure_relaxations={name: one.sure for name, one in relaxed.items()},
         evidence=evidence,
@@ -122,7 +138,7 @@ def _options(
     ordered = sorted(measured, key=partial(_missed, slo))
     least = _missed(slo, ordered[0])
     for one in ordered:
-        decides = slo.cost_usd_per_hour is not None or _missed(slo, one) <= least
+        decides = bool(cost_bounds(slo)) or _missed(slo, one) <= least
         in_full = decides and not (options and late())
         options.append(judged(one, in_full=in_full))
     return options
@@ -140,13 +156,14 @@ def _option(
     ending, score = measured.ending, measured.accuracy.value
     within = stricter(slo, upper_ratio(setting, measured, tail, confidence) if ahead else 1.0)
     plans: tuple[Plan, ...] = ()
+    most = 1 if slo.cost_usd_per_1000_requests is None else _MOST_PLANS
     in_time, accurate = measured.latency_s <= within.latency_s, ending is Ending.ACCURATE
     if in_time and in_full:
-        at_any_cost = setting.with_slo(replace(within, cost_usd_per_hour=None))
-        plans = feasible_plans(at_any_cost, measured, most=1)
+        plans = feasible_plans(setting.with_slo(at_any_cost(within)), measured, most)
 
     def made() -> Plan:
-        plan = plans[0] if plans else fastest_plan(setting, measured)
+        ordered = sorted(plans, key=partial(_dearer, slo))
+        plan = ordered[0] if ordered else fastest_plan(setting, measured)
         return estimated(setting, plan, measured, tail) if ahead else plan
 
     if ahead:
@@ -160,7 +177,7 @@ def _option(
         made=(lambda: plan) if ahead else made,
         accurate=accurate or undecided,
         in_time=in_time,
-        most_usd_per_hour=_cost_bound(slo),
+        slo=slo,
     )
 
 
@@ -175,15 +192,19 @@ def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
     return best
 
 
-def _cost_bound(slo: Slo) -> float:
-    return inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
-
-
 def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
     """Give the sum of relative misses, then the cost."""
-    cost, bound = option.plan.cost_usd_per_hour, _cost_bound(slo)
-    dearer = max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
-    return _missed(slo, option.measured) + dearer, cost
+    plan = option.plan
+    return _missed(slo, option.measured) + _dearer(slo, plan), plan.cost_usd_per_hour
+
+
+def _dearer(slo: Slo, plan: Plan) -> float:
+    """Give the sum of the relative misses of the costs that are bounded."""
+    missed = 0.0
+    for name, bound in cost_bounds(slo).items():
+        cost = cost_of(name, plan)
+        missed += max(cost - bound, 0.0) / max(min(bound, cost), _SMALL)
+    return missed
 
 
 def _missed(slo: Slo, measured: Measured) -> float:
@@ -211,7 +232,8 @@ def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
     both = [o for o in options if o.accurate and o.in_time]
     if any(o.in_cost for o in both):
         return ()
-    return ("cost",) if both else ("accuracy", speed)
+    missed = (name for name in cost_bounds(slo) if not any(o.keeps(name) for o in both))
+    return tuple(missed) or tuple(cost_bounds(slo)) if both else ("accuracy", speed)
 
 
 def _sentence(
@@ -225,7 +247,10 @@ def _sentence(
     asked = {
         "accuracy": f"accuracy >= {slo.accuracy:.15g}",
         "latency": f"{slo.latency_statistic} latency <= {units.seconds(slo.latency_s)}",
-        "cost": f"cost <= {units.dollars_per_hour(_cost_bound(slo))}",
+        **{
+            name: f"cost <= {cost_in_words(name, bound)}"
+            for name, bound in cost_bounds(slo).items()
+        },
         "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
     }
     words, future = " with ".join(asked[name] for name in binding), ""
@@ -239,7 +264,7 @@ def _sentence(
         f"{told} ({evidence}).",
         f"The closest one has accuracy {closest.accuracy.value:.4g}{future}, "
         f"{slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
-        f"and costs {units.dollars_per_hour(closest.cost_usd_per_hour)} "
+        f"and costs {cost_told(slo, closest)} "
         f"({closest.accuracy.inputs} inputs measured).",
     ]
     if relaxed:
@@ -254,13 +279,28 @@ def _sentence(
     return " ".join(parts)
 
 
+def _crowded(setting: SearchSetting, measured: Measured) -> str:
+    """Give which limit of an endpoint does not let the requests through; empty: all do."""
+    context, spots = setting.context, setting.placements_of(measured.configuration)
+    rate, use = context.requests_per_s, tightest(context, spots.called, measured.work)
+    planned = HIGHEST_UTILISATION if context.slo.throughput_per_s is None else 1.0
+    if rate is None or use is None or rate <= use.most_per_s * planned:
+        return ""
+    limit = f"{use.limit.replace('_', ' ')} of {use.allowed:.15g}"
+    return (
+        f" Endpoint {use.endpoint} lets {use.most_per_s:.4g} requests per second through, at its "
+        f"limit on {limit}; planned for are at most {planned:.0%} of that, asked {rate:.4g}."
+    )
+
+
 def _sure_figure(name: str, one: Relaxation) -> str:
     return "" if one.sure == one.value else f"{_figure(name, one.sure)} "
 
 
 def _figure(name: str, value: float) -> str:
-    with_units = {"latency": units.seconds, "cost": units.dollars_per_hour}
-    return with_units[name](value) if name in with_units else f"{value:.4g}"
+    if name in COSTS:
+        return cost_in_words(name, value)
+    return units.seconds(value) if name == "latency" else f"{value:.4g}"
 
 
 def _relaxations(
@@ -285,12 +325,15 @@ def _relaxations(
         if (least := _least_latency(setting, o)) < inf
     ]
     # Ahead, plans are as cheap as they may be already.
-    in_time = [
-        (o.plan.cost_usd_per_hour, slower)
-        for o, slower in enough
-        if o.in_time and slo.cost_usd_per_hour is not None
-    ]
-    costs = [Relaxation(cost, cost * (1 if ahead else slower)) for cost, slower in in_time]
+    in_time = [(o, 1.0 if ahead else slower) for o, slower in enough if o.in_time]
+    costs = {
+        name: [
+            Relaxation(*cost_relaxed(name, o.plan, slower))
+            for o, slower in in_time
+            if all(o.keeps(other) for other in cost_bounds(slo) if other != name)
+        ]
+        for name in cost_bounds(slo)
+    }
     throughputs = [
         Relaxation(most := _most_throughput(setting, o), most / slower)
         for o, slower in enough
@@ -302,7 +345,10 @@ def _relaxations(
     found: dict[str, tuple[Relaxation | None, Callable[[float], bool]]] = {
         "accuracy": (max(accuracies, default=None), lambda value: value < setting.asked.accuracy),
         "latency": (min(latencies, default=None), lambda value: value > slo.latency_s),
-        "cost": (min(costs, default=None), lambda value: value > _cost_bound(slo)),
+        **{
+            name: (min(found, default=None), partial(_is_above, cost_bounds(slo)[name]))
+            for name, found in costs.items()
+        },
         "throughput": (
             max(throughputs, default=None),
             lambda value: 0 < value < (slo.throughput_per_s or 0.0),
@@ -310,6 +356,10 @@ def _relaxations(
     }
     told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
     return {name: one for name, one in told.items() if one is not None}
+
+
+def _is_above(bound: float, value: float) -> bool:
+    return value > bound
 
 
 def _accuracy(setting: SearchSetting, option: _Option) -> Relaxation:
@@ -345,32 +395,38 @@ def _least_latency(setting: SearchSetting, option: _Option) -> float:
     Under a cost SLO over all shares of all tiers where they are few enough to try, otherwise over
     equal shares on all tiers: a bound that unlike shares might still improve on.
     """
-    least = inf
-    for rows, steps in _tried(setting):
-        spots = setting.placements.take(rows)
-        at = allocations(setting.context, spots, option.measured.work, steps)
-        holds = at.fits & (at.cost_usd_per_hour <= _cost_bound(setting.slo))
+    least, slo = inf, setting.slo
+    placements = setting.placements_of(option.measured.configuration)
+    for rows, steps in _tried(setting, placements):
+        at = allocations(setting.context, placements.take(rows), option.measured.work, steps)
+        holds = at.fits & (at.cost_usd_per_hour <= cost_bounds(slo).get("cost", inf))
+        if at.cost_usd_per_1000_requests is not None:
+            holds &= at.cost_usd_per_1000_requests <= cost_bounds(slo).get("cost_per_1000", inf)
         least = min(least, float(at.latency_s[holds].min(initial=inf)))
     return least
 
 
-def _tried(setting: SearchSetting) -> list[tuple[TierArray, TierArray]]:
-    full, every = setting.placements.full_steps, np.arange(len(setting.placements))
-    if setting.slo.cost_usd_per_hour is None:
+def _tried(setting: SearchSetting, placements: Placements) -> list[tuple[TierArray, TierArray]]:
+    full, every = placements.full_steps, np.arange(len(placements))
+    if not cost_bounds(setting.slo):
         return [(every, full)]
-    tiers = full.shape[1]
-    if len(every) * FULL_STEPS**tiers > MOST_ROWS:
+    used = np.flatnonzero((placements.widths > 0).any(axis=0)).tolist()
+    if len(every) * FULL_STEPS ** len(used) > MOST_ROWS:
         return [(every, np.minimum(full, k)) for k in range(1, FULL_STEPS + 1)]
-    vectors = np.array(list(itertools.product(range(1, FULL_STEPS + 1), repeat=tiers)))
+    vectors = np.full((FULL_STEPS ** len(used), full.shape[1]), FULL_STEPS)
+    each = list(itertools.product(range(1, FULL_STEPS + 1), repeat=len(used)))
+    vectors[:, used] = np.array(each, dtype=np.int64).reshape(len(vectors), len(used))
     rows = np.repeat(every, len(vectors))
     return [(rows, np.minimum(full[rows], np.tile(vectors, (len(every), 1))))]
 
 
 def _most_throughput(setting: SearchSetting, option: _Option) -> float:
     """Give the most requests per second that all machines finish, at whole machines."""
-    context, placements = setting.context, setting.placements
-    full = predict(context, placements, option.measured.work, placements.full_steps)
+    context, work = setting.context, option.measured.work
+    placements = setting.placements_of(option.measured.configuration)
+    full = predict(context, placements, work, placements.full_steps)
     machines = np.array([tier.machines for tier in context.infrastructure.tiers])
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(full.service_s > 0, machines / full.service_s, inf).min(axis=1)
-    return float(each.max())
+    use = tightest(context, placements.called, work)
+    return min(float(each.max()), inf if use is None else use.most_per_s)

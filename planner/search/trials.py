@@ -18,7 +18,7 @@ class TrialState(StrEnum):
     FEASIBLE = "feasible"  # it has a plan
     INACCURATE = "inaccurate"
     LATE = "late"  # on every placement
-    DEAR = "dear"  # accurate and in time, for more than the cost SLO allows
+    DEAR = "dear"  # accurate and in time, for more than a cost SLO allows
     UNDECIDED = "undecided"  # more inputs might tell
     FAILED = "failed"
 
@@ -49,12 +49,14 @@ def state_of(
         return TrialState.LATE
     if measured.ending is Ending.INACCURATE or accuracy.high < slo.accuracy:
         return TrialState.INACCURATE
-    if judgement.enough and slo.cost_usd_per_hour is not None:
+    bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
+    if judgement.enough and any(bound is not None for bound in bounds):
         return TrialState.DEAR
     return TrialState.UNDECIDED
 
 
 def fastest_plan(setting: SearchSetting, measured: Measured) -> Plan:
     """Give the deployment of a configuration that is fastest, at full shares."""
-    best = fastest(setting.context, setting.placements, measured.work)
+    spots = setting.placements_of(measured.configuration)
+    best = fastest(setting.context, spots, measured.work)
     return plan_of(setting, best, best.full_steps, measured)

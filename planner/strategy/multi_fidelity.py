@@ -20,10 +20,11 @@ from scipy.special import log_ndtr
 
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
+from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.models.operator_seconds import SecondsModel
+from circinus.planner.models.operator_seconds import SecondsModel, usd_per_s
 from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
@@ -55,17 +56,19 @@ class MultiFidelity:
             self._pool.knobs,
             ordered=settings.ordered,
             paired=settings.paired,
+            draws=setting.draws,
         )
         self._seconds = SecondsModel(
             setting.context,
             setting.placements,
             self._pool.knobs,
-            setting.population,
+            setting.runs,
             structured=settings.structured,
+            callers=setting.callers,
         )
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
-            slo=setting.slo, population=setting.population, settings=settings
+            slo=setting.slo, population=setting.measurable, settings=settings
         )
         if earlier:
             rows = self._pool.recalled.tolist()
@@ -113,10 +116,11 @@ class MultiFidelity:
         configuration = self._setting.space.configuration(number)
         self._tail.add(lineage_cells(context.graph, configuration), seen.work)
         if is_new:  # more inputs seldom change where a configuration is best
-            self._seconds.consider(seen.work)
+            self._seconds.consider(seen.work, configuration)
         self._seconds.observe(row, seen.work, seen.latency_s)
-        self._accuracy.observe(row, seen.scores)
-        if self._accuracy.observations >= self._refit_at:
+        drawn = seen.profile.inputs if self._setting.draws else None
+        self._accuracy.observe(row, seen.scores, drawn)
+        if self._accuracy.observations >= self._refit_at or self._accuracy.is_out_of_date:
             self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
             self._accuracy.refit()
             self._seconds.refit()
@@ -142,13 +146,16 @@ class MultiFidelity:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
         if seen.inputs < min(settings.minimum, population) or seen.latency_s > slo.latency_s:
             return False
-        sure = known.sure_of(row, seen.scores, population, self._acquisition.z)
-        # Where all inputs are met the mean is known.
-        if (seen.accuracy.value if seen.inputs >= population else sure) < slo.accuracy:
+        z, mean = self._acquisition.z, seen.accuracy.value
+        drawn = mean if self._setting.draws else None
+        sure = known.sure_of(row, seen.scores, population, z, drawn)
+        # Where all inputs are met the mean is known, unless another draw gives another one.
+        exact = seen.inputs >= population and not self._setting.draws
+        if (mean if exact else sure) < slo.accuracy:
             return False
         context, z = self._setting.context, self._acquisition.z_latency
         anywhere = np.zeros(len(context.graph.operators), dtype=np.int64)
-        ratio = self._tail.upper_ratio(context, anywhere, seen.work, population, z)
+        ratio = self._tail.upper_ratio(context, anywhere, seen.work, self._setting.runs, z)
         return seen.latency_s * ratio <= slo.latency_s
 
     @property
@@ -176,7 +183,7 @@ class MultiFidelity:
             return self._predictions
         paid = self._predictions.seconds.paid
         for proposal in under_way:
-            inputs = proposal.inputs or self._setting.population
+            inputs = proposal.inputs or self._setting.measurable
             paid = self._seconds.paid_once(paid, self._pool.position[proposal.number], inputs)
         return replace(self._predictions, seconds=replace(self._predictions.seconds, paid=paid))
 
@@ -191,10 +198,8 @@ class MultiFidelity:
 
     @property
     def _log_price(self) -> float:
-        """Log of US dollars per second of profiling: the dearest tier's, of 1 an hour if free."""
-        tiers = self._setting.context.infrastructure.tiers
-        price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
-        return log(price / _SECONDS_PER_HOUR)
+        """Log of US dollars per second of profiling."""
+        return log(usd_per_s(self._setting.context))
 
     def _next_inputs(self, row: int, wanted: int) -> int:
         settings, met = self._settings, int(self._pool.met[row])
@@ -226,11 +231,11 @@ class MultiFidelity:
     def _log_affordable(
         self, predictions: Predictions, *, widened: float = 1.0
     ) -> FloatArray:  # (C,)
-        """Give the log of the chance that the cheapest deployment meets the cost SLO."""
-        bound = self._setting.slo.cost_usd_per_hour
-        cost = predictions.seconds.share_cost
-        priced = any(t.price_usd_per_hour > 0 for t in self._setting.context.infrastructure.tiers)
-        if bound is None or not priced:
+        """Give the log of the chance that the cheapest deployment meets the cost SLOs."""
+        bound, cost = self._most_usd_per_hour, predictions.seconds.share_cost
+        tiers = self._setting.context.infrastructure.tiers
+        priced = any(tier.price_usd_per_hour > 0 or tier.remote for tier in tiers)
+        if bound == inf or not priced:
             return np.zeros(len(cost))
         # Where latency is likely missed there is no cost: the latency SLO says so already.
         finite = np.isfinite(cost)
@@ -238,6 +243,14 @@ class MultiFidelity:
         with np.errstate(divide="ignore"):
             ahead = np.log(bound) - np.log(np.where(finite, np.maximum(cost, _TINY), 1.0))
         return np.where(finite, log_ndtr(ahead / (widened * deviation)), 0.0)
+
+    @property
+    def _most_usd_per_hour(self) -> float:
+        """What the cost SLOs allow at the rate of `costs.usual_rate`; inf: anything."""
+        slo, rate = self._setting.slo, usual_rate(self._setting.context)
+        hour = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+        thousand = slo.cost_usd_per_1000_requests
+        return hour if thousand is None else min(hour, thousand / 1000 * rate * _SECONDS_PER_HOUR)
 
 
 class _Pool:
@@ -260,7 +273,7 @@ class _Pool:
         self.unknown = np.ones(size, dtype=np.bool_)  # neither failed nor measured on all inputs
         self.tried = np.zeros(size, dtype=np.bool_)  # measured at all
         self._order = rng.permutation(size)
-        self._population = setting.population
+        self._measurable = setting.measurable
         self._radices = setting.space.radices
 
     def first(self, left: npt.NDArray[np.bool_]) -> int:
@@ -270,7 +283,7 @@ class _Pool:
     def observe(self, row: int, inputs: int | None) -> None:
         """Take in how many inputs a row has met in all; None: it failed."""
         self.tried[row] = True
-        self.unknown[row] = inputs is not None and inputs < self._population
+        self.unknown[row] = inputs is not None and inputs < self._measurable
         if inputs is not None:
             self.met[row] = inputs
 

@@ -11,14 +11,17 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.draws import means_of_inputs, measurable
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import PlanningContext, Query, fitted
 from circinus.pipelines.slo import Estimate, HoldsFor, Slo
-from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements
-from circinus.planner.models.ahead import accuracy_needed
+from circinus.planner.deployment.callers import Called, Callers
+from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements_of
+from circinus.planner.deployment.prediction import least_latencies
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_needed
 from circinus.planner.models.history import QueryRecord, within
 
 
@@ -28,7 +31,7 @@ class SearchSetting:
 
     space: ConfigurationSpace
     context: PlanningContext
-    placements: Placements  # all that there are
+    placements: Placements  # all that there are, of any configuration
     population: int  # number of inputs, `>= 1`
     # What earlier queries on the same pipeline measured, the newest first.
     history: tuple[QueryRecord, ...] = ()
@@ -36,6 +39,7 @@ class SearchSetting:
     numbers: tuple[int, ...] = ()
     # Least accuracy on all examples that shows the one asked for ahead; None: it is asked of them.
     needed: float | None = None
+    callers: Callers | None = None  # who calls what; None: nobody anything
 
     @classmethod
     def of(
@@ -50,13 +54,12 @@ class SearchSetting:
     ) -> SearchSetting:
         """Give the setting of a query; of its history what the query allows.
 
-        InvalidInput as `fitted` and `placements` do.
+        InvalidInput as `fitted` and `planner.deployment.placement.placements` do.
         """
         context = fitted(query, graph, infrastructure)
         space, own = ConfigurationSpace(context.graph), context.infrastructure
-        spots = placements(
-            context.graph, own, most=most_placements, restrictions=query.restrictions
-        )
+        callers = Callers.of(context.graph, own, query.restrictions)
+        spots = placements_of(callers, context.graph, own, most=most_placements)
         needed = None
         if query.slo.holds_for is HoldsFor.FUTURE:  # all of them where none is known to do
             shown = accuracy_needed(query.slo.accuracy, population)
@@ -68,7 +71,43 @@ class SearchSetting:
             population=population,
             history=within(history, space),
             needed=needed,
+            callers=callers if callers.any_calls else None,
         )
+
+    def placements_of(self, configuration: Configuration) -> Placements:
+        """Give those of `placements` on which a configuration can be."""
+        if self.callers is None:
+            return self.placements
+        return self.placements.where(self.callers, self.callers.called(configuration))
+
+    def least_latencies(
+        self, configurations: Sequence[Configuration], works: Sequence[Work]
+    ) -> FloatArray:  # (C,)
+        """Give the `Measured.latency_s` of each of several configurations with its work."""
+        if self.callers is None:
+            return least_latencies(self.context, self.placements, works)
+        least, groups = np.zeros(len(works)), dict[Called, list[int]]()
+        for i, configuration in enumerate(configurations):
+            groups.setdefault(self.callers.called(configuration), []).append(i)
+        for called, mine in groups.items():
+            spots = self.placements.where(self.callers, called)
+            least[mine] = least_latencies(self.context, spots, [works[i] for i in mine])
+        return least
+
+    @property
+    def draws(self) -> bool:
+        """Whether an operator draws."""
+        return self.context.graph.draws
+
+    @property
+    def measurable(self) -> int:
+        """How many measurements of a configuration there are: inputs, and draws of them."""
+        return measurable(self.context.graph, self.population)
+
+    @property
+    def runs(self) -> int:
+        """How many runs those measured are drawn from, as far as single ones differ."""
+        return MOST_EXAMPLES if self.draws else self.population
 
     @property
     def slo(self) -> Slo:
@@ -104,15 +143,16 @@ class Measured:
     number: int
     configuration: Configuration
     ending: Ending
-    scores: FloatArray  # finite, in the evaluator's order of inputs, shape (n,), n >= 1
+    # finite, in the evaluator's order of inputs and their draws, shape (n,), n >= 1
+    scores: FloatArray
     work: Work  # on the same inputs
     accuracy: Estimate  # mean score, with the interval that these scores alone say
     # Least latency over placements at full shares, in the SLO's statistic, waits for copies
     # included, `>= 0`; above the SLO when the machines do not hold the copies.
     latency_s: float
     profile: Profile  # all that is known of it
-    # US dollars per hour of the cheapest plan announced so far of the other configurations; None:
-    # there is none.
+    # US dollars per hour of the cheapest plan announced so far of the other configurations, see
+    # `planner.deployment.costs.hourly`; None: there is none.
     best_cost: float | None = None
 
     def __post_init__(self) -> None:
@@ -122,8 +162,13 @@ class Measured:
 
     @property
     def inputs(self) -> int:
-        """n, on how many inputs it rests."""
+        """n, on how many inputs it rests, each draw counted."""
         return len(self.scores)
+
+    @property
+    def expected(self) -> FloatArray:
+        """What each input scored, on average over its draws, shape (inputs met,)."""
+        return means_of_inputs(self.profile.inputs, self.scores)
 
     @property
     def reference_s(self) -> float:

@@ -137,9 +137,11 @@ def _predicted(
     numbers = [setting.space.number(one.configuration) for one in record.configurations]
     x = encode(setting.space, numbers)
     accuracy = np.array([[one.accuracy] for one in record.configurations])
-    works = (one.mean_work for one in record.configurations)
-    full = setting.placements.full_steps
-    least = [predict(setting.context, setting.placements, w, full).latency_s.min() for w in works]
+    least = []
+    for one in record.configurations:
+        spots = setting.placements_of(one.configuration)
+        full = predict(setting.context, spots, one.mean_work, spots.full_steps)
+        least.append(full.latency_s.min())
     log_latency = np.log(np.maximum(np.array(least), _SHORTEST_S))[:, None]
     fits = (fit(x, y, settings=settings) for y in (accuracy, log_latency))
     return tuple(one.predict(encoded).target(0) for one in fits)

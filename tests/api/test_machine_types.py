@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from circinus.api.cli.rendering.tables import tiers_table
+from circinus.api.cli.rendering.tiers import tiers_table
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.schedule import PreviewBody
 from circinus.api.schemas.service import infrastructure_view

@@ -12,6 +12,7 @@ from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
+from circinus.pipelines.endpoints import Usage
 
 FIGURES = QueueFigures(
     waiting=2,
@@ -28,6 +29,7 @@ FIGURES = QueueFigures(
     observed_s=2.0,
     drifts=6,
     observed_over_predicted=0.8,
+    endpoints=Usage(calls=8, input_tokens=50, cached_tokens=9, output_tokens=20, usd=0.5),
 )
 
 
@@ -61,6 +63,11 @@ def test_every_figure_is_told_per_query_and_tier() -> None:
             "predicted_seconds_total": 2.5,
             "observed_seconds_total": 2.0,
             "drifts_total": 6,
+            "endpoint_calls_total": 8,
+            "endpoint_input_tokens_total": 50,
+            "endpoint_cached_tokens_total": 9,
+            "endpoint_output_tokens_total": 20,
+            "endpoint_dollars_total": 0.5,
         }.items()
     }
     assert samples["circinus_dispatch_waiting", "q-1", "cloud"] == 7

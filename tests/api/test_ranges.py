@@ -33,6 +33,7 @@ NUMBERS: Mapping[str, Range] = {
     "duration_s": ranges.DURATION_S,
     "slo.latency_s": ranges.LATENCY_S,
     "slo.cost_usd_per_hour": ranges.COST_USD_PER_HOUR,
+    "slo.cost_usd_per_1000_requests": ranges.COST_USD_PER_1000_REQUESTS,
     "limits.profiling_s": ranges.LIMIT_S,
     "limits.profiling_usd": ranges.LIMIT_USD,
     "limits.response_s": ranges.LIMIT_S,
@@ -50,9 +51,29 @@ OF_FILES: Mapping[str, Range] = {
     "tiers[1].types[0].price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
     "tiers[0].calibration.tier_factor": ranges.SPEED_FACTOR,
     "tiers[0].calibration.speeds.p.o.high": ranges.SPEED_FACTOR,
+    "tiers[2].endpoints[0].timeout_s": ranges.TIMEOUT_S,
+    "tiers[2].endpoints[0].most_input_tokens": ranges.TOKENS,
+    "tiers[2].endpoints[0].most_output_tokens": ranges.TOKENS,
+    "tiers[2].endpoints[0].price.input_usd_per_million": ranges.USD_PER_MILLION,
+    "tiers[2].endpoints[0].price.cached_usd_per_million": ranges.USD_PER_MILLION,
+    "tiers[2].endpoints[0].price.output_usd_per_million": ranges.USD_PER_MILLION,
+    "tiers[2].endpoints[0].price.call_usd": ranges.CALL_USD,
+    "tiers[2].endpoints[0].price.usd_per_s": ranges.USD_PER_S,
+    "tiers[2].endpoints[0].limits.requests_per_minute": ranges.REQUESTS_PER_MINUTE,
+    "tiers[2].endpoints[0].limits.tokens_per_minute": ranges.TOKENS_PER_MINUTE,
+    "tiers[2].endpoints[0].limits.concurrent": ranges.CONCURRENT,
     "links[0].bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
     "links[0].delay_s": ranges.DELAY_S,
 }
+
+
+WHOLE = (
+    ranges.MACHINES,
+    ranges.TOKENS,
+    ranges.REQUESTS_PER_MINUTE,
+    ranges.TOKENS_PER_MINUTE,
+    ranges.CONCURRENT,
+)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
@@ -107,7 +128,8 @@ def test_a_number_of_an_infrastructure_is_taken_at_both_ends_and_not_beyond(path
     within = OF_FILES[path]
     for value in (within.least, within.most):
         infrastructure_from_dict(_infrastructure(path, value))
-    beyond = within.most + 1 if within is ranges.MACHINES else nextafter(within.most, inf)
+    whole = within in WHOLE
+    beyond = within.most + 1 if whole else nextafter(within.most, inf)
     with pytest.raises(InvalidInput) as caught:
         infrastructure_from_dict(_infrastructure(path, beyond))
     assert [(f.field, f.rule) for f in caught.value.faults] == [(path, within.rule)]
@@ -131,6 +153,9 @@ def _infrastructure(path: str, value: float) -> dict[str, object]:
         "tiers[0].calibration": {"date": "2026-01-01", "share": 1.0, "tier_factor": 1.0},
         "tiers[0].calibration.speeds.p.o": speed,
         "links[0]": {"between": ["a", "b"], "bandwidth_mbit_per_s": 1.0},
+        "tiers[2].endpoints[0]": {"name": "small"},
+        "tiers[2].endpoints[0].price": {},
+        "tiers[2].endpoints[0].limits": {},
     }
     where, _, name = path.rpartition(".")
     tiers[where][name] = value
@@ -140,8 +165,10 @@ def _infrastructure(path: str, value: float) -> dict[str, object]:
     if "calibration" in path:
         tiers["tiers[0]"]["calibration"] = tiers["tiers[0].calibration"]
     tiers["tiers[1]"]["types"] = [tiers["tiers[1].types[0]"]]
+    parts = {of: tiers[f"tiers[2].endpoints[0].{of}"] for of in ("price", "limits")}
+    called = tiers["tiers[2].endpoints[0]"] | parts
     return {
         "name": "lab",
-        "tiers": [tiers["tiers[0]"], tiers["tiers[1]"]],
-        "links": [tiers["links[0]"]],
+        "tiers": [tiers["tiers[0]"], tiers["tiers[1]"], {"name": "c", "endpoints": [called]}],
+        "links": [tiers["links[0]"], {"between": ["b", "c"], "bandwidth_mbit_per_s": 1.0}],
     }

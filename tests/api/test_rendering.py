@@ -128,6 +128,7 @@ def test_only_fields_that_were_left_out_are_defaults() -> None:
             "latency_s": 1,
             "latency_statistic": "mean",
             "cost_usd_per_hour": None,
+            "cost_usd_per_1000_requests": None,
         },
         request_rate_per_s=None,
         device=None,

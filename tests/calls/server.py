@@ -85,8 +85,7 @@ class ModelServer:
         self._seen: set[tuple[str, str]] = set()
         self._draws = 0
         handler = type("Handler", (_Handler,), {"models": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -255,16 +254,23 @@ def _reranked(
     documents: Sequence[str] = asked["documents"]
     scores = []
     for document in documents:
-        words = set(_TOKEN.findall(document.lower()))
-        noise = (1 - model.skill) * rng.random()
-        scores.append(len(wanted & words) / max(len(wanted), 1) + noise)
+        sentences = [set(_TOKEN.findall(each)) for each in document.lower().split(". ")]
+        best = max(len(wanted & words) / len(wanted | words) for words in sentences)
+        scores.append(best + (1 - model.skill) * rng.random())
     order = np.argsort(-np.array(scores), kind="stable")[: asked.get("top_n") or None]
     return [{"index": int(i), "relevance_score": float(scores[i])} for i in order]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
 
 
 class _Handler(BaseHTTPRequestHandler):
     models: ModelServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is two writes, and would wait for the client's word
+    wbufsize = 2**16
 
     def do_GET(self) -> None:
         server = self.models
@@ -293,6 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+            self.wfile.flush()
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""

@@ -49,6 +49,8 @@ class SyntheticEvaluator:
     noise: float = 0.05
     fails: Callable[[int], bool] = lambda number: False
     spent_s: float = 0.0
+    calls_s: float = 0.0
+    calls_usd: float = 0.0
     measured: dict[int, int] = field(default_factory=dict)
     width: int = 1
     together: list[dict[int, int]] = field(default_factory=list)

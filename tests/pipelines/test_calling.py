@@ -11,11 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import Called, Caller, Leave, OpenGate, Unaffordable, report_usage
+from circinus.pipelines.calling import Called, Caller, Leave, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, Usage
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, Unaffordable
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.retries import Retries
@@ -49,7 +49,7 @@ class Broke:
     """A gate without money."""
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        raise Unaffordable.of("limits.profiling_usd", "must leave 20", 1)
+        raise Unaffordable("limits.profiling_usd must leave 20, got 1")
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
         raise AssertionError("nothing was admitted")

@@ -143,3 +143,14 @@ def test_a_device_changes_its_own_tier_and_links_alone() -> None:
     assert own.links[0] == replace(THREE.links[0], bandwidth_bytes_per_s=1e3)
     assert (own.tiers[1:], own.links[1:]) == (THREE.tiers[1:], THREE.links[1:])
     assert own.route("device", "cloud").s_per_byte > THREE.route("device", "cloud").s_per_byte
+
+
+def test_what_is_called_with_a_value_that_is_ruled_out_is_not_called_any_more() -> None:
+    reader = OperatorSpec(
+        name="reader", knobs=(Knob(name="model", values=("small", "large", "own")),),
+        calls=("small", "large", "embedder"),
+    )  # fmt: skip
+    graph = PipelineGraph(name="g", operators=(reader,))
+    knobs = {"reader": {"model": Choice(never=("large",))}}
+    (left,) = restricted_graph(graph, Restrictions(knobs=knobs)).operators
+    assert left.endpoints == ("small", "embedder")

@@ -48,6 +48,8 @@ class Noisy:
     graph: PipelineGraph = GRAPH
     population: int = N
     spent_s: float = 0.0
+    calls_s: float = 0.0
+    calls_usd: float = 0.0
     known: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -95,7 +95,7 @@ def in_order(position: int) -> MeasuredInput:
 
 
 def columns(rows: int) -> Columns:
-    grown = Columns(Configuration(()), np.arange(199, -1, -1), operators=2)
+    grown = Columns(Configuration(()), operators=2)
     for position in range(rows):
         grown.append(in_order(position))
     return grown

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import Caller, OpenGate, Unaffordable, report_usage
+from circinus.pipelines.calling import Caller, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.endpoints import CallPrice, Endpoint
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, Unaffordable
 from circinus.pipelines.judge import Judge, JudgeFunction
 from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.payload import Payload, decode
@@ -58,11 +58,9 @@ def test_a_score_out_of_range_is_a_failure_though_it_was_paid_for() -> None:
     assert profile.calls_usd == 3.0
 
 
-def test_a_judge_that_is_not_affordable_is_not_called() -> None:
-    profile = _measured(_paid, replace(_caller(), gate=Broke()))
-    assert "limits.profiling_usd" in profile.failures[0].cause
-    assert profile.calls_usd == 0.0
-    assert issubclass(Unaffordable, InvalidInput)
+def test_a_judge_that_is_not_affordable_is_not_called_and_nothing_more_is_run() -> None:
+    with pytest.raises(Unaffordable, match=r"limits\.profiling_usd"):
+        _measured(_paid, replace(_caller(), gate=Broke()))
 
 
 def test_what_a_judge_costs_is_paid_and_is_no_part_of_what_the_pipeline_uses() -> None:

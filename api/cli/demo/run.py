@@ -46,7 +46,7 @@ from circinus.api.cli.demo.changes import (
 from circinus.api.cli.demo.report import Report, ServedQuery, comparison, problems_of
 from circinus.api.cli.demo.sending import example_body, send
 from circinus.api.cli.demo.service import running_service
-from circinus.api.cli.rendering import tables
+from circinus.api.cli.rendering import tables, tiers
 from circinus.api.cli.screen import Follow
 from circinus.api.client import Client
 from circinus.api.phases import SETTLED, QueryPhase
@@ -160,7 +160,7 @@ class _Demo:
                 webbrowser.open(f"{client.base_url}/")
         planned, scheduled, dispatched = formats.method(self.method)
         console.print(f"  Queries are {planned},\n  {scheduled}, {dispatched}.")
-        console.print(tables.tiers_table(client.infrastructure()))
+        console.print(tiers.tiers_table(client.infrastructure()))
 
     def _submit(self) -> None:
         _heading(self.console, 3, f"{len(CASES)} queries, all but one compete for the tiers")
@@ -311,7 +311,7 @@ def _figures(plan: PlanView) -> tuple[str, str, str]:
     return (
         formats.fraction(plan.accuracy.value),
         formats.seconds(plan.latency_s.value),
-        formats.dollars(plan.cost_usd_per_hour),
+        formats.cost(plan),
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables of plans, queries, schedules and deployments."""
+"""Tables of plans, queries, schedules and deployments; `tiers` has those of infrastructures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, S
 from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
 from circinus.api.schemas.service import (
     DeploymentView,
-    InfrastructureView,
     InstanceView,
-    MachineTypeView,
     TierView,
 )
-from circinus.pipelines.infrastructure import Infrastructure, Tier
 
 Cells = Sequence[RenderableType]
 
@@ -72,6 +69,8 @@ def plans_table(
     for plan in told:
         details.add_row("", names[plan.id], formats.where(plan))
         details.add_row("", "", Text(formats.configuration(plan), style="dim"))
+        for name, used in () if plan.calls is None else plan.calls.per_request.items():
+            details.add_row("", "", f"{name}: {formats.usage(used)} a request")
     inputs = sorted({plan.accuracy.inputs for plan in plans})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]} to {inputs[-1]}"
     confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
@@ -88,7 +87,7 @@ def plans_table(
 
 def _plan_rows(plan: PlanView, name: str) -> Iterator[Sequence[str]]:
     figures = formats.accuracy(plan.accuracy), formats.latency(plan.latency_s)
-    yield name, *figures, formats.dollars(plan.cost_usd_per_hour), formats.states(plan)
+    yield name, *figures, formats.cost(plan), formats.states(plan)
     if (ahead := plan.future) is not None:
         figures = formats.accuracy(ahead.accuracy), formats.latency(ahead.latency_s)
         yield "  future inputs", *figures, "", formats.states(ahead)
@@ -116,7 +115,7 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
     """Give why a plan is what it is: its operators, and what was ruled out."""
     plan = found.plan
     yield (
-        f"{plan.id}: {formats.where(plan)}, {formats.dollars(plan.cost_usd_per_hour)}, "
+        f"{plan.id}: {formats.where(plan)}, {formats.cost(plan)}, "
         f"{formats.latency(plan.latency_s)}"
     )
     yield f"planned by {formats.planned_by(found.planning)}"
@@ -148,6 +147,8 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
 def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
     """Give what a change of circumstances would do."""
     yield found.words
+    if found.break_even is not None:
+        yield found.break_even.words
     if found.after:
         yield plans_table(found.after, title="Plans as they would be", most=5)
     if found.shortfall is not None:
@@ -227,6 +228,7 @@ def query_text(query: QueryView) -> RenderableType:
         parts.append(shortfall_text(query.shortfall))
     if query.deployment is not None:
         parts.append(deployment_table(query.deployment))
+    parts += [formats.billed(bill) for bill in query.billed]
     return Group(*parts)
 
 
@@ -240,7 +242,7 @@ class BestSeen:
         """Give the best plan in words; one that no longer holds is not told as never found."""
         if (plan := progress.best) is not None:
             figures = formats.fraction(plan.accuracy.value), formats.seconds(plan.latency_s.value)
-            self.words = " ".join((*figures, formats.dollars(plan.cost_usd_per_hour)))
+            self.words = " ".join((*figures, formats.cost(plan)))
             return self.words
         if self.words:
             return f"none any more: more inputs spoke against {self.words}"
@@ -274,64 +276,14 @@ def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
     return f"{progress.phase}, {spent}{left}, best {best}"
 
 
-def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
-    """Give the tiers of an infrastructure, with their speed and price."""
-    title = f"Infrastructure {infrastructure.name}, requests arrive at {infrastructure.origin}"
-    rows = (row for tier in infrastructure.tiers for row in _tier_rows(tier))
-    return table(title, "tier", "machines", "speed", "price", "", right=[1, 2, 3], rows=rows)
-
-
-def _tier_rows(tier: TierView) -> Iterator[Cells]:
-    price = formats.dollars(tier.price_usd_per_hour)
-    yield tier.name, _machines(tier), _factor(tier), price, _marks(tier)
-    for each in tier.types:
-        price = formats.dollars(each.price_usd_per_hour)
-        yield f"{tier.name}/{each.name}", str(each.machines), _factor(each), price, ""
-
-
-def _machines(tier: TierView | TierUse) -> str:
+def machines_of(tier: TierView | TierUse) -> str:
+    """Give how many machines a tier has."""
     return f"{tier.machines} each" if tier.dedicated else str(tier.machines)
 
 
-def _factor(tier: TierView | MachineTypeView | Tier) -> str:
-    return f"{tier.speed_factor:.3g}x"
-
-
-def _marks(tier: TierView | TierUse) -> str:
+def marks_of(tier: TierView | TierUse) -> str:
+    """Give what is special about a tier."""
     return ", ".join(name for name in ("dedicated", "emulated") if getattr(tier, name))
-
-
-def links_table(infrastructure: InfrastructureView) -> RenderableType:
-    """Give the links of an infrastructure as they are imitated."""
-    rows = (
-        (
-            ", ".join(link.between),
-            f"{link.bandwidth_bytes_per_s * 8 / 1e6:g} Mbit/s",
-            formats.seconds(link.delay_s),
-            "emulated" if link.emulated else "the network's own",
-        )
-        for link in infrastructure.links
-    )
-    return table("Links", "between", "bandwidth", "delay", "", right=[1, 2], rows=rows)
-
-
-def calibration_table(infrastructure: Infrastructure) -> RenderableType:
-    """Give the measured speed factors of every tier, with their spread."""
-    columns = ("tier", "class", "factor", "spread", "share", "date")
-    pools = (pool for tier in infrastructure.tiers for pool in tier.pools.items())
-    rows = (row for name, pool in pools for row in _speeds(name, pool))
-    return table("Speed factors", *columns, right=[2], rows=rows)
-
-
-def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
-    found = tier.calibration
-    if found is None:
-        yield name, "", _factor(tier), "not measured"
-        return
-    yield name, "(tier)", _factor(tier)
-    for name, speed in found.speeds.items():
-        spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
-        yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date
 
 
 def schedule_table(
@@ -356,11 +308,17 @@ def schedule_table(
         rows = ((called.get(q.query_id, q.query_id), q.reason) for q in schedule.waiting)
         parts.append(table("Waiting", "query", "why", rows=rows))
     rows = (
-        (use.tier, _machines(use), f"{use.used:.2f}", f"{use.utilisation:.0%}", _marks(use))
+        (use.tier, machines_of(use), f"{use.used:.2f}", f"{use.utilisation:.0%}", marks_of(use))
         for use in schedule.tiers
     )
     of_tiers = ("tier", "machines", "in use", "utilisation", "")
     parts.append(table("Tiers", *of_tiers, right=[1, 2, 3], rows=rows))
+    if schedule.endpoints:
+        rows = (
+            (each.endpoint, f"{each.per_minute:,} {each.kind}/min", f"{each.used:.0%}")
+            for each in schedule.endpoints
+        )
+        parts.append(table("Endpoints", "endpoint", "at most", "needed", right=[2], rows=rows))
     if (goodput := formats.goodput(schedule)) is not None:
         parts.append(f"  {goodput}")
     return Group(*parts, *displaced_lines(schedule.displaced))

@@ -25,6 +25,7 @@ from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
 from circinus.api.store.records import StoredQuery
+from circinus.api.use_cases.billing import served_bills
 from circinus.api.use_cases.queries import LONGEST_KEY, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
@@ -80,10 +81,14 @@ async def query(
     found = await asyncio.to_thread(shown.query, query_id)
     live = found.record.phase in LIVE
     status = await service.deployer.status(query_id) if live else None
-    if status is None:
+    billed = await asyncio.to_thread(served_bills, service.parts, query_id)
+    if status is None and not billed:
         return tagged(found.text, if_none_match)
-    deployment = deployment_view(found.record, status, service.parts.infrastructure)
-    view = found.view.model_copy(update={"deployment": deployment})
+    told: dict[str, object] = {"billed": billed}
+    if status is not None:
+        infrastructure = service.parts.infrastructure
+        told["deployment"] = deployment_view(found.record, status, infrastructure)
+    view = found.view.model_copy(update=told)
     return tagged(view.model_dump_json().encode(), if_none_match)
 
 

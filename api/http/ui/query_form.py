@@ -14,6 +14,7 @@ NUMBERS = (
     "slo.accuracy",
     "slo.latency_s",
     "slo.cost_usd_per_hour",
+    "slo.cost_usd_per_1000_requests",
     "slo.throughput_per_s",
     "request_rate_per_s",
     "weight",

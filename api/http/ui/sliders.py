@@ -91,6 +91,9 @@ def _of_slo(slo: Slo) -> Iterator[Slider]:
         yield _times("latency", "Most latency", formats.seconds(slo.latency_s))
     if slo.cost_usd_per_hour is not None:
         yield _times("cost", "Most cost", formats.dollars(slo.cost_usd_per_hour))
+    if slo.cost_usd_per_1000_requests is not None:
+        now = formats.per_1000(slo.cost_usd_per_1000_requests)
+        yield _times("cost_per_1000", "Most cost of requests", now)
 
 
 def _of_tier(name: str, pool: Tier) -> Iterator[Slider]:
@@ -147,4 +150,9 @@ def what_if_of(them: Sequence[Group]) -> WhatIfBody:
 def objectives_of(them: Sequence[Group]) -> ObjectiveChange:
     """Give the part of it that concerns the query alone; errors as `what_if_of`."""
     body = what_if_of(them)
-    return ObjectiveChange(accuracy=body.accuracy, latency=body.latency, cost=body.cost)
+    return ObjectiveChange(
+        accuracy=body.accuracy,
+        latency=body.latency,
+        cost=body.cost,
+        cost_per_1000=body.cost_per_1000,
+    )

@@ -1,0 +1,157 @@
+"""Calls of operators in worker processes: a worker asks the process that started it for leave.
+
+Limits and money are shared by all that call, so they live with whoever started the workers. The
+messages go through the pipe of requests and answers, between those two:
+
+    worker    {ask: "admit", operator, most: {endpoint: a Usage}}
+    parent    {ticket} or {stopped: why}
+    worker    {ask: "settle", used: {endpoint: a Usage}}
+    worker    {ask: "stopped"}        in place of an answer: leave was not given
+
+The one rule: what was given leave is settled, with the most that it may have used where the worker
+ends before it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from circinus.pipelines.calling import Caller, Gate, Leave
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.errors import Stopped
+from circinus.pipelines.payload import Payload, decode, encode
+
+_SLACK_S = 5.0  # a worker gives up a call by itself first: then it is no worker's end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallingSide:
+    """What operators may call, and who gives leave."""
+
+    endpoints: Mapping[str, Endpoint]  # by name
+    gate: Gate
+
+    @classmethod
+    def of(cls, endpoints: Sequence[Endpoint], gate: Gate) -> CallingSide:
+        """Give it for these endpoints."""
+        return cls(endpoints={each.name: each for each in endpoints}, gate=gate)
+
+    @property
+    def document(self) -> list[Payload]:
+        """The endpoints as a worker's first message has them."""
+        return [cast("Payload", asdict(endpoint)) for endpoint in self.endpoints.values()]
+
+
+def endpoints_of(document: Sequence[Mapping[str, Any]]) -> dict[str, Endpoint]:
+    """Give the endpoints of a `CallingSide.document`, by name."""
+    found = {}
+    for told in document:
+        price, limits = CallPrice(**told["price"]), RateLimits(**told["limits"])
+        found[told["name"]] = Endpoint(**{**told, "price": price, "limits": limits})
+    return found
+
+
+def asking_caller(
+    gate: Gate,
+    endpoints: Mapping[str, Endpoint],
+    clock: Clock,
+    longest_s: float,
+) -> Caller:
+    """Give what makes the calls of a worker process; one attempt takes `longest_s` at most."""
+    return Caller(
+        endpoints=endpoints,
+        gate=gate,
+        clock=clock,
+        rng=np.random.Generator(np.random.PCG64()),  # of waits: no two workers shall wait alike
+        longest_s=longest_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AskingGate:
+    """The `Gate` of a worker process, which asks the one that started it."""
+
+    send: Callable[[bytes], None]
+    receive: Callable[[], bytes]
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+        """See `Gate`; Stopped whatever the reason is: whoever started it knows that."""
+        self.send(encode({"ask": "admit", "operator": operator, "most": _listed(most)}))
+        told = cast("dict[str, str]", decode(self.receive()))
+        if "stopped" in told:
+            raise Stopped(told["stopped"])
+        return Leave(operator=operator, most=most, ticket=told["ticket"])
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """See `Gate`."""
+        self.send(encode({"ask": "settle", "used": _listed(used)}))
+
+
+@dataclass(slots=True)
+class Answered:
+    """The other side of one run: leave is asked of a gate, by the thread that waits for the run.
+
+    A worker makes one attempt at a time.
+    """
+
+    gate: Gate
+    timeout_s: float  # of an attempt; waiting for leave is none of it
+    longest_wait_s: float  # between two attempts
+    used: Usage = NOTHING_USED  # by attempts that are over
+    limit_s: float = field(default=0.0, init=False)  # until the next message has to be there
+    _open: Leave | None = field(default=None, init=False)
+    _refusal: Stopped | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.limit_s = self.timeout_s
+
+    def answer(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+        """Answer one message; raises what the gate raised, once the worker has heard of it."""
+        if asked["ask"] == "admit":
+            self._admit(asked, send)
+        elif asked["ask"] == "settle":
+            self._settle(_usages(asked["used"]))
+            self.limit_s = self.longest_wait_s + self.timeout_s
+        else:
+            raise self._refusal or Stopped("leave to call was not given")
+
+    def lost(self) -> Usage:
+        """Settle what was under way when the worker ended; give what the whole run used."""
+        if self._open is not None:
+            self._settle({name: most.told for name, most in self._open.most.items()})
+        return self.used
+
+    def _admit(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+        try:
+            leave = self.gate.admit(asked["operator"], _usages(asked["most"]))
+        except Stopped as refusal:
+            self._refusal = refusal
+            send(encode({"stopped": str(refusal)}))
+            return
+        self._open = leave
+        try:
+            send(encode({"ticket": leave.ticket}))
+        except OSError:  # it ended before it could call
+            self._settle({})
+            raise
+        self.limit_s = self.timeout_s + _SLACK_S
+
+    def _settle(self, used: Mapping[str, Usage]) -> None:
+        leave, self._open = self._open, None
+        if leave is not None:
+            self.gate.settle(leave, used)
+            for one in used.values():
+                self.used = self.used.plus(one)
+
+
+def _listed(each: Mapping[str, Usage]) -> dict[str, Payload]:
+    return {name: list(usage) for name, usage in each.items()}
+
+
+def _usages(each: Mapping[str, Sequence[float]]) -> dict[str, Usage]:
+    return {name: Usage(*figures) for name, figures in each.items()}

@@ -1,0 +1,77 @@
+"""Single attempts of operators that call endpoints. Knows no gRPC.
+
+A worker makes one attempt in each call that it serves: whoever sent it has leave for one, and is
+told when the next is due. So rate limits are kept in one place, by whoever sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from circinus.deploy.workers.errors import CallFailed
+from circinus.pipelines.calling import Caller, Leave
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.endpoints import Endpoint, Usage
+from circinus.pipelines.operators import Operator
+from circinus.pipelines.payload import Payload
+
+
+class Attempt(NamedTuple):
+    """What an attempt gave."""
+
+    output: Payload
+    seconds: float
+    used: Mapping[str, Usage]  # by endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """Makes attempts. Threads may share it."""
+
+    endpoints: Mapping[str, Endpoint]  # by name: all that there are
+    clock: Clock
+    rng: np.random.Generator  # spreads the waits of many callers
+
+    def make(
+        self, operator: Operator, inputs: Payload, configuration: Configuration, number: int
+    ) -> Attempt:
+        """Give what an operator makes of the inputs in one attempt, the `number`-th, from 1.
+
+        CallFailed if it gives nothing, InvalidInput if an endpoint is not there.
+        """
+        settled = _Settled()
+        caller = Caller(
+            endpoints=self.endpoints,
+            gate=settled,
+            clock=self.clock,
+            rng=self.rng,
+        )
+        once = replace(operator, retries=replace(operator.retries, attempts=1))
+        called = caller.run(once, inputs, configuration)
+        failure = called.failure
+        if failure is None:
+            return Attempt(called.output, called.seconds, settled.used)
+        cause, chance = failure.__cause__ or failure, float(self.rng.random())
+        again_in_s = operator.retries.wait_s(number, cause, self.clock.timestamp(), chance)
+        used = {operator.name: settled.used}
+        raise CallFailed(operator.name, failure.cause, failure.faults, used, again_in_s) from cause
+
+
+@dataclass(slots=True)
+class _Settled:
+    """A `Gate` of one attempt, for which there is leave; it keeps what was used."""
+
+    used: dict[str, Usage] = field(default_factory=dict)
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+        """See `Gate`."""
+        return Leave(operator=operator, most=most)
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """See `Gate`."""
+        self.used = dict(used)

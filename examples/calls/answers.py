@@ -1,0 +1,216 @@
+"""Answering questions from notes: hosted readers of three prices, or one on a rented machine.
+
+    chunker -> retriever -> reranker -> reader
+
+The chunker and the retriever are plain code. The reranker is left out or called; the reader is
+called (`reader-small`, `reader-medium`, `reader-large`) or runs on a rented machine (`rented`).
+Which is best depends on what an answer may cost and how many there are: Circinus works it out.
+
+Whatever speaks the OpenAI interface can be called: `ANSWERS_URL` says where, `OPENAI_API_KEY` with
+what key. What a call used is told by `report_usage`, its price is the infrastructure's business.
+`make demo-calls` plans and serves this against a server of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import httpx
+import numpy as np
+
+from circinus import (
+    Dataset,
+    Example,
+    Knob,
+    Operator,
+    OperatorSpec,
+    Payload,
+    Pipeline,
+    Retries,
+    report_usage,
+)
+from circinus.pipelines.operators import Settings
+from circinus.pipelines.profile import FloatArray
+
+READERS = ("reader-small", "reader-medium", "reader-large")
+RENTED = "rented"
+_METALS = (
+    "tin",
+    "zinc",
+    "lead",
+    "copper",
+    "nickel",
+    "cobalt",
+    "silver",
+    "gold",
+    "chromium",
+    "iron",
+)
+_KINDS = ("", " ore", " wire", " sheet")
+_FIGURES = ("price", "stock", "weight", "density", "grade")
+_WORD = re.compile(r"\w+")
+_FACT = re.compile(r"The (\w+) of ([\w ]+) is (\w+)")
+_BUCKETS, _LAYERS = 24, 400
+_LAYER = np.linalg.qr(np.random.default_rng(0).standard_normal((_BUCKETS, _BUCKETS)))[0]
+"""Of the rented reader: it keeps what is alike alike, and takes its time."""
+
+
+@lru_cache(maxsize=1)
+def _client() -> httpx.Client:
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.Client(base_url=os.environ["ANSWERS_URL"], headers=headers, timeout=30)
+
+
+def _asked(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = _client().post(path, json=body)
+    answer.raise_for_status()
+    return cast("dict[str, Any]", answer.json())
+
+
+def chunked(inputs: Payload, knobs: Settings) -> Payload:
+    """Give the question with the notes in pieces of so many sentences."""
+    asked = cast("dict[str, Any]", inputs)
+    sentences = [each for each in asked["notes"].split("\n") if each]
+    size = int(knobs["sentences"])
+    pieces = [" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size)]
+    return {"question": asked["question"], "pieces": cast("list[Payload]", pieces)}
+
+
+def retrieved(inputs: Payload, knobs: Settings) -> Payload:
+    """Give the pieces that share most words with the question, the best first."""
+    found = cast("dict[str, Any]", inputs)
+    wanted = _words(found["question"])
+    shared = [len(wanted & _words(piece)) / len(_words(piece)) for piece in found["pieces"]]
+    best = np.argsort(-np.array(shared), kind="stable")[: int(knobs["pieces"])]
+    return {"question": found["question"], "pieces": [found["pieces"][i] for i in best.tolist()]}
+
+
+def reranked(inputs: Payload, knobs: Settings) -> Payload:
+    """Give the half that a hosted reranker puts first, or all of it."""
+    found = cast("dict[str, Any]", inputs)
+    if knobs["model"] == "none":
+        return inputs
+    kept = max(len(found["pieces"]) // 2, 1)
+    body = {"model": "reranker", "query": found["question"], "documents": found["pieces"]}
+    order = _asked("rerank", {**body, "top_n": kept})["results"]
+    report_usage("reranker")
+    pieces = [found["pieces"][each["index"]] for each in order]
+    return {"question": found["question"], "pieces": pieces}
+
+
+def read(inputs: Payload, knobs: Settings) -> Payload:
+    """Give the answer of a hosted reader, or of the one that is rented."""
+    found = cast("dict[str, Any]", inputs)
+    model = str(knobs["model"])
+    if model == RENTED:
+        return _read_here(found["question"], found["pieces"])
+    messages = [
+        {"role": "system", "content": "Answer with the one word that the notes give."},
+        {"role": "user", "content": "\n".join([*found["pieces"], found["question"]])},
+    ]
+    answer = _asked("chat/completions", {"model": model, "messages": messages, "max_tokens": 8})
+    used = answer["usage"]
+    report_usage(
+        model,
+        input_tokens=used["prompt_tokens"],
+        cached_tokens=used.get("prompt_tokens_details", {}).get("cached_tokens", 0),
+        output_tokens=used["completion_tokens"],
+    )
+    return cast("str", answer["choices"][0]["message"]["content"])
+
+
+def _read_here(question: str, pieces: Sequence[str]) -> str:
+    """Give the figure of the sentence that is most like the question, as far as it can tell.
+
+    Words are numbers below `_BUCKETS` to it, as in any small model: some are alike.
+    """
+    wanted, best, answer = _hashed(_words(question)), -1.0, "I do not know"
+    for figure, of, value in _FACT.findall(" ".join(pieces)):
+        likeness = float(wanted @ _hashed({figure, *of.split()}))
+        if likeness > best:
+            best, answer = likeness, value
+    return answer
+
+
+def _hashed(words: set[str]) -> FloatArray:
+    found = np.zeros(_BUCKETS)
+    for word in words:
+        found[zlib.crc32(word.encode()) % _BUCKETS] += 1
+    for _ in range(_LAYERS):
+        found = _LAYER @ found
+    return found / np.linalg.norm(found)
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower())) - {"what", "is", "the", "of"}
+
+
+def examples(count: int, seed: int) -> Dataset:
+    """Give questions, each with notes of its own that hold the answer somewhere."""
+    rng = np.random.default_rng(seed)
+    return Dataset(name="questions", examples=tuple(_example(rng) for _ in range(count)))
+
+
+def _example(rng: np.random.Generator) -> Example:
+    things = [metal + kind for metal in _METALS for kind in _KINDS]
+    chosen = rng.choice(things, 12, replace=False).tolist()
+    facts = {(figure, of): str(rng.integers(10, 99)) for of in chosen for figure in _FIGURES}
+    told = list(facts)
+    rng.shuffle(told)
+    notes = "\n".join(f"The {figure} of {of} is {facts[figure, of]}." for figure, of in told)
+    figure, of = told[int(rng.integers(len(told)))]
+    question = f"What is the {figure} of {of}?"
+    return Example(input={"notes": notes, "question": question}, expected=facts[figure, of])
+
+
+def is_right(output: Payload, expected: Payload) -> float:
+    """Give 1.0 where the answer is the one that the notes give."""
+    return float(str(output).strip() == expected)
+
+
+pipeline = Pipeline(
+    name="answers",
+    metric="part of the questions answered rightly",
+    operators=(
+        Operator(
+            spec=OperatorSpec(name="chunker", knobs=(Knob(name="sentences", values=(2, 4, 8)),)),
+            run=chunked,
+        ),
+        Operator(
+            spec=OperatorSpec(
+                name="retriever",
+                after=("chunker",),
+                knobs=(Knob(name="pieces", values=(2, 4, 8)),),
+            ),
+            run=retrieved,
+        ),
+        Operator(
+            spec=OperatorSpec(
+                name="reranker",
+                after=("retriever",),
+                knobs=(Knob(name="model", values=("none", "reranker")),),
+                calls=("reranker",),
+            ),
+            run=reranked,
+            retries=Retries(attempts=4, first_wait_s=0.2),
+        ),
+        Operator(
+            spec=OperatorSpec(
+                name="reader",
+                after=("reranker",),
+                knobs=(Knob(name="model", values=(*READERS, RENTED)),),
+                calls=READERS,
+            ),
+            run=read,
+            retries=Retries(attempts=4, first_wait_s=0.2),
+        ),
+    ),
+    score=is_right,
+    examples=examples,
+)

@@ -1,0 +1,120 @@
+"""Draws of an input: the runs of it that a pipeline which answers differently each time may give.
+
+What is asked of accuracy there is the expected score: the mean over all draws that there might be
+of an input, then over inputs. The one rule: inputs weigh alike, however many draws each has met.
+
+| symbol | meaning |
+| --- | --- |
+| N, n | inputs there are, inputs met |
+| d_i | draws met of input i |
+| w, b | variance of scores within an input, and of expected scores between inputs |
+| c_p, c_d | seconds of what all draws of an input share, and of what each runs anew |
+"""
+
+from __future__ import annotations
+
+from math import isfinite, sqrt
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.profile import FloatArray, IntArray
+
+MOST_DRAWS = 8
+"""Draws of an input that are measured at most. Of 8, the noise of draws adds to the deviation of a
+mean over N inputs what N / 8 further inputs would take away, if all of it were noise."""
+
+
+def measurable(graph: PipelineGraph, inputs: int) -> int:
+    """Give how many measurements of a configuration there are at most: inputs times draws."""
+    return inputs * MOST_DRAWS if graph.draws else inputs
+
+
+def draws_of(inputs: IntArray) -> IntArray:  # (n,) -> (n,)
+    """Give the number of each measurement among those of its input, from 0, in the order made."""
+    by_input = np.argsort(inputs, kind="stable")
+    ordered = inputs[by_input]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
+    sizes = np.diff(np.r_[starts, len(ordered)])
+    numbers = np.empty(len(inputs), dtype=np.int64)
+    numbers[by_input] = np.arange(len(inputs)) - np.repeat(starts, sizes)
+    return numbers
+
+
+def means_of_inputs(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,), (n,) -> (m,)
+    """Give the mean over the draws of each input, in the order in which inputs were first met."""
+    if not len(inputs):
+        return np.zeros(0)
+    _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    means = np.bincount(which, weights=scores) / np.bincount(which)
+    return np.asarray(means[np.argsort(first)])
+
+
+def units_of(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,), (n,) -> (units,)
+    """Give the mean of each run of draws of one input that were made one after the other."""
+    if not len(inputs):
+        return np.zeros(0)
+    starts = np.flatnonzero(np.r_[True, inputs[1:] != inputs[:-1]])
+    return np.asarray(np.add.reduceat(scores, starts) / np.diff(np.r_[starts, len(inputs)]))
+
+
+def draws_worth(shared_s: float, drawn_s: float, within: float, between: float) -> int:
+    """Give how many draws to make of an input before the next, so that a mean is known soonest.
+
+    n inputs of d draws have the variance (b + w / d) / n and cost n (c_p + c_d d): their product
+    is least at d = sqrt(c_p w / (c_d b)) (Cochran, "Sampling Techniques", 1977, section 10.6).
+    """
+    ratio = shared_s * within / (drawn_s * between) if drawn_s * between > 0 else 0.0
+    return int(min(max(round(sqrt(ratio)), 1), MOST_DRAWS)) if isfinite(ratio) else 1
+
+
+class DrawOrder:
+    """The (input, draw) pairs that all configurations meet, in the one order they meet them.
+
+    Every input comes before any that was used up is drawn again. It grows as it is asked for;
+    what was given once stays. Where nothing draws it is the order of inputs.
+    """
+
+    def __init__(self, order: IntArray, *, draws: bool) -> None:  # order: (N,), each input once
+        self._order = order
+        self._most = MOST_DRAWS if draws else 1
+        self._inputs = np.array(order)
+        self._length = 0 if draws else len(order)
+        self._begun = 0  # inputs that were begun
+        self._drawn = np.zeros(len(order), dtype=np.int64)  # draws of each, by place in the order
+        if draws:
+            self._inputs = np.empty(self.size, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """How many pairs there are."""
+        return len(self._order) * self._most
+
+    def grow(self, n: int, draws: int) -> None:
+        """Have at least the first n pairs, making so many draws of each input that is begun."""
+        while self._length < min(n, self.size):
+            if self._begun < len(self._order):
+                at, times = self._begun, draws
+                self._begun += 1
+            else:
+                at, times = int(np.argmin(self._drawn)), 1
+            times = min(times, self._most)
+            self._inputs[self._length : self._length + times] = self._order[at]
+            self._drawn[at] += times
+            self._length += times
+
+    def drawing(self, n: int) -> DrawOrder:
+        """Give the order of a pipeline found to draw: the first n inputs were met once so far."""
+        found = DrawOrder(self._order, draws=True)
+        found.grow(n, 1)
+        return found
+
+    def pairs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Give those from the `start`-th to before the `stop`-th; it must have grown so far."""
+        rule = f"must be in [0, {self._length}]"
+        checks.require(0 <= start <= stop <= self._length, "pairs", rule, (start, stop))
+        inputs = self._inputs[:stop]
+        numbers = draws_of(inputs) if self._most > 1 else np.zeros(stop, dtype=np.int64)
+        return list(zip(inputs[start:].tolist(), numbers[start:].tolist(), strict=True))
