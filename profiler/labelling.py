@@ -197,7 +197,7 @@ class Labelling:
         known = self._outputs.get((configuration, index))
         if known is None:
             for measured in self.journal.recall(configuration):
-                if measured.output is not None:
+                if measured.output is not None and measured.draw == 0:
                     given = content_hash(self.dataset.examples[measured.input].input).encode()
                     digest = blake2b(given + b" " + measured.output, digest_size=8)
                     self._outputs[configuration, measured.input] = digest.hexdigest()
@@ -210,7 +210,7 @@ class Labelling:
         index = int(profile.inputs[kept][position])
         example = self.dataset.examples[index]
         recalled = self.journal.recall(profile.configuration)
-        output = next(one.output for one in recalled if one.input == index)
+        output = next(one.output for one in recalled if (one.input, one.draw) == (index, 0))
         return WantedLabel(
             label=names[position],
             input=index,

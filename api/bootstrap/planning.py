@@ -79,6 +79,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     """
     rule = "must be given for a pipeline that a judge scores, and for no other"
     checks.require((labelling is None) == (pipeline.judge is None), "metric", rule, pipeline.name)
+    drawing_ones = [one.name for one in pipeline.graph.operators if one.draws]
+    rule = "must draw nothing where a judge scores: a label is of one output"
+    fits = labelling is None or not drawing_ones
+    checks.require(fits, f"pipeline {pipeline.name}.operators", rule, drawing_ones)
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of

@@ -39,7 +39,7 @@ _MOST_BYTES = 1_000_000_000  # of a file of labels
 class JudgedQuery(NamedTuple):
     """What is planned with labels."""
 
-    file: Path  # the query file
+    file: Path  # the query file; the pipeline's name where there is none
     request: QueryRequest
     tiers: Infrastructure
     pipeline: Pipeline
