@@ -12,7 +12,7 @@ from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, Usag
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
-from circinus.api.schemas.service import CallPriceView, EndpointView, LatelyView
+from circinus.api.schemas.service import CallPriceView, EndpointView, InstanceView, LatelyView
 from circinus.pipelines import units
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.slo import Estimate
@@ -307,6 +307,13 @@ def bill_lines(bill: Bill) -> Iterator[str]:
     yield from map(_calls_cost, bill.paid.calls)
     yield f"saved by the cache: {_cost(bill.cache)}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
+
+
+def size_of(instance: InstanceView) -> str:
+    """Give the share of a machine that an instance has, or how many calls it makes at once."""
+    if instance.calls_at_once is not None:
+        return f"{instance.calls_at_once} calls at once"
+    return f"{instance.share:.3g}"
 
 
 def billed(bill: ServedBillView) -> str:

@@ -13,6 +13,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.judge import Judge
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
@@ -48,6 +49,7 @@ __all__ = [
     "Example",
     "Infrastructure",
     "InvalidInput",
+    "Judge",
     "Knob",
     "LatencyStatistic",
     "Link",

@@ -16,10 +16,12 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.query import PlanningMethod, Query
-from circinus.planner.answers.known import Answer, Known, answer
+from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
+from circinus.planner.plans.auditing import Audit
 from circinus.planner.search.bill import CallsCost, Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
@@ -86,11 +88,12 @@ class Planner:
         observer: Observer | None = None,
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
+        audit: Audit | None = None,
         called: Callable[[], Sequence[CallsCost]] | None = None,
     ) -> PlanningResult:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        The evaluator measures in the order of the drawing; `forecast` and `called` as in
+        The evaluator measures in the order of the drawing; `forecast`, `audit` and `called` as in
         `SearchSettings`.
         """
         return search(
@@ -98,7 +101,7 @@ class Planner:
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=replace(self.settings, forecast=forecast, called=called),
+            settings=replace(self.settings, forecast=forecast, audit=audit, called=called),
             observer=observer,
             clock=clock,
             history=history,
@@ -111,6 +114,14 @@ class Planner:
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
         return answer(query, infrastructure, known, strategy, rule, confidence)
+
+    def every_plan(
+        self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
+    ) -> Sequence[Plan]:
+        """Give the plans that `answer` chooses among, of every configuration; errors alike."""
+        strategy, confidence = self.settings.strategy, self.settings.margin_confidence
+        rule = self.rule(drawing)
+        return every_plan(query, infrastructure, known, strategy, rule, confidence)
 
 
 def planner_of(method: PlanningMethod) -> Planner:

@@ -37,7 +37,7 @@ class Report(NamedTuple):
     """One call that was made, as told by what made it."""
 
     endpoint: str
-    used: Usage
+    used: Usage | None  # None: nobody knows, so it counts as the most that a call may use
     usd: float | None  # as charged; None: by the endpoint's price
 
 
@@ -76,6 +76,22 @@ def report_usage(
     if reports is not None:
         used = Usage(calls, input_tokens, cached_tokens, output_tokens)
         reports.append(Report(endpoint, used, usd))
+
+
+def report_lost(endpoint: str) -> None:
+    """Tell of a call whose answer was lost on the way.
+
+    It counts as the most that it may have used, if that is bounded. Where nobody runs the
+    operator for Circinus, nothing happens.
+    """
+    reports = _reports.get()
+    if reports is not None:
+        reports.append(Report(endpoint, None, None))
+
+
+def is_collecting() -> bool:
+    """Say whether what is reported now is taken in: this is an attempt of a `Caller`."""
+    return _reports.get() is not None
 
 
 @contextmanager
@@ -214,10 +230,13 @@ class Caller:
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
             checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
-            price, before = self.endpoints[report.endpoint].price, by_endpoint.get(report.endpoint)
-            took = seconds if before is None else 0.0
-            usd = price.usd(report.used, took) if report.usd is None else report.usd
-            one = report.used._replace(usd=usd)
+            endpoint, before = self.endpoints[report.endpoint], by_endpoint.get(report.endpoint)
+            if report.used is None:
+                one = _bounded({report.endpoint: endpoint.largest})[report.endpoint]
+            else:
+                took = seconds if before is None else 0.0
+                usd = endpoint.price.usd(report.used, took) if report.usd is None else report.usd
+                one = report.used._replace(usd=usd)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
         return tried, by_endpoint
 

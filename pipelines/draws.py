@@ -81,11 +81,12 @@ class DrawOrder:
         self._order = order
         self._most = MOST_DRAWS if draws else 1
         self._inputs = np.array(order)
+        self._draws = np.zeros(len(order), dtype=np.int64)  # of the pairs, as `_inputs`
         self._length = 0 if draws else len(order)
         self._begun = 0  # inputs that were begun
         self._drawn = np.zeros(len(order), dtype=np.int64)  # draws of each, by place in the order
         if draws:
-            self._inputs = np.empty(self.size, dtype=np.int64)
+            self._inputs, self._draws = np.empty((2, self.size), dtype=np.int64)
 
     @property
     def size(self) -> int:
@@ -101,7 +102,9 @@ class DrawOrder:
             else:
                 at, times = int(np.argmin(self._drawn)), 1
             times = min(times, self._most)
-            self._inputs[self._length : self._length + times] = self._order[at]
+            new = slice(self._length, self._length + times)
+            self._inputs[new], first = self._order[at], self._drawn[at]
+            self._draws[new] = np.arange(first, first + times)
             self._drawn[at] += times
             self._length += times
 
@@ -115,6 +118,5 @@ class DrawOrder:
         """Give those from the `start`-th to before the `stop`-th; it must have grown so far."""
         rule = f"must be in [0, {self._length}]"
         checks.require(0 <= start <= stop <= self._length, "pairs", rule, (start, stop))
-        inputs = self._inputs[:stop]
-        numbers = draws_of(inputs) if self._most > 1 else np.zeros(stop, dtype=np.int64)
-        return list(zip(inputs[start:].tolist(), numbers[start:].tolist(), strict=True))
+        made = slice(start, stop)
+        return list(zip(self._inputs[made].tolist(), self._draws[made].tolist(), strict=True))

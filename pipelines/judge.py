@@ -46,6 +46,10 @@ class Judge:
         operator = Operator(spec=spec, run=self._run, retries=self.retries)
         object.__setattr__(self, "operator", operator)
 
+    def __call__(self, output: Payload, expected: Payload, input: Payload = None) -> float:
+        """Give what it says of an output, as a metric would; what it raises is raised."""
+        return self.judge(input, output, expected)
+
     @staticmethod
     def asked(input: Payload, output: Payload, expected: Payload) -> Payload:
         """Give what its operator takes."""

@@ -19,6 +19,7 @@ from circinus.pipelines.needs import Need, missing, require
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.suggested import SuggestedEndpoint
 
 Score = Callable[[Payload, Payload], float]
 """`score(output, expected)` in [0, 1]; higher is better."""
@@ -45,6 +46,9 @@ class Pipeline:
     # `> 0`; larger ones take longer, and what each takes where is learnt. It runs in the process
     # that hands out requests, for each of them: microseconds. None: all requests are of one size
     request_size: Callable[[Payload], float] | None = None
+    # how many examples it has, where it has a fixed set; None: it makes as many as asked for
+    example_count: int | None = None
+    suggested: tuple[SuggestedEndpoint, ...] = ()  # what it knows of the endpoints that it calls
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
 
     def __post_init__(self) -> None:
@@ -92,10 +96,9 @@ class Pipeline:
         The input is for a judge.
         """
         try:
-            if isinstance(self.score, Judge):
-                score = float(self.score.judge(input, output, expected))
-            else:
-                score = float(self.score(output, expected))
+            judge = self.judge
+            told = (output, expected) if judge is None else (output, expected, input)
+            score = float(self.score(*told))
         except Exception as error:  # the metric is the user's code: a border
             raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
         if not 0 <= score <= 1:

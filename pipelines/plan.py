@@ -176,6 +176,21 @@ class Plan:
         """US dollars per hour of the machines that it asks for."""
         return self.cost_usd_per_hour - self.calls_usd_per_hour
 
+    def cost_of_an_hour(self, *, ahead: bool = False) -> Estimate:
+        """Give `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.
+
+        Machines cost what they do; calls as much as `cost_per_1000` says.
+        """
+        usd, value = self._usd_per_request(ahead=ahead), self.cost_usd_per_hour
+        each = self.calls_usd_per_hour / usd.value if usd.value > 0 else 0.0
+        return Estimate(
+            value=value,
+            low=min(value - each * (usd.value - usd.low), value),
+            high=max(value + each * (usd.high - usd.value), value),
+            confidence=usd.confidence,
+            inputs=usd.inputs,
+        )
+
     def cost_per_1000(self, *, ahead: bool = False) -> Estimate:
         """Give `cost_usd_per_1000_requests` with its interval; `ahead`: on future inputs.
 
@@ -183,11 +198,9 @@ class Plan:
         one after the other cost the more the longer these take: as uncertain as the latency.
         """
         latency, value = self.latency_s, self.cost_usd_per_1000_requests
-        usd = None if self.calls is None else self.calls.usd_per_request
         if ahead and self.future is not None:
-            latency, usd = self.future.latency_s, self.future.usd_per_request or usd
-        per_request = Estimate(value=0, low=0, high=0, confidence=SURE, inputs=latency.inputs)
-        per_request = per_request if usd is None else usd
+            latency = self.future.latency_s
+        per_request = self._usd_per_request(ahead=ahead)
         machines = max(value - _THOUSAND * per_request.value, 0.0)
         least = most = 1.0
         if self.requests_per_s is None and latency.value > 0:
@@ -201,6 +214,15 @@ class Plan:
             confidence=sure,
             inputs=per_request.inputs,
         )
+
+    def _usd_per_request(self, *, ahead: bool) -> Estimate:
+        """Give the US dollars of one request's calls: none where nothing is called."""
+        told = None if self.calls is None else self.calls.usd_per_request
+        if ahead and self.future is not None:
+            told = self.future.usd_per_request or told
+        inputs = self.latency_s.inputs
+        nothing = Estimate(value=0, low=0, high=0, confidence=SURE, inputs=inputs)
+        return nothing if told is None else told
 
     def _finished_per_s(self, tier: str) -> float:
         copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]
@@ -219,8 +241,8 @@ class Plan:
             "latency": told.latency_s.at_most(slo.latency_s),
         }
         if slo.cost_usd_per_hour is not None:
-            within = self.cost_usd_per_hour <= slo.cost_usd_per_hour
-            states["cost"] = SloState.MET if within else SloState.VIOLATED
+            an_hour = self.cost_of_an_hour(ahead=ahead is not None)
+            states["cost"] = an_hour.at_most(slo.cost_usd_per_hour)
         if slo.cost_usd_per_1000_requests is not None:
             known = self.cost_per_1000(ahead=ahead is not None)
             states["cost_per_1000"] = known.at_most(slo.cost_usd_per_1000_requests)

@@ -9,6 +9,7 @@ What a `CallPrice` has no part for is left out: audio, images, writing to a cach
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, time, timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,6 +76,14 @@ def listed_price(
         raise InvalidInput.of("model", rule, model)
     source = f"genai-prices {_edition()}: {offers.id} {found.id} on {on.isoformat()}"
     return ListedPrice(CallPrice(**price, source=source), found.context_window)
+
+
+def provider_at(address: str) -> str | None:
+    """Give the provider whose models are called at an address; None: nobody's that is listed."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    found = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
+    return next(found, None)
 
 
 def _day(told: str) -> date | None:

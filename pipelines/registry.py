@@ -2,12 +2,14 @@
 
 A registered pipeline is an entry point of the group `circinus.pipelines`: an
 attribute that is a `Pipeline`, or a callable without arguments that gives one. A
-reference `module:attribute` names any other importable pipeline; it runs code that
-the caller chose, so only where the caller owns the process it may be used.
+reference `module:attribute` names any other importable pipeline, or a LangChain chain
+with its metric beside it (`langchain.named`); it runs code that the caller chose, so
+only where the caller owns the process it may be used.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,7 +40,7 @@ def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
             rule = f"must be a registered pipeline ({', '.join(registered()) or 'none is'})"
             raise InvalidInput.of("pipeline", rule, reference)
         module, _, path = reference.partition(":")
-        return _made(reference, lambda: attrgetter(path)(import_module(module)))
+        return _made(reference, lambda: _read(reference, attrgetter(path)(import_module(module))))
     entries = registered()
     if reference not in entries:
         known = ", ".join(entries) or "none is"
@@ -76,12 +78,23 @@ def _made(reference: str, load: Callable[[], object]) -> Pipeline:
     try:
         found = load()
         made = found() if callable(found) else found
+        if ":" in reference:
+            made = _read(reference, made)
     except CircinusError:
         raise
     except (Exception, SystemExit) as error:  # the code of whoever wrote the pipeline: a border
         rule = f"must be importable ({type(error).__name__}: {error})"
         raise InvalidInput.of("pipeline", rule, reference) from error
     if not isinstance(made, Pipeline):
-        rule = "must name a Pipeline or a callable that gives one"
+        rule = "must name a Pipeline, a LangChain chain, or a callable that gives one"
         raise InvalidInput.of("pipeline", rule, f"{reference} ({type(made).__name__})")
     return made
+
+
+def _read(reference: str, found: object) -> object:
+    """Give the pipeline that a chain is, read with what stands beside it; else what was found."""
+    if "langchain_core" not in sys.modules:  # then it is no chain, and nobody need wait for that
+        return found
+    from circinus.pipelines.langchain.named import is_chain, named_chain
+
+    return named_chain(reference, found) if is_chain(found) else found

@@ -18,7 +18,7 @@ from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue, Operator
-from circinus.pipelines.payload import Payload, payload_bytes
+from circinus.pipelines.payload import Payload, content_hash, payload_bytes
 from circinus.pipelines.pipeline import run_operator
 from circinus.profiler.prefix_cache import CacheEntry
 
@@ -28,6 +28,8 @@ class Completed(CacheEntry):
     """What a run gave; `seconds` is one call, loading and other first-call work left out."""
 
     spent_s: float  # what was really run for it, warm-up included, `>= seconds`
+    # whether another run on the same inputs and settings gave another output; None: none was made
+    varies: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class InProcess:
             return warm_up
         self._warm.add(key)
         timed = run_once(self.clock, operator, inputs, configuration)
-        return replace(timed, spent_s=warm_up.spent_s + timed.spent_s)
+        return compared(warm_up, replace(timed, spent_s=warm_up.spent_s + timed.spent_s))
 
 
 def run_once(
@@ -100,6 +102,14 @@ def run_once(
     except OperatorFailed as error:
         return FailedRun(cause=error.cause, spent_s=clock.now() - start)
     return _completed(output, clock.now() - start)
+
+
+def compared(first: Completed, second: Completed | FailedRun) -> Completed | FailedRun:
+    """Give the second of two runs on the same inputs and settings, saying whether they differ."""
+    if isinstance(second, FailedRun):
+        return second
+    varies = content_hash(first.output) != content_hash(second.output)
+    return replace(second, varies=varies)
 
 
 def calls(operator: Operator, configuration: Configuration) -> bool:

@@ -172,10 +172,11 @@ def _lowest(
     alpha: float,
 ) -> FloatArray:  # (B,)
     """Give the largest theta that was bet against with success, or is impossible."""
-    low, high = y.sum(axis=1) / population, np.ones(len(y))
+    low: FloatArray = y.sum(axis=1) / population
+    high: FloatArray = np.ones(len(y))
     correction, floor = (np.zeros(1), np.zeros(1)) if judged is None else judged
     for _ in range(_HALVINGS if y.shape[1] else 0):
         middle = (low + high) / 2
         won = wealth(y, correction, floor, middle, population).max(axis=1) >= 1 / alpha
         low, high = np.where(won, middle, low), np.where(won, high, middle)
-    return low
+    return np.asarray(low)

@@ -22,6 +22,7 @@ from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
+from circinus.profiler.comparing import Comparisons, drawing_as
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
@@ -47,6 +48,9 @@ class Profiler:
     journalled measurement when it is asked for. So a search that is started again sees, step by
     step, what it saw before, and continues the same budget. InvalidInput if the order is empty,
     repeats an index or has one outside the data set.
+
+    An operator that is seen to answer differently draws from then on, as if it was declared:
+    `graph` says so, and there is more to measure.
     """
 
     pipeline: Pipeline  # what to measure
@@ -61,6 +65,7 @@ class Profiler:
     caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
     # told how many seconds machines ran, those of journalled measurements included
     ran: Callable[[float], object] = lambda seconds: None
+    comparisons: Comparisons = field(default_factory=Comparisons)  # what is known of operators
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
     calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
     calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
@@ -70,13 +75,13 @@ class Profiler:
 
     def __post_init__(self) -> None:
         self.order = _checked(self.order, len(self.dataset))
-        self.graph = self.pipeline.graph
+        self.graph = drawing_as(self.pipeline.graph, self.comparisons.unlike)
         self.population = len(self.order)
         self.width = self.executor.width
         self._order = DrawOrder(self.order, draws=self.graph.draws)
         self._scatter = Scatter(self.graph)
         self._space = ConfigurationSpace(self.graph)
-        self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller)
+        self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller, self.comparisons)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
@@ -113,7 +118,20 @@ class Profiler:
                 self.calls_s += measured.calls_s
                 self.calls_usd += measured.calls_usd
                 self.saved_s += measured.saved_s
+        self._notice()
         return tuple(known.columns.profile() for known, _ in each)
+
+    def _notice(self) -> None:
+        """Go on as declared where operators were seen to draw: what was measured is of draw 0."""
+        graph = drawing_as(self.graph, self.comparisons.unlike)
+        if graph is self.graph:
+            return
+        if not self.graph.draws:
+            met = max((known.columns.count for known in self._known.values()), default=0)
+            self._order = self._order.drawing(met)
+        self.graph, self._scatter = graph, Scatter(graph)
+        for known in self._known.values():
+            known.prints.clear()
 
     def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[Pair]]:
         """Give what is known of a configuration, and what its profile lacks."""

@@ -19,10 +19,11 @@ from circinus.pipelines.calling import Caller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.judge import SCORING
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import Payload, content_hash
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
 from circinus.pipelines.profile import Failure, Paid
-from circinus.profiler.execution import Executor, FailedRun
+from circinus.profiler.comparing import Comparisons
+from circinus.profiler.execution import Completed, Executor, FailedRun
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
 from circinus.profiler.scoring import Scoring
@@ -59,6 +60,7 @@ class Walk:
         executor: Executor,
         cache: PrefixCache | None = None,
         caller: Caller | None = None,
+        comparisons: Comparisons | None = None,  # what is known of operators; None: nothing
     ) -> None:
         self._pipeline = pipeline
         self._scoring = Scoring(pipeline, caller)
@@ -67,6 +69,7 @@ class Walk:
         self._calls = any(operator.spec.calls for operator in self._operators)
         self._executor = executor
         self._cache = cache
+        self._comparisons = Comparisons() if comparisons is None else comparisons
         # fingerprint -> index of input -> first measured. Outlives what the cache evicts.
         self._facts: dict[str, dict[int, _Facts]] = {}
         # The same of what failed: what failed once is not tried again for other configurations.
@@ -99,13 +102,18 @@ class Walk:
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
-            waited_s = done.spent_s if done.used.calls else 0.0
-            cost = Paid(spent_s=done.spent_s, runs=1, calls_s=waited_s, calls_usd=done.used.usd)
-            paid = paid.plus(cost)
+            paid = paid.plus(_cost(done))
             if isinstance(done, FailedRun):
                 failure = _failure(prepared, operator.name, done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), paid)
+            if self._comparisons.needs_another(operator, done):
+                again = self._executor.run(operator, inputs, configuration)
+                paid = paid.plus(_cost(again))
+                if isinstance(again, Completed):
+                    varies = content_hash(done.output) != content_hash(again.output)
+                    done = replace(done, varies=varies)
+            self._comparisons.learn(operator, done)
             outputs[operator.name] = done.output
             self._note(prints[position], prepared.index, done)
             if self._cache is not None:
@@ -179,6 +187,11 @@ class Walk:
             used=np.array([fact.used for fact in facts]) if self._calls else None,
             **asdict(paid),
         )
+
+
+def _cost(done: Completed | FailedRun) -> Paid:
+    waited_s = done.spent_s if done.used.calls else 0.0
+    return Paid(spent_s=done.spent_s, runs=1, calls_s=waited_s, calls_usd=done.used.usd)
 
 
 def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:

@@ -3,6 +3,9 @@
 A share of a machine is counted in whole millionths, so that twenty slices of 0.05
 fill a machine exactly and nothing drifts. An item of a demand sits on one machine
 and is never split. On a dedicated tier every query has machines of its own.
+
+What an endpoint lets through in a minute is shared as a machine is: a limit is a tier of one
+machine, and a plan's part of it an item (`Problem.limits` says which tiers these are).
 """
 
 from __future__ import annotations
@@ -53,10 +56,13 @@ class PlanOption:
     # items (tier, share of one machine), each share in `SHARE`; one above 1 fits no machine
     demand: tuple[DemandItem, ...]
     cost_usd_per_hour: float  # in `COST_USD_PER_HOUR`
+    # of it, that of calls, `>= 0`: whatever machines it is on, it is paid
+    calls_usd_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
         where = f"plan {self.plan_id}"
         COST_USD_PER_HOUR.check(f"{where}.cost_usd_per_hour", self.cost_usd_per_hour)
+        COST_USD_PER_HOUR.check(f"{where}.calls_usd_per_hour", self.calls_usd_per_hour)
         for tier, share in self.demand:
             SHARE.check(f"{where}.demand on {tier}", share)
 
@@ -113,6 +119,9 @@ class Problem:
     # tenant -> the largest part of each shared tier that its queries may hold together, in [0,
     # 1]. A tenant that is not named may hold everything
     quotas: Mapping[str, float] = field(default_factory=dict)
+    # tier -> what it stands for, of those that are a limit of an endpoint, in words. Quotas do not
+    # count there: they are of machines
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for tenant, part in self.quotas.items():
@@ -120,6 +129,8 @@ class Problem:
         checks.unique("tiers", [tier.name for tier in self.tiers])
         checks.unique("queries", [candidate.query_id for candidate in self.candidates])
         known = sorted(tier.name for tier in self.tiers)
+        for tier in self.limits:
+            checks.among("limits", tier, known)
         for candidate in self.candidates:
             for plan in candidate.plans:
                 for item in plan.demand:
@@ -277,7 +288,9 @@ def held_by_tenants(
 
 
 def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
-    """Give the parts of a shared tier that a tenant with a quota may hold."""
+    """Give the parts of a shared tier that a tenant with a quota may hold; all of a limit."""
+    if tier.name in problem.limits:
+        return tier.machines * PARTS
     return floor(problem.quotas[tenant] * tier.machines * PARTS + _ROUNDING)
 
 

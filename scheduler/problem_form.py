@@ -7,9 +7,11 @@ A problem:
      "queries": [{"id": "q1", "weight": 2.0, "priority": 0, "tenant": "",
                   "plans": [{"id": "p0", "cost_usd_per_hour": 0.9,
                              "demand": [{"tier": "cloud", "share": 0.25}]}]}],
-     "quotas":  {"acme": 0.5}}
+     "quotas":  {"acme": 0.5},
+     "limits":  {"small-tokens": "tokens per minute of endpoint small"}}
 
-`dedicated`, `weight`, `priority`, `tenant` and `quotas` may be left out. An item of a demand
+`dedicated`, `weight`, `priority`, `tenant`, `quotas`, `limits` (tiers that stand for limits of
+endpoints) and a plan's `calls_usd_per_hour` may be left out. An item of a demand
 sits whole on one machine; shares are in (0, 1]. A schedule, one per policy:
 
     {"policy": "priced", "objective": "goodput", "seconds": 0.4,
@@ -32,18 +34,22 @@ from circinus.scheduler.problem import Candidate, PlanOption, Problem, Schedule
 T = TypeVar("T")
 _REQUIRED = object()
 _TIER = ("name", "machines", "price_usd_per_hour", "dedicated")
+_PLAN = ("id", "cost_usd_per_hour", "calls_usd_per_hour", "demand")
 _QUERY = ("id", "weight", "priority", "tenant", "plans")
 
 
 def problem_from_dict(document: object) -> Problem:
     """Give the problem of a document; InvalidInput with the path of the first wrong field."""
-    top = _Fields("problem", document, ("tiers", "queries", "quotas"))
+    top = _Fields("problem", document, ("tiers", "queries", "quotas", "limits"))
     quotas = top.get("quotas", dict, {})
     shares = _Fields("quotas", quotas, quotas)
+    limits = top.get("limits", dict, {})
+    words = _Fields("limits", limits, limits)
     return Problem(
         tiers=tuple(map(_tier, top.objects("tiers", _TIER))),
         candidates=tuple(map(_candidate, top.objects("queries", _QUERY))),
         quotas={tenant: shares.get(tenant, float) for tenant in quotas},
+        limits={tier: words.get(tier, str) for tier in limits},
     )
 
 
@@ -61,6 +67,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
                     {
                         "id": p.plan_id,
                         "cost_usd_per_hour": p.cost_usd_per_hour,
+                        "calls_usd_per_hour": p.calls_usd_per_hour,
                         "demand": [item._asdict() for item in p.demand],
                     }
                     for p in c.plans
@@ -69,6 +76,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
             for c in problem.candidates
         ],
         "quotas": dict(problem.quotas),
+        "limits": dict(problem.limits),
     }
 
 
@@ -97,7 +105,7 @@ def _tier(fields: _Fields) -> Tier:
 
 
 def _candidate(fields: _Fields) -> Candidate:
-    plans = list(fields.objects("plans", ("id", "cost_usd_per_hour", "demand")))
+    plans = list(fields.objects("plans", _PLAN))
     return Candidate(
         query_id=fields.get("id", str),
         weight=fields.get("weight", float, 1.0),
@@ -117,6 +125,7 @@ def _plan(fields: _Fields) -> PlanOption:
         plan_id=fields.get("id", str),
         demand=tuple(demand),
         cost_usd_per_hour=fields.get("cost_usd_per_hour", float, 0.0),
+        calls_usd_per_hour=fields.get("calls_usd_per_hour", float, 0.0),
     )
 
 

@@ -84,7 +84,7 @@ def test_every_command_in_the_readme_exists() -> None:
 def rows_of_the_command_line_page() -> list[tuple[str, list[str]]]:
     """The commands in the table of the page, each with the options that its row names."""
     found = re.findall(r"^\| `(circinus .*)$", read("docs/command-line.md"), re.MULTILINE)
-    return [(row.split("`")[0], re.findall(r"(?<![\w-])--[a-z-]+", row)) for row in found]
+    return [(row.split("`")[0], re.findall(r"(?<![\w-])--[a-z0-9-]+", row)) for row in found]
 
 
 def named_by(usage: str) -> str:

@@ -20,6 +20,7 @@ from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
 from circinus.deploy.profiling.load import OtherLoad
 from circinus.deploy.profiling.pool import WorkerPool
+from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.infrastructure import Infrastructure
@@ -31,6 +32,7 @@ from circinus.planner.search.bill import Cost
 from circinus.planner.search.result import Observer, PlanningResult
 from circinus.profiler.execution import Executor, InProcess
 from circinus.profiler.journal import Journal, MemoryJournal
+from circinus.profiler.labelling import Labelling
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import EntryStore, PrefixCache
 from circinus.profiler.spending import Ledger, SpendingGate
@@ -64,6 +66,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     kept: Kept | None = None,
     executor: Executor | None = None,
     spending: SpendingGate | None = None,
+    labelling: Labelling | None = None,
 ) -> PlanningResult:
     """Give the plans of a query, searched for in this process; the pipeline is prepared first.
 
@@ -71,7 +74,11 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     An executor runs operators; None: this process does, which what hangs there holds for good.
     A pool's are ended, and the search with them, when it is cancelled or the time is over. They
     ask `spending` for leave to call, see `spending_of`; None: one over the ledger that is kept.
+    `labelling` checks the judge of a pipeline that has one: InvalidInput if it has and there is
+    none, or the other way round.
     """
+    rule = "must be given for a pipeline that a judge scores, and for no other"
+    checks.require((labelling is None) == (pipeline.judge is None), "metric", rule, pipeline.name)
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of
@@ -114,6 +121,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         clock=clock,
         history=kept.history,
         called=partial(calls_of, spending),
+        audit=labelling,
     )
     return replace(result, remarks=load.remarks(evaluator.width))
 

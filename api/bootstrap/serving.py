@@ -25,6 +25,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.profiling.example_files import ExampleFiles
+from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -103,24 +104,26 @@ def _parts(settings: Settings, store: Store) -> ServiceParts:
     )
 
 
-def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
+def make_orchestrator(
+    settings: Settings, sockets: Path, gate: CallGate | None = None
+) -> Orchestrator:
     """Give what starts and ends instances, and sends requests to them. Needs a running event loop.
 
-    `sockets` is a folder of its own for those of local workers, which it empties.
+    `sockets` is a folder of its own for those of local workers, which it empties. The gate gives
+    leave to call endpoints; None: always.
 
     InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
     account lacks a permission there, Unavailable if the cluster does not answer.
     """
+    here = LocalLauncher(
+        logs=settings.worker_logs,
+        cgroups=available(),
+        allow_import=bool(settings.extra_pipelines),
+        message_bytes=settings.message_limit_bytes,
+        sockets=sockets,
+    )
     if settings.target != "kubernetes":
-        allow_import = bool(settings.extra_pipelines)
-        launcher = LocalLauncher(
-            logs=settings.worker_logs,
-            cgroups=available(),
-            allow_import=allow_import,
-            message_bytes=settings.message_limit_bytes,
-            sockets=sockets,
-        )
-        return _orchestrator(settings, launcher)
+        return _orchestrator(settings, here, gate or UnlimitedCalls())
     # The Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.access import DEPLOYER, require_access
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
@@ -142,8 +145,9 @@ def make_orchestrator(settings: Settings, sockets: Path) -> Orchestrator:
         allow_import=bool(settings.extra_pipelines),
         message_bytes=settings.message_limit_bytes,
     )
-    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls))
-    return _orchestrator(settings, pods, ClusterOrchestrator)
+    # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
+    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls), callers=here)
+    return _orchestrator(settings, pods, gate or UnlimitedCalls(), ClusterOrchestrator)
 
 
 def make_examples(parts: ServiceParts) -> ExampleSource:
@@ -179,7 +183,10 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
 
 
 def _orchestrator(
-    settings: Settings, launcher: Launcher, kind: type[Orchestrator] = Orchestrator
+    settings: Settings,
+    launcher: Launcher,
+    gate: CallGate,
+    kind: type[Orchestrator] = Orchestrator,
 ) -> Orchestrator:
     catalogue = RegisteredPipelines.of(settings.extra_pipelines)
 
@@ -198,5 +205,6 @@ def _orchestrator(
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),
         memory=SqlLatencies(engine),
+        gate=gate,
         bills=SqlBills(engine),
     )

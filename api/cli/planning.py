@@ -1,4 +1,4 @@
-"""`circinus plan` and `circinus validate`: a query file, without a service."""
+"""`circinus plan` and `circinus validate`: a query file, or a chain by name, without a service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from rich.console import RenderableType
-from typer import Argument, Option
+from typer import Option
 
 from circinus.api import formats
 from circinus.api.bootstrap import planning
@@ -16,13 +16,14 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.spending import spending_of
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.labelling import JudgedQuery, LabelDesk
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Follow, Screen
+from circinus.api.cli.told import MaybeWhat, Sets, Told, What, completed, query_told
 from circinus.api.query_file import (
     load_data,
     query_of,
     query_schema,
-    read_document,
     read_infrastructure,
 )
 from circinus.api.schemas.planning import PlanningRequest, PlanningView, planning_view
@@ -57,11 +58,12 @@ _EXIT_CODES = {
 
 def validate(
     screen: Screen,
-    file: Annotated[Path | None, Argument(metavar="[FILE]", help="Query file (YAML).")] = None,
+    file: MaybeWhat = None,
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    sets: Sets = None,
     schema: Annotated[bool, "Print the JSON schema of query files instead."] = False,
 ) -> None:
-    """Check a query file, its pipeline and data, and an infrastructure; runs one example."""
+    """Check a query, its pipeline and data, and an infrastructure; runs one example."""
     if schema:
         screen.json(query_schema())
         return
@@ -75,12 +77,12 @@ def validate(
             document={"valid": True, "infrastructure": tiers.name, "tiers": names},
         )
         return
-    asked = _asked(file, tiers, options.settings_with())
-    request, pipeline = asked.request, asked.pipeline
+    asked = _asked(query_told(file, sets), tiers, options.settings_with())
+    request, tiers, pipeline = asked.request, asked.tiers, asked.pipeline
     require_affordable(asked.query, tiers, pipeline)
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
     held, doubts = words(asked.query.restrictions), _doubts(asked)
-    remarks = tried(asked.reference, pipeline, asked.dataset.examples)
+    remarks = (*asked.notes, *tried(asked.reference, pipeline, asked.dataset.examples))
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
@@ -106,8 +108,9 @@ def validate(
 
 def plan(
     screen: Screen,
-    file: options.QueryFile,
+    file: What,
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
+    sets: Sets = None,
     estimate: Annotated[bool, "Only say what planning will cost, from a few probes."] = False,
     executor: Annotated[
         str | None, Option(help=f"What runs operators: {FORMS}; default: CIRCINUS_EXECUTOR, pool.")
@@ -115,19 +118,28 @@ def plan(
     executor_workers: Annotated[int | None, Option(help=_WORKERS_HELP, min=1)] = None,
     cold: options.Cold = False,
     method: options.MethodName = None,
+    labels: Annotated[
+        Path | None,
+        Option(help="File of labels for a judge; default: FILE with the ending .labels.jsonl."),
+    ] = None,
 ) -> None:
     """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
 
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
     settings = options.settings_with()
-    asked = _asked(file, read_infrastructure(infrastructure), settings, method)
-    request, tiers, pipeline, query, dataset, _ = asked
+    asked = _asked(query_told(file, sets), read_infrastructure(infrastructure), settings, method)
+    request, tiers, pipeline, query, dataset, *_ = asked
     choice = settings.executor_with(executor, executor_workers)
-    for line in (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by):
+    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by)
+    for line in (*told, *asked.notes):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
-    kept = planning.Kept(history=() if memory is None else memory.earlier())
+    name = planning.planned_name(pipeline, dataset, query)
+    beside = Path(file) if Path(file).is_file() else Path(f"{pipeline.name}.yaml")
+    judged = JudgedQuery(beside, request, tiers, pipeline, dataset, name)
+    desk = LabelDesk.opened(judged, labels, memory, settings)
+    kept = _kept(desk, memory)
     if kept.history:
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     if pipeline.remarks is not None:
@@ -148,32 +160,40 @@ def plan(
                 kept=kept,
                 executor=runs,
                 spending=spending,
+                labelling=None if desk is None else desk.labelling,
             )
     if estimate:
         expected = result.bill.forecast
         if expected is None:
             raise InvalidInput.of("FILE", "must have probes that succeed", result.stopped_because)
-        told = f"expected: {formats.forecast(expected)}"
-        screen.show(told, document={"bill": result.bill})
+        screen.show(f"expected: {formats.forecast(expected)}", document={"bill": result.bill})
         return
     if memory is not None:
         try:
-            memory.remember(planning.planned_name(pipeline, dataset, query), query, result)
+            memory.remember(name, query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
-    _show(screen, asked, result)
+    _show(screen, asked, result, desk)
     leave(_EXIT_CODES[result.outcome])
 
 
+def _kept(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.Kept:
+    """Give what earlier planning left: with labels that of the very same query, too."""
+    if desk is not None:
+        return planning.Kept(journal=desk.journal, history=desk.history)
+    return planning.Kept(history=() if memory is None else memory.earlier())
+
+
 class _Asked(NamedTuple):
-    """What a query file asks for, loaded."""
+    """What a query asks for, loaded."""
 
     request: QueryRequest
-    tiers: Infrastructure
+    tiers: Infrastructure  # with the endpoints that the pipeline calls
     pipeline: Pipeline
     query: Query
     dataset: Dataset
     reference: str  # of the pipeline, for other processes
+    notes: tuple[str, ...]  # what is to be told of its endpoints
 
     @property
     def planning(self) -> PlanningView:
@@ -187,22 +207,23 @@ class _Asked(NamedTuple):
 
 
 def _asked(
-    file: Path, tiers: Infrastructure, settings: Settings, method: str | None = None
+    asked: Told, tiers: Infrastructure, settings: Settings, method: str | None = None
 ) -> _Asked:
-    """Give what a file asks for; a method goes before the file's, and that before the settings'.
+    """Give what is asked for; a method goes before the query's, and that before the settings'.
 
     Raises InvalidInput with every broken rule that was found in one of its parts.
     """
-    request = query_of(read_document(file))
+    request = query_of(asked.document)
     if method is not None:
         named = {"method": method_of(method, "--method").name}
         changed = (request.planning or PlanningRequest()).model_copy(update=named)
         request = request.model_copy(update={"planning": changed})
     pipeline = options.pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
-    dataset = load_data(request.data, pipeline, base=file.parent)
+    tiers, notes = completed(tiers, pipeline)
+    dataset = load_data(request.data, pipeline, base=asked.base)
     reference = options.reference_here(request.pipeline)
-    return _Asked(request, tiers, pipeline, query, dataset, reference)
+    return _Asked(request, tiers, pipeline, query, dataset, reference, notes)
 
 
 def _doubts(asked: _Asked) -> list[str]:
@@ -258,12 +279,14 @@ class _Watching:
         signal.signal(number, signal.default_int_handler)
 
 
-def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
+def _show(
+    screen: Screen, asked: _Asked, result: search.PlanningResult, desk: LabelDesk | None
+) -> None:
     slo, tiers, missed = asked.query.slo, asked.tiers, result.shortfall
     plans = [plan_view(found, slo, tiers) for found in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
-    document = {
+    document: dict[str, object] = {
         "outcome": result.outcome,
         "planning": asked.planning,
         "plans": plans,
@@ -279,6 +302,9 @@ def _show(screen: Screen, asked: _Asked, result: search.PlanningResult) -> None:
         *formats.bill_lines(result.bill),
         *formats.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
     ]
+    if desk is not None:
+        told, document["judge"] = desk.close(result.plans)
+        parts += told
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))
     if shortfall is not None:

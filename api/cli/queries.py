@@ -172,11 +172,16 @@ def whatif(
     machines: Annotated[Pairs, "Other number of machines, such as edge=-2."] = None,
     speed: Annotated[Pairs, "Other speed of a tier, such as device=0.5x."] = None,
     bandwidth: Annotated[Pairs, "Other Mbit/s of a link, such as device-edge=0.1x."] = None,
+    rate: Annotated[
+        str,
+        Option(metavar="LOW:HIGH", help="At which requests/s machines become cheaper than calls."),
+    ] = "",
 ) -> None:
     """Say what other circumstances would do to a query, from what was measured already."""
     told = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
     others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in told.items()}
-    found = client.what_if(query_id, WhatIfBody.model_validate(asdict(changes) | others))
+    body = WhatIfBody.model_validate(asdict(changes) | others | {"rate": rate})
+    found = client.what_if(query_id, body)
     screen.show(*tables.what_if_parts(found), document=found)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from circinus.api.event_log import event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce
+from circinus.api.use_cases.call_limits import limits_in_words, on_machines
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
 from circinus.api.use_cases.scheduling import (
@@ -135,7 +136,7 @@ class Rescheduler:
     def _take_in(self, revisions: Mapping[str, int]) -> dict[str, LiveQuery]:
         """Take in the live queries that are not known yet; give those that compete."""
         unknown = (q for q in revisions if q not in self._live and q not in self._aside)
-        arriving, aside = live_queries(self.parts.store, unknown)
+        arriving, aside = live_queries(self.parts.store, unknown, self.parts.infrastructure)
         self._live |= arriving
         self._aside = {**self._aside, **{q: (revisions[q], why) for q, why in aside.items()}}
         return arriving
@@ -167,7 +168,8 @@ class Rescheduler:
         self._revision = self.parts.store.schedules.replace(extras)
         counts = {query: len(extra.machines) for query, extra in self._extras.items()}
         event(_LOG, "replicas.followed", extras=counts)
-        return self._target(rolling.last, rolling.last.schedule)
+        limits = limits_in_words(self._infrastructure)
+        return self._target(rolling.last, on_machines(rolling.last.schedule, limits))
 
     def _target(self, step: Step, schedule: Schedule) -> Target:
         return Target.of(self._live, schedule, self._infrastructure, self._extras, step.pools)
@@ -177,7 +179,9 @@ class Rescheduler:
 
     def _put_in_force(self, rolling: RollingSchedule, step: Step, now: float) -> Target:
         times = rolling.times
-        schedule = step.schedule.beside({query: why for query, (_, why) in self._aside.items()})
+        limits = limits_in_words(self._infrastructure)
+        made = on_machines(step.schedule, limits)
+        schedule = made.beside({query: why for query, (_, why) in self._aside.items()})
         # After a start everybody who waits is told: the last service may not have come to it.
         told = (
             () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import uvloop
 
+from circinus.api.bootstrap.calling import call_gate
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
@@ -108,7 +110,18 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     `make_orchestrator` does.
     """
     listening = listening_at(settings.host, settings.port)
-    orchestrator = make_orchestrator(settings, folder / _SOCKETS)
+    async with call_gate(settings) as gate:
+        orchestrator = make_orchestrator(settings, folder / _SOCKETS, gate)
+        await _keep(settings, folder, answers, orchestrator, listening)
+
+
+async def _keep(
+    settings: Settings,
+    folder: Path,
+    answers: Callable[[], None],
+    orchestrator: Orchestrator,
+    listening: socket.socket,
+) -> None:
     keeper = _Keeper(settings, orchestrator)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from circinus.api.cli.options import pipeline_here, reference_here
+from circinus.api.cli.told import completed
 from circinus.api.library.examples import Data, dataset_of, source_of
 from circinus.api.query_file import query_of, read_infrastructure
 from circinus.api.schemas.query import QueryRequest, to_query
@@ -57,7 +58,8 @@ class AskedHere:
     request: QueryRequest  # data in memory is told by the number of examples
     query: Query
     dataset: Dataset
-    infrastructure: Infrastructure
+    infrastructure: Infrastructure  # with the endpoints that the pipeline calls
+    remarks: tuple[str, ...] = ()  # what is to be told of these
 
 
 def asked_for(
@@ -74,14 +76,19 @@ def asked_for(
     inputs = {"examples": len(dataset)} if dataset else source.model_dump(exclude_unset=True)  # type: ignore[union-attr]  # one of both
     document = _plain({**told, "data": {**inputs, **told["data"]}})
     request = query_of({"pipeline": handed.reference or pipeline.name, **document})
+    tiers = (
+        infrastructure
+        if isinstance(infrastructure, Infrastructure)
+        else read_infrastructure(str(infrastructure))
+    )
+    tiers, remarks = completed(tiers, pipeline)
     return AskedHere(
         handed=handed,
         request=request,
         query=to_query(request, pipeline=pipeline.name, method=settings.chosen_method),
         dataset=dataset or dataset_of(data, pipeline, handed.packed),
-        infrastructure=infrastructure
-        if isinstance(infrastructure, Infrastructure)
-        else read_infrastructure(str(infrastructure)),
+        infrastructure=tiers,
+        remarks=remarks,
     )
 
 

@@ -157,12 +157,14 @@ class Planned:
         machines: Mapping[str, Change] | None = None,
         speed: Mapping[str, Change] | None = None,
         bandwidth: Mapping[str, Change] | None = None,
+        rate: tuple[float, float] | None = None,
     ) -> FoundWhatIf:
         """Give what other objectives or another infrastructure would do, measuring nothing.
 
         `0.8x` times, `+2` and `-2` more or fewer, `5` exactly; `price`, `machines` and `speed` are
-        by tier, `bandwidth` by link (`device-edge`, Mbit/s). InvalidInput if a change is malformed
-        or cannot be.
+        by tier, `bandwidth` by link (`device-edge`, Mbit/s). `rate`: from which to which requests
+        per second it is asked where machines become cheaper than calls. InvalidInput if a change
+        is malformed or cannot be.
         """
         slos = {"accuracy": accuracy, "latency": latency, "cost": cost}
         slos["cost_per_1000"] = cost_per_1000
@@ -172,6 +174,8 @@ class Planned:
             for name, of in tiers.items()
             if of is not None
         }
+        if rate is not None:
+            document["rate"] = ":".join(f"{float(each):.17g}" for each in rate)
         found = self._found
         change = checked(WhatIfBody, document)
         view = found.knowledge.what_if(found.query, found.infrastructure, change)

@@ -162,7 +162,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         )
     interrupted = stop.is_set()
     kept = memory.keep(asked, result, interrupted=interrupted)
-    remarks = (*memory.remarks, *result.remarks, *kept)
+    remarks = (*asked.remarks, *memory.remarks, *result.remarks, *kept)
     seed, planner = asked.query.seed, planner_of(asked.query.planning)
     return Planned(
         PlannedFindings(

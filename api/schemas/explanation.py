@@ -61,6 +61,32 @@ class WhatIfBody(ObjectiveChange):
     speed: Changes = Field(default_factory=dict, description="Tier -> its speed factor.")
     bandwidth: Changes = Field(default_factory=dict)
     """`tier-tier` -> bandwidth of their link, Mbit/s."""
+    rate: Annotated[
+        str, Field(max_length=80, json_schema_extra={"pattern": rf"^({NUMBER}:{NUMBER})?$"})
+    ] = ""
+    """`LOW:HIGH` requests per second: at which rate between them machines become cheaper than
+    calls; empty: that is not asked."""
+
+
+class BreakEvenView(View):
+    """Between which request rates calls are cheapest, and machines."""
+
+    words: str = Field(description="The same as a sentence.")
+    low: float = Field(description="Least rate that was asked about, requests per second.")
+    high: float = Field(description="Largest rate.")
+    rate: float | None
+    """Least rate at which no plan that calls is cheaper than one on machines; none: there is
+    none."""
+    rate_low: float | None
+    """The same were calls as dear and requests as quick as their intervals allow; none: not
+    between these rates."""
+    rate_high: float | None = Field(description="The same were calls as cheap and slow.")
+    for_good: float | None
+    """Rate from which on machines are cheapest up to the largest; none: there they are not."""
+    calling: PlanView | None = None
+    """Cheapest plan that calls at the rate, else at the least; none: there is none."""
+    renting: PlanView | None = None
+    """Cheapest that calls nothing at the rate, else at the largest; none: there is none."""
 
 
 class ReplanBody(ObjectiveChange):
@@ -78,3 +104,5 @@ class WhatIfView(View):
     after: list[PlanView] = Field(description="Plans as they would be, cheapest first.")
     shortfall: ShortfallView | None
     """Why there would be no plan; none: there would be one."""
+    break_even: BreakEvenView | None = None
+    """Where machines become cheaper than calls; none: it was not asked."""

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input, having, left_out
+from circinus.api.schemas.labels import MOST_LABELS, GoldLabel
 from circinus.api.schemas.numbers import (
     WHOLE,
     Bandwidth,
@@ -242,6 +243,23 @@ class DeviceRequest(Input):
     delay_s: Delay | None = Field(default=None, description="Of its links.")
 
 
+class MetricRequest(Input):
+    """What the scores of a pipeline that a judge scores are checked with.
+
+    For the command line, which plans in its own process and takes labels there.
+    """
+
+    judge: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the pipeline's judge."""
+    gold: (
+        Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+        | Annotated[list[GoldLabel], Field(max_length=MOST_LABELS)]
+    ) = Field(default_factory=list)
+    """Labels that there are: a file of JSON lines, each with `label` and `gold`, or a list."""
+    label_budget: Annotated[int, Field(ge=0, le=MOST_LABELS), WHOLE] = 0
+    """Most labels to use, those in `gold` included."""
+
+
 class QueryRequest(Input):
     """A pipeline on some data with objectives."""
 
@@ -281,6 +299,8 @@ class QueryRequest(Input):
     """Whether planning starts from nothing that earlier queries measured."""
     planning: PlanningRequest | None = None
     """How it is planned; left out: as the service's method says."""
+    metric: MetricRequest | None = None
+    """Labels for a pipeline that a judge scores; left out: a metric scores it."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -318,7 +338,7 @@ def to_query(
     all of it, but for those from before there was a choice. InvalidInput if a value breaks a rule
     that the schema does not state.
     """
-    told = request.model_dump(exclude={"data", "cold"})
+    told = request.model_dump(exclude={"data", "cold", "metric"})
     told["pipeline"] = pipeline or request.pipeline
     told["on_failure"] = request.data.on_failure
     if request.slo.latency_s is None:

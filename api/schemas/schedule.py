@@ -31,7 +31,7 @@ class AssignmentView(View):
     machines: list[MachineShare] = Field(description="On which machines.")
     since: Time | None = Field(default=None, description="Since when it is served, UTC.")
     cost_usd_per_hour: float | None = None
-    """At the prices of these machines; a plan's own is what it costs at most."""
+    """At the prices of these machines, and of calls; a plan's own is what it costs at most."""
     pool: dict[str, dict[str, int]] | None = None
     """Chosen mix that it is on: tier -> machine type -> slices; none: its plan's own replicas."""
     extras: list[MachineShare] = Field(default_factory=list)
@@ -75,12 +75,24 @@ class TierUse(View):
     """Whether the tier's speed is put on by waiting."""
 
 
+class EndpointUse(View):
+    """How much of a limit of an endpoint the plans need that are served."""
+
+    endpoint: str = Field(description="Name of the endpoint.")
+    kind: str = Field(description="`requests` or `tokens`.")
+    per_minute: int = Field(description="So many are let through.")
+    used: float
+    """Part in [0, 1] that plans need of what they may need together: of seven tenths of it."""
+
+
 class ScheduleView(View):
     """Which queries are admitted, with which plan, on which machines."""
 
     assignments: list[AssignmentView] = Field(description="Admitted queries.")
     waiting: list[WaitingView] = Field(description="Queries without capacity.")
     tiers: list[TierUse] = Field(description="Every tier that has machines.")
+    endpoints: list[EndpointUse] = Field(default_factory=list)
+    """Every limit in requests or tokens per minute."""
     goodput: float | None = None
     """The objective: sum of the weights of the live queries that are served, scaled where
     priorities differ, so that one query outweighs all of lower priority."""

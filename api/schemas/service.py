@@ -207,6 +207,9 @@ class InstanceView(View):
     share: float = Field(description="Of one machine, in (0, 1].")
     enforcement: str = Field(description="How the share is enforced: `cgroup` or `duty cycle`.")
     emulated: bool = Field(description="Whether the tier's speed is put on by waiting.")
+    calls_at_once: int | None = None
+    """Calls to endpoints that it makes at a time; none: its tier has machines. With it the share
+    is of none."""
 
 
 class ObservedView(View):

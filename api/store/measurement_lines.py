@@ -14,6 +14,7 @@ import contextlib
 import json
 import math
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -68,6 +69,8 @@ class MeasurementDocument(Input):
     """US dollars that calling endpoints cost."""
     used: list[list[float]] | None = None
     """What each operator used of endpoints, as `Usage` has it; none: nothing was called."""
+    output: str | None = None
+    """What a judge scored, encoded as a payload, in base64; none: a metric scored it."""
     failed_operator: str | None = None
     """The operator that failed; none: none did."""
     failure: str = ""
@@ -85,6 +88,7 @@ class MeasurementDocument(Input):
             output_bytes=[_number(size) for size in measured.output_bytes.tolist()],
             input_bytes=_number(measured.input_bytes),
             used=None if measured.used is None else measured.used.tolist(),
+            output=None if measured.output is None else b64encode(measured.output).decode(),
             failed_operator=None if failure is None else failure.operator,
             failure="" if failure is None else failure.cause,
         )
@@ -105,6 +109,7 @@ class MeasurementDocument(Input):
             input_bytes=_nan(self.input_bytes),
             failure=failure,
             used=None if self.used is None else np.array(self.used, dtype=np.float64),
+            output=None if self.output is None else b64decode(self.output),
         )
         each = ((o, knobs.items()) for o, knobs in self.configuration.items())
         values = tuple((o, knob, value) for o, knobs in each for knob, value in knobs)

@@ -421,3 +421,21 @@ class LatencyRow(Base):
 
     plan_id: Mapped[str] = mapped_column(Text, primary_key=True)
     learnt: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
+class CallLeaseRow(Base):
+    """What a holder has of the limits of an endpoint; without a holder, what was used up."""
+
+    __tablename__ = "call_leases"
+
+    endpoint: Mapped[str] = mapped_column(Text, primary_key=True)
+    holder: Mapped[str] = mapped_column(Text, primary_key=True)
+    grain: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    requests: Mapped[float] = mapped_column(Double)
+    tokens: Mapped[float] = mapped_column(Double)
+    slots: Mapped[float] = mapped_column(Double)
+    until: Mapped[float] = mapped_column(Double)
+    needs_requests: Mapped[float] = mapped_column(Double)
+    needs_tokens: Mapped[float] = mapped_column(Double)
+    needs_slots: Mapped[float] = mapped_column(Double)
+    since: Mapped[float] = mapped_column(Double)

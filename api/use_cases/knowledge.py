@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from circinus.api.schemas.explanation import ExplanationView, WhatIfBody, WhatIfView
+from circinus.api.schemas.explanation import (
+    BreakEvenView,
+    ExplanationView,
+    WhatIfBody,
+    WhatIfView,
+)
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import shortfall_view
@@ -15,6 +20,7 @@ from circinus.api.store.journal import edition_of
 from circinus.api.store.records import StoredPlan, StoredQuery
 from circinus.api.use_cases.changes import changed_infrastructure, changed_query
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.renting import break_even_view, rates_of
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
 from circinus.pipelines.configuration import Configuration
@@ -27,6 +33,7 @@ from circinus.pipelines.pipeline import Pipeline, features_of
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import Query
+from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
 from circinus.profiler.drawing import Drawing
@@ -124,7 +131,17 @@ class Knowledge:
             before=[plan_view(plan, query.slo, here) for plan in before.plans],
             after=[plan_view(plan, changed.slo, there) for plan in after.plans],
             shortfall=shortfall_view(after.shortfall, changed.slo, there),
+            break_even=self._break_even(changed, there, change.rate) if change.rate else None,
         )
+
+    def _break_even(self, query: Query, there: Infrastructure, rates: str) -> BreakEvenView:
+        low, high = rates_of(query, rates)
+
+        def plans_at(rate: float) -> Sequence[Plan]:
+            asked = replace(query, request_rate_per_s=rate)
+            return self.planner.every_plan(asked, there, self.known, self.drawing)
+
+        return break_even_view(break_even(plans_at, low, high), query, there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

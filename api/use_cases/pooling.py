@@ -39,7 +39,7 @@ def apply_pool(
     require_served(record)
     # Counts of 0 say nothing.
     wanted = {t: {kind: n for kind, n in counts.items() if n} for t, counts in slices.items()}
-    pool = LiveQuery.of(parts.store, query_id).pool(wanted)
+    pool = LiveQuery.of(parts.store, query_id, parts.infrastructure).pool(wanted)
     now = LiveProblem.of(parts).plain
     candidate = next((c for c in now.candidates if c.query_id == query_id), None)
     if candidate is None or query_id not in now.running:

@@ -64,6 +64,9 @@ def _check(request: QueryRequest, key: str | None) -> None:
     good = key is None or (0 < len(key) <= LONGEST_KEY and key.isprintable())
     rule = f"must have 1 to {LONGEST_KEY} printable characters"
     checks.require(good, "Idempotency-Key", rule, key)
+    rule = "must be left out: labels for a judge are taken by `circinus plan`"
+    told = None if request.metric is None else request.metric.judge
+    checks.require(request.metric is None, "metric", rule, told)
     paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
     if paths:
         rule = "must be left out: a service reads no files; hand them over as a data set"
@@ -73,6 +76,8 @@ def _check(request: QueryRequest, key: str | None) -> None:
 def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
     """Raise InvalidInput unless there are the inputs that a query names."""
     data, pipeline = request.data, parts.pipeline(request.pipeline)
+    rule = "must be scored by a metric: a judge needs labels, which `circinus plan` takes"
+    checks.require(pipeline.judge is None, "pipeline", rule, pipeline.name)
     if data.dataset is None:
         parts.require_few(data.examples or 0, "data.examples")
         rule = "must bring examples: hand over data of your own, and name its data set"

@@ -120,7 +120,8 @@ def question_of(
     what rate.
     """
     require_served(parts.store.query(query_id))
-    live, now = LiveQuery.of(parts.store, query_id), LiveProblem.of(parts).plain
+    live = LiveQuery.of(parts.store, query_id, parts.infrastructure)
+    now = LiveProblem.of(parts).plain
     at = now.running.get(query_id)
     if at is None or at.plan_id not in live.plans:
         raise Conflict("query", "must be in the schedule", query_id)

@@ -10,6 +10,13 @@ from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
+from circinus.api.use_cases.call_limits import (
+    demand_on_limits,
+    limits_in_words,
+    on_machines,
+    shared_tiers,
+    with_limits,
+)
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines import checks
@@ -57,14 +64,22 @@ class LiveQuery:
     rate_per_s: float | None  # that its plans are for; None: one request at a time
 
     @classmethod
-    def of(cls, store: Store, query_id: str) -> LiveQuery:
-        """Give a stored query with its stored plans; NotFound if there is none of that id."""
+    def of(cls, store: Store, query_id: str, infrastructure: Infrastructure) -> LiveQuery:
+        """Give a stored query with its stored plans; NotFound if there is none of that id.
+
+        InvalidInput if a plan calls what is no endpoint of the infrastructure.
+        """
         record = store.query(query_id)
         query, plans = record.query, {entry.id: entry.plan for entry in store.plans(query_id)}
         candidate = Candidate(
             query_id=query_id,
             plans=tuple(
-                PlanOption(plan_id=name, demand=p.demand, cost_usd_per_hour=p.cost_usd_per_hour)
+                PlanOption(
+                    plan_id=name,
+                    demand=(*p.demand, *demand_on_limits(p, infrastructure, query.slo)),
+                    cost_usd_per_hour=p.cost_usd_per_hour,
+                    calls_usd_per_hour=p.calls_usd_per_hour,
+                )
                 for name, p in plans.items()
             ),
             weight=query.weight,
@@ -165,16 +180,18 @@ def problem_of(
 ) -> Problem:
     """Give the scheduling problem of the live queries, oldest first, on what they run on now."""
     ids = {query.candidate.query_id for query in live}
-    return Problem(
-        tiers=infrastructure.tiers,
+    problem = Problem(
+        tiers=shared_tiers(infrastructure),
         candidates=tuple(query.candidate for query in live),
-        running={query_id: at for query_id, at in running.items() if query_id in ids},
         quotas=quotas,
+        limits=limits_in_words(infrastructure),
     )
+    kept = {query_id: at for query_id, at in running.items() if query_id in ids}
+    return replace(problem, running=dict(with_limits(kept, problem)))
 
 
 def live_queries(
-    store: Store, query_ids: Iterable[str]
+    store: Store, query_ids: Iterable[str], infrastructure: Infrastructure
 ) -> tuple[dict[str, LiveQuery], dict[str, str]]:
     """Give queries as they compete for capacity, by id, and of those that cannot why not.
 
@@ -185,7 +202,7 @@ def live_queries(
     aside: dict[str, str] = {}
     for query_id in query_ids:
         try:
-            live[query_id] = LiveQuery.of(store, query_id)
+            live[query_id] = LiveQuery.of(store, query_id, infrastructure)
         except DatabaseFailed:
             raise
         except Exception as error:  # noqa: BLE001 - see above
@@ -204,7 +221,7 @@ class LiveProblem:
     def of(cls, parts: ServiceParts) -> LiveProblem:
         """Give what is stored."""
         store = parts.store
-        live, _ = live_queries(store, store.live())
+        live, _ = live_queries(store, store.live(), parts.infrastructure)
         infrastructure = parts.capacity.now()
         running = running_on(infrastructure, store.schedules.read()[1])
         problem = problem_of(tuple(live.values()), infrastructure, running, parts.quotas)
@@ -237,6 +254,8 @@ class Assessment:
     goodput: float
     bound: float  # no schedule on these machines serves more (linear relaxation)
     displaced: tuple[Preemption, ...] = ()  # who ran and is stopped or moved, and for whom
+    # query that is served -> what its calls cost
+    calls_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> float:
@@ -251,6 +270,12 @@ def assess(problem: Problem, schedule: Schedule) -> Assessment:
         goodput=sum(worth.get(query, 0.0) for query in schedule.by_query),
         bound=dual_prices(Compiled.of(problem).arrays).bound,
         displaced=preemptions(problem, schedule),
+        calls_usd_per_hour={
+            c.query_id: plan.calls_usd_per_hour
+            for c in problem.candidates
+            if (at := schedule.by_query.get(c.query_id)) is not None
+            and (plan := c.plan(at.plan_id)) is not None
+        },
     )
 
 
@@ -266,11 +291,12 @@ def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessm
     queries = [candidate.query_id for candidate in changed.candidates]
     standings = times.standings(queries, parts.clock.timestamp())
     schedule = parts.upkeep.whole(changed, standings, held)
-    return schedule, assess(changed, schedule)
+    return on_machines(schedule, changed.limits), assess(changed, schedule)
 
 
 def _changed(problem: Problem, change: PreviewBody) -> Problem:
-    names = [name for tier in problem.tiers for name in tier.pools]
+    machines = (tier for tier in problem.tiers if tier.name not in problem.limits)
+    names = [name for tier in machines for name in tier.pools]
     for tier in change.machines:
         checks.require(tier in names, "machines", f"must be among {', '.join(names)}", tier)
     live = {candidate.query_id for candidate in problem.candidates}

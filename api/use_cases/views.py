@@ -17,6 +17,7 @@ from circinus.api.schemas.progress import (
 from circinus.api.schemas.schedule import (
     AssignmentView,
     DisplacedView,
+    EndpointUse,
     MachineShare,
     ScheduleView,
     TierUse,
@@ -30,6 +31,7 @@ from circinus.api.store.records import (
     NotFound,
     StoredQuery,
 )
+from circinus.api.use_cases.call_limits import endpoint_limits
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.infrastructure import Infrastructure, Tier
@@ -97,6 +99,7 @@ def deployment_view(
             share=each.spec.share,
             enforcement=each.running.enforcement.value if each.running else "",
             emulated=infrastructure.tier(each.spec.tier.name).emulated,
+            calls_at_once=each.spec.calls_at_once,
         )
         for each in status.instances
     ]
@@ -135,12 +138,21 @@ def schedule_view(
     times = known.since
     return ScheduleView.of(
         assessment,
-        assignments=[_assignment_view(a, infrastructure, known) for a in schedule.assignments],
+        assignments=[
+            _assignment_view(
+                a, infrastructure, known, assessment.calls_usd_per_hour.get(a.query_id, 0.0)
+            )
+            for a in schedule.assignments
+        ],
         waiting=[
             WaitingView.of(query_id=query_id, reason=reason, since=times.get(query_id))
             for query_id, reason in schedule.waiting.items()
         ],
         tiers=[_tier_use(tier, schedule) for tier in infrastructure.tiers if not tier.remote],
+        endpoints=[
+            EndpointUse.of(limit, used=schedule.utilisation.get(limit.tier, 0.0))
+            for limit in endpoint_limits(infrastructure)
+        ],
         displaced=[
             DisplacedView.of(found, by=by, sentence=found.words)
             for found in assessment.displaced
@@ -150,7 +162,10 @@ def schedule_view(
 
 
 def _assignment_view(
-    assignment: Assignment, infrastructure: Infrastructure, in_force: InForce
+    assignment: Assignment,
+    infrastructure: Infrastructure,
+    in_force: InForce,
+    calls_usd_per_hour: float = 0.0,
 ) -> AssignmentView:
     types = machine_types(assignment.machines, infrastructure)
     return AssignmentView.of(
@@ -159,7 +174,8 @@ def _assignment_view(
         extras=_machine_shares(in_force.extras.get(assignment.query_id, ()), infrastructure),
         since=in_force.since.get(assignment.query_id),
         pool=in_force.pools.get(assignment.query_id),
-        cost_usd_per_hour=sum(
+        cost_usd_per_hour=calls_usd_per_hour
+        + sum(
             at.share * infrastructure.tier(at.tier).typed(name).price_usd_per_hour
             for at, name in zip(assignment.machines, types, strict=True)
         ),

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from circinus.deploy.kubernetes.resources import MachineShape
-from circinus.deploy.runtime.instances import InstanceSpec
+from circinus.deploy.runtime.instances import InstanceSpec, refuse_callers
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE
 from circinus.pipelines import checks
@@ -59,8 +59,9 @@ def render(
 ) -> dict[str, Any]:
     """Give the file of a plan's instances, at least one; `plan_file` is for what answers.
 
-    Equal plans and settings give equal files.
+    Equal plans and settings give equal files. InvalidInput if one of the instances calls.
     """
+    refuse_callers(instances, "a service of a Compose file")
     key = instances[0].key
     labels = {QUERY: key.query_id, PLAN: key.plan_id, PIPELINE: instances[0].pipeline_reference}
     workers = {

@@ -26,7 +26,13 @@ from circinus.deploy.kubernetes.pods import (
     name_of,
     worker_objects,
 )
-from circinus.deploy.runtime.instances import DesiredDeployment, InstanceSpec, RunningInstance
+from circinus.deploy.runtime.instances import (
+    DesiredDeployment,
+    InstanceSpec,
+    Launcher,
+    RunningInstance,
+    refuse_callers,
+)
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
@@ -131,6 +137,7 @@ class ClusterLauncher:
     shape: RenderSettings
     tls: TlsFiles  # with what to call workers
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
+    callers: Launcher | None = None  # starts what calls endpoints; None: such are refused
     ready: ReadyWorkers = field(init=False)
     leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
     # name -> the number of its latest start; another's instance is that start's by now
@@ -142,8 +149,13 @@ class ClusterLauncher:
     def __post_init__(self) -> None:
         self.ready = ReadyWorkers(self.cluster, self.shape.namespace)
 
-    async def start(self, spec: InstanceSpec) -> ClusterInstance:
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
+        if spec.tier.remote:
+            if self.callers is None:
+                refuse_callers([spec], "a pod")
+            else:
+                return await self.callers.start(spec)
         service = name_of(spec.key)
         number = self._starts[service] = next(self._numbers)
         try:

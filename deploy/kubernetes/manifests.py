@@ -27,7 +27,12 @@ from circinus.deploy.kubernetes.pods import (
     pod_template,
     service_spec,
 )
-from circinus.deploy.runtime.instances import DesiredDeployment, InstanceSpec, instances_of
+from circinus.deploy.runtime.instances import (
+    DesiredDeployment,
+    InstanceSpec,
+    instances_of,
+    refuse_callers,
+)
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
@@ -81,7 +86,10 @@ class Rendered:
 
 
 def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
-    """Give a plan's objects; InvalidInput if it does not fit pipeline, tiers or device policy."""
+    """Give a plan's objects.
+
+    InvalidInput if it does not fit pipeline, tiers or device policy, or calls endpoints.
+    """
     groups = _groups(scheduled, settings)
     tiers = scheduled.plan.deployment.tiers
     documents = [
@@ -110,6 +118,7 @@ def helm_values(rendered: Iterable[Rendered]) -> str:
 def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
     graph, infrastructure = scheduled.graph, scheduled.infrastructure
     specs = instances_of(scheduled.query_id, scheduled, graph, infrastructure)
+    refuse_callers(specs.values(), "a pod")
     alike: dict[tuple[str, str | None, int | None], list[InstanceSpec]] = defaultdict(list)
     for spec, each in zip_longest(specs.values(), scheduled.slices):
         # Numbers of machines of types change as others come and go: the type is all that binds.

@@ -63,11 +63,16 @@ def tried(
 ) -> tuple[str, ...]:
     """Give the same, having run the first example as well; InvalidInput if it fails.
 
-    A pipeline that has to be prepared first is not run, which is told.
+    A pipeline that has to be prepared first, or calls endpoints, is not run, which is told.
     """
     if pipeline.prepare is not None:
         told = checked(reference, pipeline, examples, timeout_s=timeout_s)
         return ("no example was run: the pipeline has to be prepared first", *told)
+    first = ConfigurationSpace(pipeline.graph).configuration(0)
+    paid = [one.name for one in pipeline.operators if one.spec.called(first.of(one.name))]
+    if paid:
+        told = checked(reference, pipeline, examples, timeout_s=timeout_s)
+        return (f"no example was run: {', '.join(paid)} would be paid for", *told)
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
     asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
     asked["expected"] = [examples[0].expected]
@@ -168,7 +173,7 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
     try:
         output = pipeline.run(item, configuration)
         encode(output)
-        pipeline.score_of(output, expected)
+        pipeline.score_of(output, expected, item)
     except OperatorFailed as error:
         raise InvalidInput.of("the first example", _RUNS.format(error), item) from error
 

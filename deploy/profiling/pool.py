@@ -21,7 +21,7 @@ from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload
-from circinus.profiler.execution import Completed, FailedRun, calls, freeze
+from circinus.profiler.execution import Completed, FailedRun, calls, compared, freeze
 
 _STARTS = 2  # a worker that ended by itself so often while loading will not come up
 _KILLED_STARTS = 20  # the same, of workers that were killed from outside
@@ -213,7 +213,8 @@ class WorkerPool(ABC):
                 if run.is_warm_up and isinstance(done, Completed):
                     place.warm.add(key)
                     spent_s, start_s = spent_s + done.spent_s, self._clock.now()
-                    done = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
+                    again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
+                    done = compared(done, again)
             except Died as death:
                 spent_s += self._clock.now() - start_s
                 cause, used = death.cause, used.plus(death.used)

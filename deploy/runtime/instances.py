@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -174,6 +174,18 @@ def instances_of(
             share=min(share, 1.0),
         )
     return found
+
+
+def refuse_callers(specs: Iterable[InstanceSpec], form: str) -> None:
+    """Raise InvalidInput if one of the instances calls endpoints.
+
+    Such run as processes of the service alone: what others are in that form has no way out of its
+    network, and no keys of endpoints.
+    """
+    for spec in specs:
+        rule = f"must have machines: what calls endpoints is a process of the service, not {form}"
+        names = ", ".join(each.name for each in spec.tier.endpoints)
+        checks.require(not spec.tier.remote, f"tier {spec.tier.name}", rule, names)
 
 
 def _check_placement(plan: Plan, graph: PipelineGraph, infrastructure: Infrastructure) -> None:

@@ -4,6 +4,7 @@ Asked before planning, on a few inputs and configurations: every operator by han
 run by LangChain with the whole configuration, on the same input, and the pipeline's output against
 the configured chain's. A difference is refused, with the operator's name; what is only worth
 knowing is told. An input on which both ways raise is left to profiling, which counts failures.
+Operators that call endpoints are left out, with all that comes after them: a check is free.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly
 _REPEATS = 4  # calls that agree with each other before two ways of calling are held to differ
 
+_COSTS = "calls what is paid for: it and what comes after it were not compared"
 _WHOLE = "pipeline "  # no name of an operator has a space
 
 _Make: TypeAlias = Callable[[], Payload]
@@ -49,11 +51,12 @@ def remarks_of(
     configurations = [space.configuration(number) for number in numbers]
     for item, at in product(inputs, configurations):
         check.compare(item, at)
+    skipped = [f"{name} {_COSTS}" for name in sorted(check.calling)]
     apart = "gives another output each time it is asked: the whole was not compared"
     told = [f"{name} {apart}" for name in sorted(check.random)]
     where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
     idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
-    return (*told, *idle)
+    return (*skipped, *told, *idle)
 
 
 class _Raised(Exception):
@@ -68,6 +71,7 @@ class _Check:
         self._pipeline = pipeline
         self._steps = {step.operator: step for step in read}
         self.random: set[str] = set()  # operators that give another output each time
+        self.calling: set[str] = set()  # operators that call endpoints: nobody pays for a check
         # what each operator was given, once
         self._given: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
 
@@ -76,7 +80,9 @@ class _Check:
         chosen = by_id(at.as_dict())
         given: dict[str, Payload] = {}
         outputs: dict[str, Payload] = {}
-        for name in self._pipeline.by_name:
+        for name, operator in self._pipeline.by_name.items():
+            if not set(operator.spec.after) <= set(outputs) or self._calls(name, at):
+                continue
             step = self._steps[name]
             given[name] = inputs_of(self._pipeline.graph, name, item, outputs)
             self._given[name].setdefault(content_hash(given[name]), given[name])
@@ -87,11 +93,14 @@ class _Check:
                     name, hand, partial(step.output, given[name], whole), at
                 )
             except _Raised as raised:
-                self._refuse_if_chain_runs(name, item, at, raised)
+                if not self._any_calls(at):  # else the whole cannot be run for nothing
+                    self._refuse_if_chain_runs(name, item, at, raised)
                 return
-        if self.random:  # no two runs are alike: what would make them differ is looked for
+        is_whole = len(outputs) == len(self._pipeline.by_name)
+        if self.random or not is_whole:  # the whole is not compared: what would make it differ is
             for name in self._sharing():
-                self._refuse_writing(name, given[name], at)
+                if name in given:
+                    self._refuse_writing(name, given[name], at)
             return
         hand = partial(self._pipeline.run, item, at)
         try:
@@ -100,6 +109,14 @@ class _Check:
             for name in self._pipeline.by_name:  # the likeliest cause, by name
                 self._refuse_writing(name, given[name], at)
             raise
+
+    def _any_calls(self, at: Configuration) -> bool:
+        return any([self._calls(name, at) for name in self._pipeline.by_name])
+
+    def _calls(self, name: str, at: Configuration) -> bool:
+        calls = bool(self._pipeline.by_name[name].spec.called(at.of(name)))
+        self.calling |= {name} if calls else set()
+        return calls
 
     def _sharing(self) -> list[str]:
         """Give the operators some of whose input others are given as well."""
@@ -128,6 +145,7 @@ class _Check:
             slot.key
             for slot in self._pipeline.graph.slots
             if slot.operator not in self.random and len(slot.knob.values) > 1
+            if not self._pipeline.by_name[slot.operator].spec.calls
             if self._given[slot.operator] and not self._turns(slot, configurations)
         ]
 

@@ -9,8 +9,8 @@ Functions of installed packages are not read, except by functions of the same pa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from enum import Enum
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, StrEnum
 from functools import partial
 from inspect import getattr_static
 from itertools import islice
@@ -23,6 +23,7 @@ from langchain_core.runnables import (
     RunnableParallel,
     RunnableSequence,
 )
+from langchain_core.runnables.configurable import RunnableConfigurableAlternatives
 from langchain_core.runnables.utils import ConfigurableFieldSpec
 
 from circinus.pipelines.functions import content_of, is_installed, names_in
@@ -48,12 +49,41 @@ def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
     The step's own come first, then those of what it holds and names.
     """
     found: dict[str, ConfigurableFieldSpec] = {}
-    for part in _found(step, lambda value: [*_fields(value), *_named(value)]):
-        for spec in () if isinstance(part, _NONE_OF_THEIR_OWN) else part.config_specs:
-            other = found.setdefault(spec.id, spec)
-            if options(other) != options(spec):
-                raise ValueError(f"{spec.id} has options {options(other)} and {options(spec)}")
+    held = _found(step, held_by)
+    alternatives = [one for one in held if isinstance(one, RunnableConfigurableAlternatives)]
+    keys = {one.which.id: (*one.alternatives, one.default_key) for one in alternatives}
+    own = [
+        _keyed(spec, (*one.alternatives, one.default_key))
+        for one in alternatives
+        for spec in one.config_specs
+        if spec.id == one.which.id
+    ]
+    others = [
+        spec
+        for part in held
+        if not isinstance(part, _NONE_OF_THEIR_OWN)
+        for spec in part.config_specs
+    ]
+    told = [_keyed(spec, keys[spec.id]) if spec.id in keys else spec for spec in others]
+    for spec in told + own:
+        other = found.setdefault(spec.id, spec)
+        if options(other) != options(spec):
+            raise ValueError(f"{spec.id} has options {options(other)} and {options(spec)}")
     return tuple(found.values())
+
+
+def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFieldSpec:
+    """Give the field that chooses among alternatives, with their own keys.
+
+    LangChain keeps the keys by the field's id: those of the first alternatives in this process
+    that had the same.
+    """
+    return spec._replace(annotation=StrEnum(spec.id, [(key, key) for key in keys]))
+
+
+def held_by(value: object) -> list[object]:
+    """Give what a value holds in its fields, and what its functions can call."""
+    return [*_fields(value), *_named(value)]
 
 
 def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:

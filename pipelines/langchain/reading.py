@@ -39,10 +39,12 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.held import options, specs_of
+from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id
+from circinus.pipelines.langchain.reporting import remarks_on, reported
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
 from circinus.pipelines.langchain.values import pack, unpack
-from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
+from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, Score
 from circinus.pipelines.profile import FloatArray
@@ -85,6 +87,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         metric=reading.metric,
         features=features and (lambda item: features(unpack(item))),
         examples=reading.examples and partial(_examples, reading.examples),
+        suggested=tuple({one.endpoint: one.suggested for one in reader.hosted}.values()),
     )
     told = tuple(reader.remarks)
     check = partial(remarks_of, chain, tuple(reader.read), pipeline)
@@ -155,6 +158,7 @@ class _Reader:
         self.operators: list[Operator] = []
         self.read: list[ReadStep] = []
         self.remarks: list[str] = []  # what was read otherwise than step by step
+        self.hosted: list[HostedModel] = []
         self.ids: dict[str, str] = {}  # configurable id -> operator
         self._told = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
@@ -207,11 +211,26 @@ class _Reader:
         def called(items: tuple[tuple[str, KnobValue], ...]) -> Call:
             return by_hand(read.configured(dict(items)))
 
-        operator = Operator(
-            spec=OperatorSpec(name=name, after=source.after, knobs=self._knobs(name, steps)),
-            run=lambda inputs, knobs: read.output(inputs, called(tuple(knobs.items()))),
-            version=self._reading.version,
+        knobs = self._knobs(name, steps)
+        hosted = hosted_models(steps, {knob.name: knob.values for knob in knobs})
+        self.remarks += remarks_on(name, steps, hosted)
+        spec = OperatorSpec(
+            name=name,
+            after=source.after,
+            knobs=knobs,
+            calls=tuple(one.call for one in hosted),
+            draws=any(one.draws for one in hosted),
         )
+
+        def run(inputs: Payload, knobs: Settings) -> Payload:
+            calls = spec.called(knobs)
+            if not calls:
+                return read.output(inputs, called(tuple(knobs.items())))
+            with reported(hosted, calls):
+                return read.output(inputs, called(tuple(knobs.items())))
+
+        operator = Operator(spec=spec, run=run, version=self._reading.version)
+        self.hosted += hosted
         self.read.append(read)
         self.operators.append(operator)
         self._outputs[name] = Source((name,), lambda outputs, given: outputs[name])

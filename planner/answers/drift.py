@@ -143,9 +143,9 @@ def as_observed(
 ) -> Infrastructure:
     """Give the infrastructure as the requests to a plan found it; itself: as it is said to be.
 
-    Tiers that took longer are slower by as much. Of the links on the plan's ways which one
-    became thinner, and whether in bandwidth or delay, cannot be told apart: all are taken to be,
-    in both.
+    Tiers that took longer are slower by as much; one without machines has no speed. Of the links
+    on the plan's ways which one became thinner, and whether in bandwidth or delay, cannot be told
+    apart: all are taken to be, in both.
     """
     settings = settings or DriftSettings()
     slower, thinner = _slower_tiers(parts, seen, settings), _thinner_by(parts, seen, settings)
@@ -153,6 +153,8 @@ def as_observed(
         return infrastructure
 
     def slowed(tier: Tier) -> Tier:
+        if tier.remote:
+            return tier
         by = slower.get(tier.name, 1.0)
         return tier.changed(lambda _, pool: replace(pool, speed_factor=pool.speed_factor / by))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from circinus.pipelines import units
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.latency import TierArray, busy_seconds, deployment_arrays
 from circinus.pipelines.operators import KnobValue
@@ -21,10 +22,16 @@ from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.restrictions import allowed_tiers
 from circinus.planner.answers.known import Answer, Known
+from circinus.planner.deployment.callers import called_by
+from circinus.planner.deployment.costs import ranked_by
+from circinus.planner.deployment.endpoint_limits import tightest
 from circinus.planner.deployment.placement import Placements
-from circinus.planner.deployment.prediction import mean_work, predict
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, mean_work, predict
 from circinus.planner.plans.plans import feasible_plans
 from circinus.planner.strategy.protocol import Measured, SearchSetting
+
+_USD = Usage._fields.index("usd")
+_PLANNED = HIGHEST_UTILISATION  # of an endpoint's limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,7 @@ class OperatorPart:
     # slowest of them.
     transfer_s: float
     cost_usd_per_hour: float  # its part of the price of its slices, by seconds
+    usd_per_request: float = 0.0  # mean US dollars of its calls for one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +135,7 @@ def _operators(
                 seconds=float(busy[o]),
                 transfer_s=max(r.delay_s + r.s_per_byte * size for r, size in routes),
                 cost_usd_per_hour=price[names[o]] * part,
+                usd_per_request=0.0 if work.used is None else float(work.used[o, _USD, 0]),
             )
         )
     return tuple(parts)
@@ -141,7 +150,7 @@ def _moved(
     o: int,
     to: int,
 ) -> Alternative:
-    context, spots = setting.context, setting.placements
+    context, spots = setting.context, setting.placements_of(measured.configuration)
     target = placement.copy()
     target[o] = to
     spot = spots.take(np.flatnonzero((spots.tiers == target).all(axis=1)))
@@ -149,12 +158,17 @@ def _moved(
     tier, cost = context.infrastructure.tiers[to], None
     if to not in allowed[o]:
         because = "ruled out by a restriction"
-    elif not tier.machines > 0:
+    elif (called := called_by(context.graph.operators[o], measured.configuration)) and not (
+        called <= {each.name for each in tier.endpoints}
+    ):
+        because = f"it calls {', '.join(sorted(called))}, not all of which are there"
+    elif not called and not tier.machines > 0:
         because = "the tier has no machine"
     elif not len(spot):
         because = "placements that send data back down were left out"
     elif cheapest := feasible_plans(replace(setting, placements=spot), measured, most=1):
-        cost, because = cheapest[0].cost_usd_per_hour, _compared(plan, cheapest[0])
+        cost = cheapest[0].cost_usd_per_hour
+        because = _compared(context, plan, cheapest[0])
     else:
         because = _missed(context, spot, measured)
     return Alternative(
@@ -169,6 +183,11 @@ def _moved(
 def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> str:
     full = predict(context, spot, measured.work, spot.full_steps)
     bound = context.slo.latency_s
+    use = tightest(context, spot.called, measured.work)
+    rate = context.requests_per_s
+    if not full.fits[0] and use is not None and rate and rate > _PLANNED * use.most_per_s:
+        limit = use.limit.replace("_", " ")
+        return f"ruled out by {use.endpoint}: its limit on {limit} is {use.allowed:.15g}"
     if not full.fits[0]:
         return "ruled out by machines: they do not hold the copies that the rate needs"
     if (least := full.latency_s[0]) > bound:
@@ -177,10 +196,13 @@ def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> s
     return "ruled out by cost: no allocation in time is cheap enough"
 
 
-def _compared(plan: Plan, other: Plan) -> str:
-    more = other.cost_usd_per_hour - plan.cost_usd_per_hour
+def _compared(context: PlanningContext, plan: Plan, other: Plan) -> str:
+    more = ranked_by(context, other) - ranked_by(context, plan)
     later = other.latency_s.value - plan.latency_s.value
-    cost = f"costs {units.dollars_per_hour(abs(more))} {'more' if more >= 0 else 'less'}"
+    dollars = units.dollars_per_hour(abs(more))
+    if context.by_request:
+        dollars = f"${abs(more):.4g} per 1,000 requests"
+    cost = f"costs {dollars} {'more' if more >= 0 else 'less'}"
     return f"{cost}, takes {units.seconds(abs(later))} {'more' if later >= 0 else 'less'}"
 
 

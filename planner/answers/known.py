@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.graph import PipelineGraph
@@ -20,7 +21,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Profile, StoppingRule
 from circinus.pipelines.query import Query
 from circinus.pipelines.slo import Estimate
-from circinus.planner.answers.recollection import Recollection
+from circinus.planner.answers.recollection import Recalled, Recollection
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.measuring import Bench, FailedMeasurement
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
@@ -70,17 +71,10 @@ def answer(
     The strategy judges which configurations are accurate enough, as in a search that had measured
     all of them. InvalidInput if the query does not fit pipeline and infrastructure.
     """
-    setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
-    bench = Bench(setting=setting, rule=rule)
-    recalled = known.recollection.of(bench, known.profiles, strategy)
+    setting, recalled, accurate, plans = _found(
+        query, infrastructure, known, strategy, rule, margin_confidence
+    )
     good, tail = recalled.measured, recalled.tail
-    accurate = _accurate(setting, recalled.judge, good, known)
-    plans: list[Plan] = []
-    for one in good:
-        if one.configuration in accurate and one.latency_s <= setting.slo.latency_s:
-            told = accurate[one.configuration]
-            make = partial(announced, setting, one, tail, told, _MOST_PLANS, margin_confidence)
-            plans += recalled.plans((one.number, told, margin_confidence), make)
     evidence = f"{len(good)} configurations measured earlier, none anew"
     lacking = None if plans else shortfall(setting, good, tail, margin_confidence, evidence)
     return Answer(
@@ -91,6 +85,50 @@ def answer(
         failed=recalled.failed,
         shortfall=lacking,
     )
+
+
+def every_plan(
+    query: Query,
+    infrastructure: Infrastructure,
+    known: Known,
+    strategy: StrategyFactory,
+    rule: StoppingRule | None,
+    margin_confidence: float | None = MARGIN_CONFIDENCE,
+) -> Sequence[Plan]:
+    """Give the plans that `answer` chooses among: the cheapest of every configuration, at least.
+
+    InvalidInput as there.
+    """
+    return _found(query, infrastructure, known, strategy, rule, margin_confidence).plans
+
+
+class _Found(NamedTuple):
+    setting: SearchSetting
+    recalled: Recalled
+    accurate: Mapping[Configuration, Estimate]
+    plans: Sequence[Plan]
+
+
+def _found(
+    query: Query,
+    infrastructure: Infrastructure,
+    known: Known,
+    strategy: StrategyFactory,
+    rule: StoppingRule | None,
+    margin_confidence: float | None,
+) -> _Found:
+    """Give the plans of all configurations that are accurate enough, and what they rest on."""
+    setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
+    bench = Bench(setting=setting, rule=rule)
+    recalled = known.recollection.of(bench, known.profiles, strategy)
+    accurate = _accurate(setting, recalled.judge, recalled.measured, known)
+    plans: list[Plan] = []
+    for one in recalled.measured:
+        if one.configuration in accurate and one.latency_s <= setting.slo.latency_s:
+            told, tail = accurate[one.configuration], recalled.tail
+            make = partial(announced, setting, one, tail, told, _MOST_PLANS, margin_confidence)
+            plans += recalled.plans((one.number, told, margin_confidence), make)
+    return _Found(setting, recalled, accurate, plans)
 
 
 def _accurate(
@@ -119,6 +157,6 @@ def result_of(found: Answer) -> PlanningResult:
         stopped_because=f"{len(every)} configurations measured earlier were enough",
         shortfall=found.shortfall,
         configurations=tuple(
-            ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in found.measured
+            ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in found.measured
         ),
     )

@@ -142,8 +142,40 @@ def _tightest(
         found = combinations(context, placements, work, tiers)
         return _cornered(context, placements, work, tiers) if found is None else found
     if len(placements) * FULL_STEPS ** (len(tiers) - 1) > MOST_ROWS:
-        return _cornered(context, placements, work, tiers)
-    return minimal(context, placements, work, tiers)
+        found = _cornered(context, placements, work, tiers)
+    else:
+        found = minimal(context, placements, work, tiers)
+    asked = context.by_request or context.slo.cost_usd_per_1000_requests is not None
+    if not asked or len(tiers) < 2:
+        return found
+    also = _cheapest_by_request(context, placements, work, tiers)
+    return np.concatenate([found[0], also[0]]), np.concatenate([found[1], also[1]])
+
+
+def _cheapest_by_request(
+    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+) -> Deployments:
+    """Give of each placement the deployment in time whose requests cost least.
+
+    Requests come one after the other: one that takes longer keeps all tiers rented for longer, so
+    more of a cheap tier than it takes may cost less. None where all are too many to try.
+    """
+    each = FULL_STEPS ** len(tiers)
+    if len(placements) * each > MOST_ROWS:
+        return np.zeros(0, dtype=np.int64), placements.full_steps[:0]
+    rows = np.repeat(np.arange(len(placements)), each)
+    steps = placements.full_steps[rows].copy()
+    grid = np.indices((FULL_STEPS,) * len(tiers)).reshape(len(tiers), each).T + 1
+    steps[:, tiers] = np.minimum(steps[:, tiers], np.tile(grid, (len(placements), 1)))
+    good = np.flatnonzero(_feasible(context, placements.take(rows), work, steps))
+    rows, steps = rows[good], steps[good]
+    spots = placements.take(rows)
+    price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
+    machines = (steps * SHARE_STEP * spots.widths) @ price
+    cost = _costs(context, spots, work, steps, machines).per_1000
+    best = np.lexsort((rows if cost is None else cost, rows))
+    firsts = best[np.unique(rows[best], return_index=True)[1]]
+    return rows[firsts], steps[firsts]
 
 
 def _cornered(

@@ -1,7 +1,8 @@
 """How well accuracy and latency are known from the inputs measured.
 
 The inputs measured are n of a population of N, drawn without replacement: at n = N
-every interval collapses to the figure itself.
+every interval collapses to the figure itself. Where operators draw, accuracy is told by
+`planner.models.drawn`, and every run is a sample of latency: N counts as endless.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from math import ceil, fsum, sqrt
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.profile import FloatArray, IntArray
 from circinus.pipelines.slo import SURE, Estimate, LatencyStatistic
+from circinus.planner.models.drawn import drawn_estimate
 
 CONFIDENCE = SURE  # of the intervals that plans carry
 
@@ -22,12 +24,15 @@ def accuracy_estimate(
     *,
     population: int,
     confidence: float = CONFIDENCE,
+    drawn: IntArray | None = None,  # inputs that scores are draws of, (n,); None: nothing draws
 ) -> Estimate:
     """Give the mean score with its t-interval, clipped to [0, 1].
 
     Without variance (or with a single score) a t-interval would claim certainty: then Wilson's
     interval for a fraction, which holds for any scores in [0, 1] since a fraction varies most.
     """
+    if drawn is not None:
+        return drawn_estimate(scores, drawn, population=population, confidence=confidence)
     n = len(scores)
     # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
     mean = min(max(fsum(scores.tolist()) / n, 0.0), 1.0)

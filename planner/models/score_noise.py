@@ -59,14 +59,22 @@ class Increment:
     deviation: float
 
 
+def between(
+    row: int, t: tuple[float, float], means: tuple[float, float], *, deviation: float
+) -> Increment:
+    """Give what was added to a mean score that was worth t before and after; deviation s_c."""
+    (start, stop), (before, now) = t, means
+    value = (stop * now - start * before) / (stop - start)
+    return Increment(row=row, start=start, stop=stop, value=value, deviation=deviation)
+
+
 def increment(
     row: int, before: FloatArray, now: FloatArray, population: int, *, deviation: float
 ) -> Increment:
     """Give what scores `now`, shape (n,), add to `before`, their first n0 < n; deviation s_c."""
     start, stop = (float(worth(np.array(float(len(x))), population)) for x in (before, now))
-    weighed = stop * float(now.mean()) - (start * float(before.mean()) if len(before) else 0.0)
-    value = weighed / (stop - start)
-    return Increment(row=row, start=start, stop=stop, value=value, deviation=deviation)
+    means = (float(before.mean()) if len(before) else 0.0, float(now.mean()))
+    return between(row, (start, stop), means, deviation=deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

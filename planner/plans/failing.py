@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.draws import MOST_DRAWS, draws_of
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.profile import (
     UNPLANNABLE,
@@ -192,14 +193,22 @@ def standing(profile: Profile) -> BoolArray:
 
 
 def _failed_columns(profile: Profile) -> BoolArray:
-    return np.isin(profile.inputs, [failure.input for failure in profile.failures])
+    if not profile.failures:
+        return np.zeros(len(profile.inputs), dtype=np.bool_)
+    pairs = profile.inputs * MOST_DRAWS + draws_of(profile.inputs)
+    failed = [failure.input * MOST_DRAWS + failure.draw for failure in profile.failures]
+    return np.isin(pairs, failed)
 
 
-def _failing_everywhere(profiles: Iterable[Profile]) -> frozenset[int]:
-    """Give the inputs that failed in each of at least `_ENOUGH` configurations that met them."""
+def _failing_everywhere(profiles: Collection[Profile]) -> frozenset[int]:
+    """Give the inputs that failed in each of at least `_ENOUGH` configurations that met them.
+
+    Where operators draw, in each of as many draws.
+    """
     met, failed = Counter[int](), Counter[int]()
     for profile in profiles:
         failed.update(failure.input for failure in profile.failures)
+    for profile in profiles if failed else ():
         met.update(profile.inputs.tolist())
     return frozenset(i for i, count in failed.items() if count >= _ENOUGH and count == met[i])
 

@@ -17,19 +17,24 @@ from functools import partial
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.draws import units_of
 from circinus.pipelines.latency import Work
 from circinus.pipelines.profile import Evaluator, Failure, Profile, StoppingRule, Verdict
+from circinus.pipelines.slo import Estimate
 from circinus.planner.deployment.prediction import (
     effective_latency,
     least_latency,
     predict,
 )
-from circinus.planner.models.estimates import accuracy_estimate, latency_at_least
+from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
+from circinus.planner.plans.auditing import Audit, audited
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
 """Up to so many inputs every one is looked at, so that nothing is paid after a decision;
 beyond, every hundredth of what is measured, because every look reads all of it."""
+
+_LAST_CONFIDENCE = 0.99  # of the interval that decides when no draw is left
 
 MustStop = Callable[[int], bool]
 """Asked after every step, with the inputs met so far of what is being measured: whether a limit or
@@ -69,6 +74,14 @@ class Bench:
     setting: SearchSetting
     rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
     looks: LatencyLooks = field(default_factory=LatencyLooks)
+    audit: Audit | None = None  # knows better than scores; None: scores are right
+
+    def accuracy(self, profile: Profile) -> Estimate:
+        """Give the mean score of a counted profile with its interval, or what the audit says."""
+        population = self.setting.population
+        if self.audit is not None:
+            return audited(self.audit, profile, population, None)
+        return _accuracy(self.setting, profile)
 
 
 def measured(
@@ -86,8 +99,8 @@ def measured(
     """
     if proposals[0].inputs is None:
         return (_until_decided(bench, evaluator, proposals[0].number, must_stop),)
-    space, population = bench.setting.space, bench.setting.population
-    wanted = {p.number: min(max(p.inputs or 1, 1), population) for p in proposals}
+    space, most = bench.setting.space, bench.setting.measurable
+    wanted = {p.number: min(max(p.inputs or 1, 1), most) for p in proposals}
     profiles: dict[int, Profile] = {}
     while goals := _goals(wanted, profiles, met, evaluator.width):
         asked = [(space.configuration(number), inputs) for number, inputs in goals.items()]
@@ -132,8 +145,9 @@ def ended(
 def counted_anew(
     bench: Bench, one: Measured | FailedMeasurement, profile: Profile
 ) -> Measured | FailedMeasurement:
-    """Give what was measured, now that its failed inputs count otherwise."""
-    if isinstance(one, FailedMeasurement) or profile is one.profile:
+    """Give what was measured, now that its failed inputs count otherwise, or operators draw."""
+    same = profile is one.profile and not bench.setting.draws
+    if isinstance(one, FailedMeasurement) or same:
         return one
     if (failed := failure_of(one.number, profile)) is not None:
         return failed
@@ -147,11 +161,11 @@ def _until_decided(
     bench: Bench, evaluator: Evaluator, number: int, must_stop: MustStop
 ) -> Measured | FailedMeasurement:
     """Measure a configuration on as many inputs as the rule needs."""
-    configuration, population = bench.setting.space.configuration(number), bench.setting.population
+    configuration, most = bench.setting.space.configuration(number), bench.setting.measurable
     inputs, look = 0, bench.looks.first
     while True:
         step = 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
-        goal = min(inputs + step, population)
+        goal = min(inputs + step, most)
         while True:  # a limit ends a step early: limits are hard
             profile = evaluator.measure(configuration, inputs + 1)
             inputs = len(profile.inputs)
@@ -166,6 +180,8 @@ def _until_decided(
             ending = Ending.SLOW if _is_hopeless(bench, profile) else None
         if ending is None and stopped:
             ending = Ending.CUT_OFF
+        if ending is None and inputs >= most:  # draws may leave it open
+            ending = Ending.PARTIAL
         if ending is not None:
             return _measured(bench, number, profile, ending)
 
@@ -186,6 +202,8 @@ def failure_of(number: int, profile: Profile) -> FailedMeasurement | None:
 def judged(bench: Bench, profile: Profile) -> Ending | None:
     """Give what is decided of a profile's accuracy; None: nothing is."""
     bound, population = bench.setting.slo.accuracy, bench.setting.population
+    if bench.setting.draws:
+        return _judged_drawn(bench, profile)
     verdict = Verdict.UNDECIDED
     if bench.rule is not None:
         verdict = bench.rule.judge(profile.score, bound=bound, population=population)
@@ -197,13 +215,45 @@ def judged(bench: Bench, profile: Profile) -> Ending | None:
     return None if few or verdict is Verdict.UNDECIDED else Ending.ACCURATE
 
 
+def _judged_drawn(bench: Bench, profile: Profile) -> Ending | None:
+    """Give what is decided where operators draw: no number of draws gives the expected score.
+
+    The rule is told that inputs are endless, as no draw is the last: of draws with replacement,
+    scores vary no less than of those that are made. Draws of one input that were made at once are
+    one score. Once nothing is left to measure, the interval decides.
+    """
+    setting, verdict = bench.setting, Verdict.UNDECIDED
+    bound, few = setting.slo.accuracy, len(profile.inputs) < bench.looks.accepted
+    if bench.rule is not None:
+        scores = units_of(profile.inputs, profile.score)
+        verdict = bench.rule.judge(scores, bound=bound, population=setting.runs)
+    if verdict is Verdict.UNDECIDED and len(profile.inputs) >= setting.measurable:
+        known, few = _accuracy(setting, profile, _LAST_CONFIDENCE), False
+        if known.low >= bound:
+            verdict = Verdict.ABOVE
+        elif known.high < bound:
+            verdict = Verdict.BELOW
+    if verdict is Verdict.BELOW:
+        return Ending.INACCURATE
+    return None if few or verdict is Verdict.UNDECIDED else Ending.ACCURATE
+
+
+def _accuracy(
+    setting: SearchSetting, profile: Profile, confidence: float = CONFIDENCE
+) -> Estimate:
+    drawn = profile.inputs if setting.draws else None
+    return accuracy_estimate(
+        profile.score, population=setting.population, confidence=confidence, drawn=drawn
+    )
+
+
 def _is_hopeless(bench: Bench, profile: Profile) -> bool:
     context = bench.setting.context
     placements = bench.setting.placements_of(profile.configuration)
     least = partial(
         latency_at_least,
         statistic=context.statistic,
-        population=bench.setting.population,
+        population=bench.setting.runs,
         confidence=bench.looks.confidence,
     )
     steps = placements.full_steps
@@ -228,7 +278,7 @@ def measured_as(
         ending=ending,
         scores=profile.score,
         work=Work.of(profile),
-        accuracy=accuracy_estimate(profile.score, population=bench.setting.population),
+        accuracy=bench.accuracy(profile),
         latency_s=latency_s,
         profile=profile,
     )

@@ -13,6 +13,7 @@ from math import inf
 import numpy as np
 from scipy.special import ndtri
 
+from circinus.pipelines.draws import means_of_inputs
 from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
@@ -128,7 +129,7 @@ def estimated(
     return replace(
         plan,
         accuracy=known,
-        latency_s=_interval(setting, plan, measured, tail, inputs=setting.population),
+        latency_s=_interval(setting, plan, measured, tail, inputs=setting.runs),
         future=_outlook(setting, plan, measured, tail, known),
     )
 
@@ -137,19 +138,20 @@ def _outlook(
     setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, accuracy: Estimate
 ) -> Outlook:
     """Give what is expected on future inputs: of those the examples are as many as were drawn."""
-    wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.population).value
+    wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.runs).value
     drawn = _seconds(setting, plan, measured, MOST_EXAMPLES)
     latency = replace(
         drawn, value=drawn.value + wait_s, low=drawn.low + wait_s, high=drawn.high + wait_s
     )
     kept = standing(measured.profile)
-    examples = setting.population - int((~kept).sum())
+    examples = setting.population - len(np.unique(measured.profile.inputs[~kept]))
+    scores = means_of_inputs(measured.profile.inputs[kept], measured.scores[kept])
     known = _interval(
         setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
     )
     sure = min(known.confidence, latency_sureness(setting.context.statistic, known.inputs))
     return Outlook(
-        accuracy=accuracy_ahead(measured.scores[kept], accuracy, examples=examples),
+        accuracy=accuracy_ahead(scores, accuracy, examples=examples),
         latency_s=replace(known, confidence=sure),
         usd_per_request=usd_ahead(setting, measured),
     )
@@ -182,7 +184,7 @@ def _interval(
     placement = plan.deployment.placement
     on = [context.infrastructure.position(placement[o.name]) for o in context.graph.operators]
     low, high = tail.interval(context, np.array(on), measured.work, inputs, CONFIDENCE)
-    slow = tail.slow_chance(measured.work, setting.population)
+    slow = tail.slow_chance(measured.work, setting.runs)
     sure = slow <= (1 - CONFIDENCE) / 2
     return replace(
         own,
@@ -207,7 +209,7 @@ def upper_ratio(
     shares = shares_of(best, best.full_steps)
     seconds = compose(context.graph, context.infrastructure, measured.work, best.tiers, shares)[0]
     ahead = setting.slo.holds_for is HoldsFor.FUTURE
-    inputs = MOST_EXAMPLES if ahead else setting.population
+    inputs = MOST_EXAMPLES if ahead else setting.runs
     estimate = latency_estimate(
         seconds, statistic=context.statistic, population=inputs, confidence=confidence
     )
@@ -279,7 +281,7 @@ def plan_of(
     )
     demand = deployment.demand(graph)
     seconds = compose(graph, infrastructure, work, placement.tiers, shares)[0]
-    latency = latency_estimate(seconds, statistic=context.statistic, population=setting.population)
+    latency = latency_estimate(seconds, statistic=context.statistic, population=setting.runs)
     mean_s = float(seconds.mean())
     slowest_s = float(LatencyStatistic.P99.of(seconds))
     wait_s = float(prediction.tier_wait_s[0].sum())

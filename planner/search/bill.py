@@ -127,11 +127,11 @@ class Tally:
             if inputs >= n:
                 continue
             if inputs:
-                self._not_run -= self._population - inputs
-                self._not_run_s -= (self._population - inputs) * seconds
+                self._not_run -= max(self._population - inputs, 0)
+                self._not_run_s -= max(self._population - inputs, 0) * seconds
             self._lineages[lineage] = n, mean_s
-            self._not_run += self._population - n
-            self._not_run_s += (self._population - n) * mean_s
+            self._not_run += max(self._population - n, 0)
+            self._not_run_s += max(self._population - n, 0) * mean_s
 
     def bill(
         self,

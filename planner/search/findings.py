@@ -97,7 +97,7 @@ class Findings:
         One that gave none is not tried again before it has met so many more inputs that it may.
         """
         inputs, number = measured.inputs, measured.number
-        all_met = inputs >= self._setting.population
+        all_met = inputs >= self._setting.measurable
         if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
             return ()
         most, confidence = self._most_plans, self._confidence

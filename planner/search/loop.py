@@ -10,7 +10,7 @@ over all placements at full shares, and the probability is that of meeting the S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
@@ -18,8 +18,9 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import Stopped, Unaffordable
+from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, StoppingRule
@@ -28,6 +29,7 @@ from circinus.pipelines.slo import HoldsFor
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
+from circinus.planner.plans.auditing import Audit, Audited
 from circinus.planner.plans.failing import Tolerant
 from circinus.planner.plans.measuring import (
     Bench,
@@ -60,6 +62,10 @@ from circinus.planner.strategy.protocol import (
 )
 
 _PROBE_STREAM = 1
+_SEEN = (
+    "answered the same input differently: it is planned for the mean over draws, as if it was "
+    "declared with draws: true"
+)
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 _LEAST_REPORT_S = 1.0  # that saying why there is no plan may take after a limit
 
@@ -86,6 +92,8 @@ class SearchSettings:
     margin_confidence: float | None = MARGIN_CONFIDENCE
     # What the search is expected to cost, or the probes to tell it from; None: nothing is.
     forecast: Forecast | Probes | None = None
+    # Says what accuracies are where scores may be wrong; None: these are right.
+    audit: Audit | None = None
     # Gives what calls cost until now, by operator, whatever was lost included; None: nothing calls
     called: Callable[[], Sequence[CallsCost]] | None = None
 
@@ -128,7 +136,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         most_placements=settings.most_placements,
         history=history,
     )
-    bench = Bench(setting=setting, rule=rule, looks=settings.looks)
+    bench = Bench(setting=setting, rule=rule, looks=settings.looks, audit=settings.audit)
     return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
 
 
@@ -162,14 +170,20 @@ class _Search:
         self._forecast = expected if isinstance(expected, Forecast) else None
         self._met = self._told = 0  # inputs met before by what is measured, and told of
         self._left_out = self._evaluator.left_out
+        self._seen_to_draw: list[str] = []  # operators that were not declared to
         self._ended: Stopped | None = None  # when what was running was told to stop
         self._trials: list[Trial] = []  # not told of yet
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
-        # The seed is part of the query, so that every process plans it alike.
-        rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
-        self._strategy = settings.strategy(setting, rng)
+
+        def made() -> Strategy:
+            # The seed is part of the query, so that every process plans it alike.
+            rng = np.random.Generator(np.random.PCG64(setting.context.query.seed))
+            return settings.strategy(setting, rng)
+
+        audit = settings.audit
+        self._strategy = made() if audit is None else Audited(made, audit, setting)
         most, confidence = settings.most_plans, settings.margin_confidence
         self._findings = Findings(setting, most, confidence)
 
@@ -232,11 +246,24 @@ class _Search:
             return
         for one in every:
             self._tally.pay(one.profile)
-        if self._evaluator.left_out != self._left_out:
+        if _drawing(self._evaluator.graph) != _drawing(self._bench.setting.context.graph):
+            self._draw()
+            every = self._counted_anew(every)
+        elif self._evaluator.left_out != self._left_out:
             self._left_out = self._evaluator.left_out
             every = self._counted_anew(every)
         for met, one in zip(known, every, strict=True):
             self._learn(one, is_new=met == 0)
+
+    def _draw(self) -> None:
+        """Go on as declared: operators were seen to answer equal inputs differently."""
+        setting, drawing = self._bench.setting, _drawing(self._evaluator.graph)
+        graph = setting.context.graph  # without what the query rules out
+        self._seen_to_draw += sorted(drawing - _drawing(graph))
+        operators = (replace(each, draws=each.name in drawing) for each in graph.operators)
+        graph = replace(graph, operators=tuple(operators))
+        context, space = replace(setting.context, graph=graph), ConfigurationSpace(graph)
+        self._bench = replace(self._bench, setting=replace(setting, context=context, space=space))
 
     def _counted_anew(
         self, newest: Sequence[Measured | FailedMeasurement]
@@ -436,8 +463,9 @@ class _Search:
             bill=bill,
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
+            remarks=tuple(f"{name} {_SEEN}" for name in self._seen_to_draw),
             configurations=tuple(
-                ConfigurationRecord.of(m.configuration, m.scores, m.work) for m in every
+                ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),
         )
 
@@ -459,6 +487,10 @@ class _Search:
             if failed and at_best >= slo.accuracy and one.latency_s <= slo.latency_s:
                 return True
         return False
+
+
+def _drawing(graph: PipelineGraph) -> set[str]:
+    return {operator.name for operator in graph.operators if operator.draws}
 
 
 def proposed(

@@ -24,6 +24,7 @@ from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
+from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.operator_seconds import Seconds
 from circinus.planner.models.score_noise import score_variance, worth
 
@@ -94,7 +95,7 @@ class Acquisition:
     """Looks ahead to what more inputs may show."""
 
     slo: Slo  # a and L
-    population: int  # inputs there are
+    population: int  # measurements there are: inputs, and draws of them where operators draw
     settings: MultiFidelitySettings  # of the strategy
 
     @property
@@ -136,26 +137,27 @@ class Acquisition:
         """Give log(chance per second) of measuring on about so many inputs, and on how many."""
         met, known, seconds = predictions.met, predictions.accuracies, predictions.seconds
         n = np.minimum(np.maximum(about[:, None], met + self.settings.first), self.population)
+
+        def worth_of(inputs: IndexArray) -> FloatArray:
+            return known.worth(inputs.astype(float), self.population)
+
+        every = self.population if known.drawn is None else MOST_EXAMPLES  # runs there are
+        runs = worth(n.astype(float), every) - worth(met.astype(float), every)
         accurate = log_shown(
             known.mean - self.slo.accuracy,
             known.variance,
-            self._then(known.variance, score_variance(known.mean, known.part), n, met),
+            _then(
+                known.variance, score_variance(known.mean, known.part), worth_of(n) - worth_of(met)
+            ),
             self.z,
         )
         fast = log_shown(
             log(self.slo.latency_s) - seconds.log_latency,
             seconds.log_variance,
-            self._then(seconds.log_variance, np.array(0.5 * predictions.spread2), n, met),
+            _then(seconds.log_variance, np.array(0.5 * predictions.spread2), runs),
             self.z_latency,
         )
         return accurate + fast - np.log(self._cost(n, predictions) + _DECISION_S), n
-
-    def _then(
-        self, variance: FloatArray, noise: FloatArray, inputs: IndexArray, met: IndexArray
-    ) -> FloatArray:
-        """Give what a variance falls to, shape (targets, rows); `noise` is that of one input."""
-        after, before = (worth(x.astype(float), self.population) for x in (inputs, met))
-        return np.asarray(1 / (1 / (variance + _TINY) + (after - before) / (noise + _TINY)))
 
     def _cost(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
         """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
@@ -166,6 +168,11 @@ class Acquisition:
             unpaid = np.minimum(left, np.maximum(inputs - paid, 0))
             total += hoped_s * (unpaid if self.settings.unpaid else left)
         return total
+
+
+def _then(variance: FloatArray, noise: FloatArray, more: FloatArray) -> FloatArray:
+    """Give what a variance falls to, shape (targets, rows); `noise` is that of one input."""
+    return np.asarray(1 / (1 / (variance + _TINY) + more / (noise + _TINY)))
 
 
 def targets(minimum: int, population: int) -> IndexArray:

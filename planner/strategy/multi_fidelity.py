@@ -56,18 +56,19 @@ class MultiFidelity:
             self._pool.knobs,
             ordered=settings.ordered,
             paired=settings.paired,
+            draws=setting.draws,
         )
         self._seconds = SecondsModel(
             setting.context,
             setting.placements,
             self._pool.knobs,
-            setting.population,
+            setting.runs,
             structured=settings.structured,
             callers=setting.callers,
         )
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
-            slo=setting.slo, population=setting.population, settings=settings
+            slo=setting.slo, population=setting.measurable, settings=settings
         )
         if earlier:
             rows = self._pool.recalled.tolist()
@@ -117,8 +118,9 @@ class MultiFidelity:
         if is_new:  # more inputs seldom change where a configuration is best
             self._seconds.consider(seen.work, configuration)
         self._seconds.observe(row, seen.work, seen.latency_s)
-        self._accuracy.observe(row, seen.scores)
-        if self._accuracy.observations >= self._refit_at:
+        drawn = seen.profile.inputs if self._setting.draws else None
+        self._accuracy.observe(row, seen.scores, drawn)
+        if self._accuracy.observations >= self._refit_at or self._accuracy.is_out_of_date:
             self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
             self._accuracy.refit()
             self._seconds.refit()
@@ -127,10 +129,11 @@ class MultiFidelity:
         """Give what the models say, and whether a configuration's own scores say so too."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
-        return Judgement(
-            enough=self._enough(row, seen, known),
-            accuracy=known.estimate(row, seen.scores, self._setting.population),
-        )
+        told = known.estimate(row, seen.scores, self._setting.population)
+        if self._setting.draws:  # how far draws differ is a guess more: both have to say so
+            low, high = min(told.low, seen.accuracy.low), max(told.high, seen.accuracy.high)
+            told = replace(told, low=low, high=high)
+        return Judgement(enough=self._enough(row, seen, known), accuracy=told)
 
     def under(self, setting: SearchSetting) -> MultiFidelity:
         """See `Strategy.under`: what is learnt of accuracy knows no objective and no machine."""
@@ -144,13 +147,16 @@ class MultiFidelity:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
         if seen.inputs < min(settings.minimum, population) or seen.latency_s > slo.latency_s:
             return False
-        sure = known.sure_of(row, seen.scores, population, self._acquisition.z)
-        # Where all inputs are met the mean is known.
-        if (seen.accuracy.value if seen.inputs >= population else sure) < slo.accuracy:
+        z, mean = self._acquisition.z, seen.accuracy.value
+        drawn = mean if self._setting.draws else None
+        sure = known.sure_of(row, seen.scores, population, z, drawn)
+        # Where all inputs are met the mean is known, unless another draw gives another one.
+        exact = seen.inputs >= population and not self._setting.draws
+        if (mean if exact else sure) < slo.accuracy:
             return False
         context, z = self._setting.context, self._acquisition.z_latency
         anywhere = np.zeros(len(context.graph.operators), dtype=np.int64)
-        ratio = self._tail.upper_ratio(context, anywhere, seen.work, population, z)
+        ratio = self._tail.upper_ratio(context, anywhere, seen.work, self._setting.runs, z)
         return seen.latency_s * ratio <= slo.latency_s
 
     @property
@@ -178,7 +184,7 @@ class MultiFidelity:
             return self._predictions
         paid = self._predictions.seconds.paid
         for proposal in under_way:
-            inputs = proposal.inputs or self._setting.population
+            inputs = proposal.inputs or self._setting.measurable
             paid = self._seconds.paid_once(paid, self._pool.position[proposal.number], inputs)
         return replace(self._predictions, seconds=replace(self._predictions.seconds, paid=paid))
 
@@ -268,7 +274,7 @@ class _Pool:
         self.unknown = np.ones(size, dtype=np.bool_)  # neither failed nor measured on all inputs
         self.tried = np.zeros(size, dtype=np.bool_)  # measured at all
         self._order = rng.permutation(size)
-        self._population = setting.population
+        self._measurable = setting.measurable
         self._radices = setting.space.radices
 
     def first(self, left: npt.NDArray[np.bool_]) -> int:
@@ -278,7 +284,7 @@ class _Pool:
     def observe(self, row: int, inputs: int | None) -> None:
         """Take in how many inputs a row has met in all; None: it failed."""
         self.tried[row] = True
-        self.unknown[row] = inputs is not None and inputs < self._population
+        self.unknown[row] = inputs is not None and inputs < self._measurable
         if inputs is not None:
             self.met[row] = inputs
 

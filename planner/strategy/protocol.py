@@ -11,6 +11,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.draws import means_of_inputs, measurable
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
@@ -20,7 +21,7 @@ from circinus.pipelines.slo import Estimate, HoldsFor, Slo
 from circinus.planner.deployment.callers import Called, Callers
 from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements_of
 from circinus.planner.deployment.prediction import least_latencies
-from circinus.planner.models.ahead import accuracy_needed
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_needed
 from circinus.planner.models.history import QueryRecord, within
 
 
@@ -94,6 +95,21 @@ class SearchSetting:
         return least
 
     @property
+    def draws(self) -> bool:
+        """Whether an operator draws."""
+        return self.context.graph.draws
+
+    @property
+    def measurable(self) -> int:
+        """How many measurements of a configuration there are: inputs, and draws of them."""
+        return measurable(self.context.graph, self.population)
+
+    @property
+    def runs(self) -> int:
+        """How many runs those measured are drawn from, as far as single ones differ."""
+        return MOST_EXAMPLES if self.draws else self.population
+
+    @property
     def slo(self) -> Slo:
         """The query's objectives, as the examples must show them."""
         asked, needed = self.context.slo, self.needed
@@ -127,7 +143,8 @@ class Measured:
     number: int
     configuration: Configuration
     ending: Ending
-    scores: FloatArray  # finite, in the evaluator's order of inputs, shape (n,), n >= 1
+    # finite, in the evaluator's order of inputs and their draws, shape (n,), n >= 1
+    scores: FloatArray
     work: Work  # on the same inputs
     accuracy: Estimate  # mean score, with the interval that these scores alone say
     # Least latency over placements at full shares, in the SLO's statistic, waits for copies
@@ -145,8 +162,13 @@ class Measured:
 
     @property
     def inputs(self) -> int:
-        """n, on how many inputs it rests."""
+        """n, on how many inputs it rests, each draw counted."""
         return len(self.scores)
+
+    @property
+    def expected(self) -> FloatArray:
+        """What each input scored, on average over its draws, shape (inputs met,)."""
+        return means_of_inputs(self.profile.inputs, self.scores)
 
     @property
     def reference_s(self) -> float:

@@ -45,6 +45,7 @@ class PlanArrays:
     benefit: FloatArray  # (N,); of serving a query, `> 0`
     first: IntArray  # (N + 1,); plans of query q are `first[q]` up to `first[q + 1]`; at least one
     cost_usd_per_hour: FloatArray  # (L,); of a plan
+    calls_usd_per_hour: FloatArray  # (L,); of it, that of calls
     # items of plan p are `item_first[p]` up to `item_first[p + 1]`; may be none
     item_first: IntArray  # (L + 1,)
     item_tier: IntArray  # (I,); index of a shared tier
@@ -130,6 +131,7 @@ class Compiled:
             benefit=np.array([benefit for _, benefit, _ in rows], dtype=np.float64),
             first=_ends(len(found) for _, _, found in rows),
             cost_usd_per_hour=np.array([e.plan.cost_usd_per_hour for e in entries], np.float64),
+            calls_usd_per_hour=np.array([e.plan.calls_usd_per_hour for e in entries], np.float64),
             item_first=_ends(len(e.items) for e in entries),
             item_tier=np.array([tier for tier, _ in items], np.int64),
             item_parts=np.array([parts for _, parts in items], np.int64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from circinus.pipelines.infrastructure import Tier
 from circinus.pipelines.plan import DemandItem
@@ -42,7 +43,7 @@ def _why(
     for plan, words in zip(candidate.plans, beyond, strict=True):
         if words is not None and not fit(plan.demand, room).missing:
             return words
-    why = why_waiting(candidate, room, problem.tiers)
+    why = why_waiting(candidate, room, problem.tiers, problem.limits)
     return f"{why} Besides: {beyond[0]}" if all(beyond) else why
 
 
@@ -75,6 +76,7 @@ class Shortage:
     tier: Tier
     items: tuple[float, ...]  # shares that find no room, the largest first, at least one
     left: int  # parts left on the emptiest machine when the first of them was tried
+    limit: str | None = None  # of an endpoint that the tier stands for, in words; None: none
 
     @property
     def machines(self) -> int | None:
@@ -89,6 +91,9 @@ class Shortage:
     @property
     def fact(self) -> str:
         """What is needed and what there is, as part of a sentence."""
+        if self.limit is not None:
+            left = f"{self.left / PARTS:g} is left: {self._gap:g} is missing"
+            return f"{self.items[0]:g} of the {self.limit}, but {left}"
         many = f"{len(self.items)} times " if len(self.items) > 1 else ""
         needs = f"{many}{self.items[0]:g} of one machine of {self.tier.name}"
         if self.tier.machines == 0:
@@ -101,6 +106,9 @@ class Shortage:
     def remedy(self) -> str:
         """What would end it, as part of a sentence."""
         name = self.tier.name
+        if self.limit is not None:
+            way = "" if self.items[0] > 1 else f"others asking for {self._gap:g} less, or "
+            return f"{way}a higher limit of {self.limit}"
         if self.machines is None:
             return f"a plan that fits one machine of {name}"
         more = f"{self.machines} more machine{'s' if self.machines > 1 else ''} of {name}"
@@ -113,18 +121,33 @@ class Shortage:
         return (parts_of(self.items[0]) - self.left) / PARTS
 
 
-def shortages(plan: PlanOption, room: Room, tiers: Mapping[str, Tier]) -> tuple[Shortage, ...]:
+def shortages(
+    plan: PlanOption,
+    room: Room,
+    tiers: Mapping[str, Tier],
+    limits: Mapping[str, str] = MappingProxyType({}),  # see `Problem.limits`
+) -> tuple[Shortage, ...]:
     """Give what a plan lacks, one shortage per tier; empty when it fits."""
     lacking: dict[str, list[tuple[DemandItem, int]]] = {}
     for item, left in fit(plan.demand, room).missing:
         lacking.setdefault(item.tier, []).append((item, left))
     return tuple(
-        Shortage(tier=tiers[name], items=tuple(i.share for i, _ in found), left=found[0][1])
+        Shortage(
+            tier=tiers[name],
+            items=tuple(i.share for i, _ in found),
+            left=found[0][1],
+            limit=limits.get(name),
+        )
         for name, found in lacking.items()
     )
 
 
-def why_waiting(candidate: Candidate, room: Room, tiers: Sequence[Tier]) -> str:
+def why_waiting(
+    candidate: Candidate,
+    room: Room,
+    tiers: Sequence[Tier],
+    limits: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Give why none of a query's plans fits, told by its least demanding plan that ever could."""
     by_name = {tier.name: tier for tier in tiers}
     shared = frozenset(tier.name for tier in tiers if not tier.dedicated)
@@ -132,8 +155,8 @@ def why_waiting(candidate: Candidate, room: Room, tiers: Sequence[Tier]) -> str:
         candidate.plans,
         key=lambda p: (aggregate_parts(p.demand, shared), p.cost_usd_per_hour, p.plan_id),
     )
-    told = ((plan, shortages(plan, room, by_name)) for plan in plans)
-    never = (plans[0], shortages(plans[0], room, by_name))
+    told = ((plan, shortages(plan, room, by_name, limits)) for plan in plans)
+    never = (plans[0], shortages(plans[0], room, by_name, limits))
     plan, lacks = next((t for t in told if all(lack.machines is not None for lack in t[1])), never)
     facts = " and ".join(lack.fact for lack in lacks)
     remedies = " and ".join(lack.remedy for lack in lacks)

@@ -19,6 +19,7 @@ Variables
 Objective
     limited     maximise sum_i w_i h_i                  (eqs. 11 and 16)
     unlimited   minimise sum_m G_m sum_k z_mk           (eqs. 1 and 6)
+                       + sum_ij c_ij x_ij               (ours: c_ij dollars of calls)
 
 Constraints
     one plan        sum_j x_ij <= 1; unlimited: = 1     (3, 8, 13, 18)
@@ -130,9 +131,10 @@ class Model:
             )
         else:
             tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-            self.program.setObjective(
-                pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
-            )
+            rent = pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
+            calls = arrays.calls_usd_per_hour.tolist()
+            called = pulp.LpAffineExpression(list(zip(self._x, calls, strict=True)))
+            self.program.setObjective(rent + called)
 
     def _add_tier(self, m: int, symmetry: Symmetry | None) -> Ordered | Flow:
         count: dict[int, Counter[int]] = defaultdict(Counter)  # size -> plan -> items
@@ -169,10 +171,12 @@ class Model:
                 placement.occupy(owner[p], Placed(p, self._items[p], machines))
         return placement
 
-    def rent_usd_per_hour(self) -> float:
-        """Give what the machines of the solution cost, from its whole numbers."""
+    def money_usd_per_hour(self) -> float:
+        """Give what machines and calls of the solution cost, from its whole numbers."""
         tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-        return sum(t.price_usd_per_hour * _whole(added.rented.value()) for t, added in tiers)
+        rent = sum(t.price_usd_per_hour * _whole(added.rented.value()) for t, added in tiers)
+        calls = zip(self._x, self._compiled.arrays.calls_usd_per_hour.tolist(), strict=True)
+        return float(rent + sum(usd * _whole(x.value()) for x, usd in calls))
 
 
 class Ordered:

@@ -34,8 +34,8 @@ class Solved:
 
     # valid; under `COST` nobody is served when not all could be, or none was found
     schedule: Schedule
-    # its goodput (sum of benefits), or dollars per hour of rented machines; infinite when no
-    # schedule that serves all was found
+    # its goodput (sum of benefits), or dollars per hour of rented machines and of calls; infinite
+    # when no schedule that serves all was found
     objective: float
     bound: float  # no schedule is better than this
     proven: bool  # whether the schedule is optimal, within the gap asked for
@@ -79,8 +79,8 @@ class Ilp:
             return _filled(compiled, placement, bound * model.scale, proven=proven and found)
         if not found:
             return _nothing(compiled, inf if proven else bound)
-        schedule, rent = compiled.schedule(placement), model.rent_usd_per_hour()
-        return Solved(schedule=schedule, objective=rent, bound=bound, proven=proven)
+        schedule, money = compiled.schedule(placement), model.money_usd_per_hour()
+        return Solved(schedule=schedule, objective=money, bound=bound, proven=proven)
 
 
 def _filled(

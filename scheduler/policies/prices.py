@@ -87,6 +87,7 @@ def _every(arrays: PlanArrays, step: int) -> PlanArrays:
         benefit=arrays.benefit[queries] * step,
         first=np.concatenate(([0], np.cumsum(counts))),
         cost_usd_per_hour=arrays.cost_usd_per_hour[plans],
+        calls_usd_per_hour=arrays.calls_usd_per_hour[plans],
         item_first=np.concatenate(([0], np.cumsum(per_plan[plans]))),
         item_tier=arrays.item_tier[items],
         # a part of the capacity would not be whole machines: each plan is taken `step` times.

@@ -2,7 +2,7 @@
 
 The money of this form is that of whole machines (Circinus, appendix B.1): K_m machines of
 tier m at G_m each, however full. A plan that is cheap by its shares may open a machine; a
-dearer one may fit into a machine that is open anyway.
+dearer one may fit into a machine that is open anyway. What a plan calls is paid besides.
 
 1. Queries are placed, the largest first, each with the plan that adds the least money: its
    shares, and the machines that it opens.
@@ -49,7 +49,8 @@ class Rental:
         """Give a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
         arrays = compiled.arrays
-        money = arrays.usage @ np.array([t.price_usd_per_hour for t in compiled.tiers])
+        rent = arrays.usage @ np.array([t.price_usd_per_hour for t in compiled.tiers])
+        money = rent + arrays.calls_usd_per_hour
         ranked = np.lexsort((arrays.owner, money / arrays.benefit[arrays.owner])).tolist()
         placement = compiled.placement()
         keep_running(compiled, placement, ranked)
@@ -68,6 +69,13 @@ def rented_usd_per_hour(tiers: Sequence[Tier], schedule: Schedule) -> float:
     return sum(price[tier] for tier, _ in used if tier in price)
 
 
+def called_usd_per_hour(problem: Problem, schedule: Schedule) -> float:
+    """Give the money of all that is called under a schedule."""
+    plans = {(c.query_id, p.plan_id): p for c in problem.candidates for p in c.plans}
+    served = (plans.get((a.query_id, a.plan_id)) for a in schedule.assignments)
+    return sum(plan.calls_usd_per_hour for plan in served if plan is not None)
+
+
 _WARMTH = 0.5
 """Of the dearest machine: how much worse a step may make things at first."""
 _GATHER = 0.05
@@ -82,13 +90,16 @@ class _Emptier:
     ) -> None:
         self._placement = placement
         self._price = [tier.price_usd_per_hour for tier in compiled.tiers]
+        self._calls: list[float] = compiled.arrays.calls_usd_per_hour.tolist()
         self._draws = RandomDraws(np.random.Generator(np.random.PCG64(seed)))
         pinned = set(placement.at)
         queries = [q for q in range(len(compiled.queries)) if q not in pinned]
         self._options = options_of(compiled.arrays, money, queries)
         items = {q: [i for o in each for i in o.items] for q, each in self._options.items()}
         self._size = {q: max((parts for _, parts in each), default=0) for q, each in items.items()}
-        self._warmth = _WARMTH * max(self._price)
+        dearest = max([*self._price, *self._calls])
+        self._warmth = _WARMTH * dearest
+        self._penalty: float = 100 * (sum(self._price) + dearest + 1.0)
         by_size = sorted(self._options, key=lambda q: (-self._size[q], q))
         self._insert(by_size, self._price, 0.0)
         self._now = self._best = self._score()
@@ -110,7 +121,7 @@ class _Emptier:
 
     def _score(self) -> float:
         """Give the money, what those left out would cost at least, less a little for gathering."""
-        score = 0.0
+        score: float = sum(self._calls[placed.plan] for placed in self._placement.at.values())
         for tier, price in enumerate(self._price):
             free = self._placement.free[tier]
             for machine, there in enumerate(self._placement.on[tier]):
@@ -118,7 +129,7 @@ class _Emptier:
                     filled = 1 - free.on(machine) / PARTS
                     score += price * (1 - _GATHER * filled * filled)
         out = len(self._options) - sum(q in self._options for q in self._placement.at)
-        return score + out * 100 * (sum(self._price) + 1.0)
+        return score + out * self._penalty
 
     def _empty(self, before: dict[int, Placed | None]) -> None:
         draws = self._draws
@@ -160,8 +171,8 @@ class _Emptier:
                     break
 
     def _added(self, option: Option, price: Sequence[float]) -> float:
-        """Give about what a plan adds: its shares, and a part of each machine that it opens."""
-        added = 1e-9
+        """Give about what a plan adds: calls, shares, and a part of each machine that it opens."""
+        added = 1e-9 + self._calls[option.plan]
         for tier, parts in option.items:
             free = self._placement.free[tier]
             machine = free.best(parts)

@@ -72,8 +72,10 @@ def with_slices(candidate: Candidate, at: Assignment) -> Candidate:
     """Give a query as one that asks for the slices that it has, and nothing else."""
     plan = candidate.plan(at.plan_id)
     demand = tuple(DemandItem(each.tier, each.share) for each in at.machines)
-    cost = 0.0 if plan is None else plan.cost_usd_per_hour
-    only = PlanOption(plan_id=at.plan_id, demand=demand, cost_usd_per_hour=cost)
+    cost, calls = (0.0, 0.0) if plan is None else (plan.cost_usd_per_hour, plan.calls_usd_per_hour)
+    only = PlanOption(
+        plan_id=at.plan_id, demand=demand, cost_usd_per_hour=cost, calls_usd_per_hour=calls
+    )
     return replace(candidate, plans=(only,))
 
 
@@ -114,7 +116,7 @@ def pooled(
     if (unfit := _unfit(tiers, plan, pool)) is not None:
         return unfit
     wanted = _wanted(plan, pool)
-    if why := _beyond(problem, others, candidate, wanted) or _too_dear(tiers, wanted, pool):
+    if why := _beyond(problem, others, candidate, wanted) or _too_dear(tiers, plan, wanted, pool):
         return Lacking(why)
     slices, missing = _placed(tiers, _left(tiers, others), wanted, at.machines)
     if missing:
@@ -203,12 +205,15 @@ def _beyond(
     return None
 
 
-def _too_dear(tiers: Mapping[str, Tier], wanted: Sequence[_Want], pool: ChosenPool) -> str | None:
+def _too_dear(
+    tiers: Mapping[str, Tier], plan: PlanOption, wanted: Sequence[_Want], pool: ChosenPool
+) -> str | None:
     """Give by how much it is above what the query may cost, in words; None: it is not.
 
-    Slices on any type count what the dearest costs.
+    Slices on any type count what the dearest costs, calls what they cost anyway.
     """
-    usd = sum(w.share * tiers[w.tier].typed(w.kind).price_usd_per_hour for w in wanted)
+    usd = plan.calls_usd_per_hour
+    usd += sum(w.share * tiers[w.tier].typed(w.kind).price_usd_per_hour for w in wanted)
     if usd <= pool.most_usd_per_hour + _CENT:
         return None
     return f"it costs {usd:g} USD/h, and the query may cost {pool.most_usd_per_hour:g}"

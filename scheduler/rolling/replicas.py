@@ -155,7 +155,8 @@ class _Left:
     """What a schedule leaves of machines and quotas, while extras take of it."""
 
     def __init__(self, problem: Problem, assignments: Sequence[Assignment]) -> None:
-        shared = [tier for tier in problem.tiers if not tier.dedicated]
+        limits = problem.limits  # extras answer what comes, calls or not: gates keep to limits
+        shared = [t for t in problem.tiers if not t.dedicated and t.name not in limits]
         self.free = {tier.name: FreeShares(tier.machines) for tier in shared}
         for tier, machine, share in (s for a in assignments for s in a.machines):
             if tier in self.free:

@@ -13,13 +13,17 @@ from circinus.pipelines.latency import Work, request_seconds
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext, Query
+from circinus.pipelines.restrictions import Restrictions
 from circinus.pipelines.slo import SURE, LatencyStatistic, Slo, SloState
 from circinus.pipelines.trace import Trace
-from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.callers import Callers
+from circinus.planner.deployment.costs import usd_of_inputs
+from circinus.planner.deployment.placement import Placements, placements
 from circinus.planner.deployment.prediction import Prediction, condensed, predict
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.search.result import PlanningProgress
 
+_SECONDS_PER_HOUR = 3600.0
 _SAME = 1e-9  # means of the same numbers in another order differ by less
 
 LEVELS = {"easy": (0.7, 2.0), "medium": (0.85, 1.5), "hard": (0.9, 1.1)}
@@ -56,6 +60,7 @@ class Truth:
             self.accuracy = trace.score.astype(float).mean(axis=1)  # NaN where one failed
             self.profiling_s = trace.latency_s.astype(float).sum(axis=1).mean(axis=1)
         self._spots = placements(trace.graph, self.infrastructure)
+        self._callers = Callers.of(trace.graph, self.infrastructure, Restrictions())
         scene = self._scene(Slo(accuracy=0.0, latency_s=1e9, latency_statistic=self.statistic))
         full = (self._in_full(scene, row) for row in range(len(numbers)))
         self.latency_s = np.array([prediction.latency_s.min() for prediction in full])
@@ -65,6 +70,7 @@ class Truth:
             operator_s=self.trace.latency_s[row].astype(float),
             output_bytes=self.trace.output_bytes[row].astype(float),
             input_bytes=self.trace.input_bytes.astype(float),
+            used=None if self.trace.used is None else self.trace.used[row].astype(float),
         )
 
     def satisfies(self, plan: Plan, slo: Slo) -> bool:
@@ -139,8 +145,16 @@ class Truth:
 
     def _in_full(self, scene: PlanningContext, row: int) -> Prediction:
         """Give what a configuration would take in whole machines."""
-        work = condensed(scene, self._work(row))
-        return predict(scene, self._spots, work, self._spots.full_steps)
+        work, spots = condensed(scene, self._work(row)), self._spots_of(row)
+        return predict(scene, spots, work, spots.full_steps)
+
+    def _spots_of(self, row: int) -> Placements:
+        """Give the placements on which a configuration can be."""
+        if not self._callers.any_calls:
+            return self._spots
+        number = int(self._space.numbers(self.trace.configurations[[row]].astype(np.int64))[0])
+        configuration = self._space.configuration(number)
+        return self._spots.where(self._callers, self._callers.called(configuration))
 
     def _scene(self, slo: Slo) -> PlanningContext:
         graph = self.trace.graph
@@ -156,7 +170,7 @@ class Truth:
             if bounds[i] >= best:
                 break
             work = condensed(scene, self._work(int(feasible[i])))
-            found = tightened(scene, self._spots, work)
+            found = tightened(scene, self._spots_of(int(feasible[i])), work)
             if len(found):
                 best = min(best, float(found.cost_usd_per_hour.min()))
         return best
@@ -165,12 +179,15 @@ class Truth:
         """Give what no allocation of a chain costs less than (Cauchy and Schwarz)."""
         full = self._in_full(scene, row)
         price = np.array([tier.price_usd_per_hour for tier in self.infrastructure.tiers])
+        usd = float(usd_of_inputs(self._work(row)).mean())
         fixed = full.latency_s - full.service_s[:, price > 0].sum(axis=1)
         spare = scene.slo.latency_s - fixed
         weight = np.square(np.sqrt(full.service_s * price).sum(axis=1))
         late = full.latency_s > scene.slo.latency_s * (1 + _SAME)
         cost = np.where(late | (spare <= 0), np.inf, weight / np.where(spare > 0, spare, 1.0))
-        return float(cost.min()) * (1 - _SAME)
+        # Of requests one after the other, those of the slowest plan cost least by the hour.
+        calls = _SECONDS_PER_HOUR * usd / scene.slo.latency_s if usd else 0.0
+        return (float(cost.min()) + calls) * (1 - _SAME)
 
 
 @dataclass(frozen=True, slots=True)

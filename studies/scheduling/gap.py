@@ -24,7 +24,7 @@ from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.ilp.policy import Ilp
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
-from circinus.scheduler.policies.rental import rented_usd_per_hour
+from circinus.scheduler.policies.rental import called_usd_per_hour, rented_usd_per_hour
 from circinus.scheduler.problem import Problem, Schedule, validate
 from circinus.scheduler.problem_form import schedule_to_dict
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
@@ -165,7 +165,8 @@ def _row(case: ProblemCase, question: Question, policy: str, schedule: Schedule)
         objective=question.objective.value,
         served=len(schedule.assignments),
         goodput=sum(worth[query] for query in schedule.by_query),
-        cost=rented_usd_per_hour(case.problem.tiers, schedule),
+        cost=rented_usd_per_hour(case.problem.tiers, schedule)
+        + called_usd_per_hour(case.problem, schedule),
     )
 
 

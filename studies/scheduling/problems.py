@@ -135,6 +135,7 @@ def arrays_of(recipe: Recipe, seed: int) -> PlanArrays:
         benefit=weight,
         first=np.arange(0, queries * plans + 1, plans),
         cost_usd_per_hour=(twentieths * copies) @ prices / _STEPS,
+        calls_usd_per_hour=np.zeros(queries * plans),
         item_first=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
         item_tier=(order % len(shared))[there],
         item_parts=sizes[there] * (PARTS // _STEPS),

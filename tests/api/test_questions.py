@@ -60,6 +60,9 @@ def test_a_change_is_a_factor_an_amount_or_a_value() -> None:
         ({"speed": {"cloud": "0"}}, "speed.cloud", "must be from 1e-06 to 1000000"),
         ({"machines": {"cloud": "0.3x"}}, "machines.cloud", "must leave a whole number"),
         ({"bandwidth": {"a-b": "2x"}}, "bandwidth", "must name a link (there is none)"),
+        ({"rate": "fast"}, "rate", "must be LOW:HIGH, such as 0.1:50"),
+        ({"rate": "2:1"}, "rate", "must be LOW:HIGH with LOW < HIGH"),
+        ({"rate": "0:1"}, "rate", "must be from 1e-06 to 1000000"),
         ({"colour": "2x"}, "colour", "must be one of the known fields"),
         ({"latency": 3}, "latency", "must be text"),
     ],
@@ -101,6 +104,13 @@ def test_no_change_gives_the_plans_that_were_found(client: TestClient) -> None:
     assert [plan["configuration"] for plan in found["after"]] == [
         plan["configuration"] for plan in plans
     ]
+
+
+def test_without_calls_machines_are_the_only_way_at_any_rate(client: TestClient) -> None:
+    found = client.post("/v1/queries/q-1:whatif", json={"rate": "0.1:2"}).json()["break_even"]
+    assert found["words"] == "from 0.1 to 2 requests/s only plans on machines would do"
+    assert (found["calling"], found["rate"], found["for_good"]) == (None, 0.1, 0.1)
+    assert client.post("/v1/queries/q-1:whatif", json={}).json()["break_even"] is None
 
 
 def test_dearer_machines_make_the_plan_dearer(client: TestClient) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.store.engine import connect, migrate
+from circinus.api.store.leases import StoreLeases
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -18,65 +20,25 @@ from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.registry import load_pipeline
-from circinus.pipelines.slo import Estimate
+from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from tests.calls.server import Model, ModelServer, serving_models
-from tests.deploy.calling_pipelines import MODULE, PRICES, URL_VARIABLE
+from tests.deploy.calling_pipelines import PRICES, URL_VARIABLE
+from tests.deploy.remote_tiers import PRICE, hosted, wanted
 from tests.deploy.serving import launcher, pids_of, pipeline_of, within
 
 REQUESTS = int(os.environ.get("CIRCINUS_TEST_REQUESTS", "200"))
-PRICE = CallPrice(input_usd_per_million=1.0, output_usd_per_million=4.0)
 WHATS = list(PRICES)
 
 
-def models(**changes: float) -> dict[str, Model]:
-    reader = Model(price=PRICE, median_s=0.03)
-    return {"reader": replace(reader, **changes), "checker": replace(reader, median_s=0.03)}  # type: ignore[arg-type]  # whichever the test sets
+READER = Model(price=PRICE, median_s=0.03)
 
 
-def infrastructure(limits: RateLimits | None = None) -> Infrastructure:
-    """One machine tier and one with the server's models."""
-    names = ("reader", "checker")
-    endpoints = tuple(
-        Endpoint(name=name, price=PRICE, limits=limits or RateLimits(), timeout_s=5.0)
-        for name in names
-    )
-    return Infrastructure(
-        name="hosted",
-        tiers=(Tier(name="edge", machines=2), Tier(name="hosted", endpoints=endpoints)),
-        links=(Link(between=("edge", "hosted"), bandwidth_bytes_per_s=1e9, delay_s=0.0),),
-    )
-
-
-def desired(name: str, *calling: str, deadline_s: float | None = None) -> DesiredDeployment:
-    """A plan whose operators of these names are on the remote tier, all others on the machine."""
-    graph = load_pipeline(f"{MODULE}:{name}", allow_import=True).graph
-    deployment = Deployment(
-        placement={o.name: "hosted" if o.name in calling else "edge" for o in graph.operators},
-        allocation={o.name: 1.0 for o in graph.operators},
-        replicas={o.name: 1 for o in graph.operators},
-    )
-    told = Estimate(value=1.0, low=1.0, high=1.0, confidence=0.95, inputs=1)
-    plan = Plan(
-        pipeline=graph.name,
-        configuration=ConfigurationSpace(graph).parse({"read": {"model": "reader"}}),
-        deployment=deployment,
-        demand=(),
-        accuracy=told,
-        latency_s=told,
-        cost_usd_per_hour=0.0,
-        tier_service_s={"hosted": 0.03, "edge": 0.002},
-    )
-    reference = f"{MODULE}:{name}"
-    return DesiredDeployment(
-        pipeline_reference=reference, plan=plan, sample="tin", deadline_s=deadline_s
-    )
+def models(reader: Model = READER) -> dict[str, Model]:
+    """The readers of the pipelines; of one that is left out nothing is special."""
+    return {"reader": reader, "checker": READER}
 
 
 class Kept:
@@ -102,7 +64,7 @@ class Serving:
         self.kept = Kept()
         self.chosen = chosen
         self.orchestrator = Orchestrator(
-            infrastructure(limits),
+            hosted(reader=limits or RateLimits()),
             launcher(logs),
             pipeline_of,
             PlanAhead(),
@@ -141,7 +103,7 @@ def test_a_call_that_fails_for_good_fails_the_request_with_its_cause_and_is_paid
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("failing", "read")) as serving:
+        async with Serving(tmp_path, wanted("failing", "read")) as serving:
             with pytest.raises(OperatorFailed, match="refuse failed: ValueError: cannot take"):
                 await serving.ask()
             assert serving.bill.total.usd == pytest.approx(server.charged_usd, rel=1e-12)
@@ -158,7 +120,7 @@ def test_what_is_refused_for_good_keeps_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("doubting", "read", "check")) as serving:
+        async with Serving(tmp_path, wanted("doubting", "read", "check")) as serving:
             with pytest.raises(OperatorFailed, match=r"check failed: HTTPStatusError: .*404"):
                 await serving.ask()
 
@@ -189,7 +151,7 @@ def test_a_request_without_leave_in_time_is_told_to_come_later(
 ) -> None:
     async def scene(server: ModelServer) -> None:
         gate = ClosedGate()
-        chosen = desired("reading", "read", deadline_s=0.5)
+        chosen = wanted("reading", "read", deadline_s=0.5)
         async with Serving(tmp_path, chosen, gate=gate) as serving:
             await serving.ask()
             with pytest.raises(TooManyRequests, match="cannot serve it before its deadline"):
@@ -204,11 +166,47 @@ def test_a_request_without_leave_in_time_is_told_to_come_later(
         asyncio.run(scene(server))
 
 
+def test_all_limits_are_kept_and_what_cannot_be_in_time_by_them_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the limits that the plan was told: it never refuses."""
+    limits = RateLimits(requests_per_minute=10, concurrent=2)
+
+    async def scene(server: ModelServer) -> None:
+        engine = connect(f"sqlite:///{tmp_path / 'limits.sqlite3'}")
+        migrate(engine)
+        admission = RateAdmission(
+            limits={"reader": limits},
+            leases=StoreLeases(engine),
+            clock=SystemClock(),
+            holder="keeper",
+        )
+        chosen = wanted("reading", "read", deadline_s=4.0)
+        async with (
+            AsyncRateGate(admission) as gate,
+            Serving(tmp_path, chosen, limits=limits, gate=gate) as serving,
+        ):
+            asked = [asyncio.create_task(serving.ask()) for _ in range(14)]
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            answers = [each for each in results if isinstance(each, RequestResult)]
+            refused = [each for each in results if isinstance(each, TooManyRequests)]
+            assert (len(answers), len(refused)) == (10, 4)
+            assert all(error.retry_after_s > 0 for error in refused)
+            assert serving.bill.answered == 10
+        engine.dispose()
+
+    with serving_models(models(replace(READER, limits=limits, median_s=0.05))) as server:
+        monkeypatch.setenv(URL_VARIABLE, server.url)
+        asyncio.run(scene(server))
+        assert server.refused == 0
+        assert server.most_in_a_window("reader")[0] == 10
+
+
 def test_a_call_whose_client_went_away_is_in_the_bill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("reading", "read")) as serving:
+        async with Serving(tmp_path, wanted("reading", "read")) as serving:
             asking = asyncio.create_task(serving.ask())
             await asyncio.sleep(0.3)
             asking.cancel()
@@ -219,7 +217,7 @@ def test_a_call_whose_client_went_away_is_in_the_bill(
         assert bill.total.usd == pytest.approx(server.charged_usd, rel=1e-12)
         assert (bill.total.calls, bill.answered) == (1, 0)
 
-    with serving_models(models(median_s=1.0, spread=0.01)) as server:
+    with serving_models(models(replace(READER, median_s=1.0, spread=0.01))) as server:
         monkeypatch.setenv(URL_VARIABLE, server.url)
         asyncio.run(scene(server))
         assert len(server.calls) == 1
@@ -229,14 +227,14 @@ def test_calls_that_fail_on_the_way_are_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("reading", "read")) as serving:
+        async with Serving(tmp_path, wanted("reading", "read")) as serving:
             answers = [each for each in await serving.many(40, 8) if each.output]
             assert len(answers) == 40
             tried = sum(answer.used["read"].calls for answer in answers)
             assert tried == len(server.calls) > 40
 
     # Of 40 requests with four attempts each, none fails for good with probability 0.99 or more.
-    with serving_models(models(failing=0.1)) as server:
+    with serving_models(models(replace(READER, failing=0.1))) as server:
         monkeypatch.setenv(URL_VARIABLE, server.url)
         asyncio.run(scene(server))
 
@@ -247,7 +245,7 @@ def test_an_endpoint_that_asks_to_wait_is_obeyed(
     """The server takes one call at a time, and nobody told the plan so."""
 
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("reading", "read")) as serving:
+        async with Serving(tmp_path, wanted("reading", "read")) as serving:
             answers = await serving.many(2, 2)
             assert {answer.output for answer in answers} <= set(PRICES.values())
             assert server.refused >= 1
@@ -256,8 +254,8 @@ def test_an_endpoint_that_asks_to_wait_is_obeyed(
             assert serving.bill.total.calls == len(server.calls) + server.refused
 
     with serving_models(
-        models(limits=RateLimits(concurrent=1), median_s=0.2, spread=0.01)
-    ) as server:  # type: ignore[arg-type]
+        models(replace(READER, limits=RateLimits(concurrent=1), median_s=0.2, spread=0.01))
+    ) as server:
         monkeypatch.setenv(URL_VARIABLE, server.url)
         asyncio.run(scene(server))
 
@@ -266,7 +264,7 @@ def test_two_operators_that_call_do_so_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("doubting", "read", "check")) as serving:
+        async with Serving(tmp_path, wanted("doubting", "read", "check")) as serving:
             answer = await serving.ask()
             assert answer.output == ["12", "12"] or answer.output == {"read": "12", "check": "12"}
             assert answer.used.keys() == {"read", "check"}
@@ -284,7 +282,7 @@ def test_a_caller_that_is_killed_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("reading", "read")) as serving:
+        async with Serving(tmp_path, wanted("reading", "read")) as serving:
             status = serving.orchestrator.status("q")
             specs = {each.spec.key.tier: each for each in status.instances}
             assert specs["hosted"].spec.calls_at_once == 32
@@ -302,7 +300,7 @@ def test_dollars_billed_are_those_that_the_server_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(server: ModelServer) -> None:
-        async with Serving(tmp_path, desired("reading", "read")) as serving:
+        async with Serving(tmp_path, wanted("reading", "read")) as serving:
             assert server.calls == []  # nothing was called to be warm
             answers = await serving.many(REQUESTS, 16)
             assert sum(answer.usd for answer in answers) == pytest.approx(

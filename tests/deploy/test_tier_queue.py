@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import cast
 
 import pytest
@@ -286,6 +287,107 @@ def test_whatever_happens_a_request_ends_once_and_no_instance_has_more_than_it_t
         await queue.close()
 
     asyncio.run(scenario())
+
+
+def test_an_instance_has_as_many_places_as_its_type_says_from_the_start() -> None:
+    async def scene() -> None:
+        queue = queue_of()
+        client = FakeClient("a")
+        queue.add(cast("WorkerClient", client), InstanceType(places=3))
+        calls = [start(queue) for _ in range(4)]
+        await quiet()
+        assert len(client.running) == 3
+        assert queue.figures().waiting == 1
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await queue.close()
+
+    asyncio.run(scene())
+
+
+def test_all_places_of_a_lost_instance_are_out_until_it_answers_again() -> None:
+    async def scene() -> None:
+        queue = queue_of()
+        client = FakeClient("a")
+        queue.add(cast("WorkerClient", client), InstanceType(places=2))
+        lost = start(queue)
+        await quiet()
+        client.running[0].set_exception(InstanceLost("a", "killed"))
+        with pytest.raises(InstanceLost):
+            await lost
+        waits = start(queue)
+        await quiet()
+        assert queue.figures().waiting == 1
+        client.settled.set()
+        await quiet()
+        client.running[1].set_result(REPLY)
+        await waits
+        assert queue.figures().idle == 2
+        await queue.close()
+
+    asyncio.run(scene())
+
+
+def before(queue: TierQueue, ready: asyncio.Event, time_left_s: float) -> asyncio.Task[object]:
+    """A request that waits for an event once it has an instance."""
+
+    async def wait() -> None:
+        await ready.wait()
+
+    async def serve() -> object:
+        work = lambda client: cast("FakeClient", client).work()  # noqa: E731 - as in `start`
+        return await queue.serve("k", work, time_left_s=time_left_s, before=wait)
+
+    return asyncio.create_task(serve())
+
+
+def test_what_does_not_get_ready_in_time_is_turned_away_and_leaves_its_place() -> None:
+    async def scene() -> None:
+        queue = queue_of(prior_s=0.0)
+        (client,) = fakes(queue, "a")
+        asked = before(queue, asyncio.Event(), time_left_s=0.01)
+        with pytest.raises(TooManyRequests, match="cannot serve it before its deadline"):
+            await asked
+        assert client.running == []
+        assert (queue.figures().turned_away, queue.figures().idle) == (1, 1)
+        await queue.close()
+
+    asyncio.run(scene())
+
+
+def test_the_wait_before_the_work_is_waiting_and_not_what_the_work_takes() -> None:
+    async def scene() -> None:
+        clock, ready = ManualClock(), asyncio.Event()
+        queue = TierQueue("hosted", MinCostMatching(), clock, limit=10, prior_s=1.0)
+        (client,) = fakes(queue, "a")
+        asked = before(queue, ready, time_left_s=inf)
+        await quiet()
+        clock.sleep(7.0)
+        ready.set()
+        await quiet()
+        clock.sleep(2.0)
+        client.running[0].set_result(REPLY)
+        assert await asked == (REPLY, 7.0)
+        figures = queue.figures()
+        assert (figures.waited_s, figures.observed_s) == (7.0, 2.0)
+        await queue.close()
+
+    asyncio.run(scene())
+
+
+def test_who_gives_up_before_the_work_leaves_the_place_at_once() -> None:
+    async def scene() -> None:
+        queue = queue_of()
+        (client,) = fakes(queue, "a")
+        asked = before(queue, asyncio.Event(), time_left_s=inf)
+        await quiet()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert (queue.figures().idle, client.running) == (1, [])
+        await queue.close()
+
+    asyncio.run(scene())
 
 
 def test_closing_turns_away_who_waits() -> None:

@@ -111,6 +111,29 @@ def test_the_cost_of_requests_is_known_as_well_as_that_of_calls(
     assert plan().states(bound(usd))["cost_per_1000"] is state
 
 
+@pytest.mark.parametrize(
+    ("usd", "state"),
+    [
+        (12.25, SloState.MET),  # 3.6 + 7.2 x 1.2 = 12.24
+        (12.23, SloState.LIKELY),
+        (10.8, SloState.LIKELY),
+        (10.79, SloState.UNPROVEN),
+        (9.37, SloState.UNPROVEN),  # 3.6 + 7.2 x 0.8 = 9.36
+        (9.35, SloState.VIOLATED),
+    ],
+)
+def test_an_hour_costs_what_machines_do_and_calls_may(usd: float, state: SloState) -> None:
+    slo = Slo(accuracy=0.8, latency_s=1.0, cost_usd_per_hour=usd)
+    assert plan().states(slo)["cost"] is state
+
+
+def test_without_calls_an_hour_costs_what_it_does() -> None:
+    rented = replace(plan(), calls=None, calls_usd_per_hour=0.0)
+    for usd, state in ((10.8, SloState.MET), (10.79, SloState.VIOLATED)):
+        slo = Slo(accuracy=0.8, latency_s=1.0, cost_usd_per_hour=usd)
+        assert rented.states(slo)["cost"] is state
+
+
 def test_machines_used_one_after_the_other_cost_as_uncertain_as_the_latency() -> None:
     known = plan(requests_per_s=None).cost_per_1000()
     # Latency from 0.8 to 1.2 times its value: 0.4 + 0.8 and 0.6 + 1.2.

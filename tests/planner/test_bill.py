@@ -34,7 +34,7 @@ def profile(
 @pytest.mark.parametrize("field", ["runs", "seconds", "usd"])
 def test_a_negative_cost_is_refused(field: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(f"cost.{field} must be ")):
-        Cost(**{field: -1})  # type: ignore[arg-type]  # by name
+        Cost(**{field: -1})  # type: ignore[arg-type]  # one of the numbers
 
 
 def test_a_forecast_whose_ends_are_swapped_is_refused() -> None:

@@ -10,10 +10,13 @@ from circinus.pipelines.latency import Work
 from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext, Query
+from circinus.pipelines.restrictions import Restrictions
 from circinus.pipelines.slo import Slo
-from circinus.planner.deployment.placement import placements
+from circinus.planner.deployment.callers import Callers
+from circinus.planner.deployment.placement import placements, placements_of
 from circinus.planner.deployment.prediction import predict
 from circinus.planner.models.composed_cells import CellComposer, prices
+from tests.oracles.called_problems import GRAPH, SPACE, infrastructure
 from tests.oracles.synthetic import chain
 
 KNOBS = (Knob(name="k", values=(0, 1)),)
@@ -123,3 +126,36 @@ def test_tiers_without_price_cost_machines_where_they_are_shared() -> None:
     )
     assert prices(_context(DIAMOND)).tolist() == [0.0, 1.5, 4.0]
     assert prices(_context(DIAMOND, free)).tolist() == [0.0, 1.0]
+
+
+def test_callers_are_composed_where_their_settings_have_them() -> None:
+    """Every configuration of rented and called operators, at each of its placements."""
+    where = infrastructure(np.random.default_rng(4))
+    context = _context(GRAPH, where)
+    callers = Callers.of(GRAPH, where, Restrictions())
+    spots = placements_of(callers, GRAPH, where)
+    knobs = SPACE.indices(list(range(SPACE.size)))
+    which = [
+        np.unique(knobs[:, columns], axis=0, return_inverse=True)[1].ravel()
+        for columns in ([0], [0, 1], [0, 1])
+    ]
+    seconds, sizes = _drawn([2, 6, 6])
+    operator_s, output_bytes = _expanded(seconds, which), _expanded(sizes, which)
+    for row in range(SPACE.size):
+        mine = spots.where(callers, callers.called(SPACE.configuration(row)))
+        work = Work(
+            operator_s=operator_s[:, [row]],
+            output_bytes=output_bytes[:, [row]],
+            input_bytes=np.array([INPUT_BYTES]),
+        )
+        true = predict(context, mine, work, mine.full_steps).latency_s
+        for tiers, full, latency in zip(mine.tiers, mine.full_steps, true, strict=True):
+            # Other settings have the reader elsewhere: on `cloud`, `near` and `far`.
+            reader = np.array([2, 1, 3])[knobs[:, 1]]
+            firsts = np.unique(which[1], return_index=True)[1]
+            moved = {1: reader[firsts], 2: np.ones(6, dtype=np.int64)}
+            moved[1][which[1][row]] = tiers[1]
+            composer = CellComposer(context, which, tiers, full, moved)
+            assert composer.tiers_at(row).tolist() == tiers.tolist()
+            found, _ = composer.compose(seconds, sizes, INPUT_BYTES, operator_s, 1.0)
+            assert found[row] == pytest.approx(latency)

@@ -1,6 +1,7 @@
 """What failed inputs count as, against arithmetic by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,18 @@ def test_an_input_that_fails_in_some_configurations_scores_zero_there(
     assert rows[0].score.tolist() == [1.0, 0.0, 0.5]
     assert rows[2].score.tolist() == [1.0, 1.0, 0.5]
     assert rows[0].operator_s.tolist() == [[0.1, 0.1, 2.1]]  # those of a run that did not fail
+
+
+def test_what_failed_attempts_used_stays_and_what_is_not_known_is_filled() -> None:
+    profile = _profile(0, [1.0, None, None])
+    used = np.zeros((1, 5, 3))
+    used[0, 4] = [0.01, 0.07, np.nan]  # dollars
+    used[0, 0, 2] = np.nan
+    counting = Counting(OnFailure.SCORE_ZERO)
+    counting.learn([replace(profile, used=used)])
+    found = counting.counted(profile.configuration).used
+    assert found is not None
+    assert found[0, 4].tolist() == [0.01, 0.07, 0.01]
 
 
 def test_two_configurations_are_too_few_to_leave_an_input_out() -> None:

@@ -16,6 +16,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, Executor, FailedRun, InProcess
 from circinus.profiler.journal import Journal, MemoryJournal
 from circinus.profiler.measure import Profiler
@@ -56,6 +57,7 @@ class Bench:
         journal: Journal | None = None,
         cache: PrefixCache | None = None,
         executor: Executor | None = None,
+        comparisons: Comparisons | None = None,
     ) -> Profiler:
         """Give a profiler on this clock; by default in the order of the data."""
         indices = range(len(dataset)) if order is None else order
@@ -66,6 +68,7 @@ class Bench:
             executor=InProcess(self.clock) if executor is None else executor,
             journal=MemoryJournal() if journal is None else journal,
             cache=cache,
+            comparisons=Comparisons() if comparisons is None else comparisons,
         )
 
 

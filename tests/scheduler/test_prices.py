@@ -85,6 +85,7 @@ def test_the_start_from_a_sample_leaves_the_bound_as_it_is() -> None:
         benefit=np.tile(few.benefit, times),
         first=np.arange(0, 20 * times * 4 + 1, 4),
         cost_usd_per_hour=np.tile(few.cost_usd_per_hour, times),
+        calls_usd_per_hour=np.tile(few.calls_usd_per_hour, times),
         item_first=np.concatenate(([0], np.cumsum(np.tile(items, times)))),
         item_tier=np.tile(few.item_tier, times),
         item_parts=np.tile(few.item_parts, times),

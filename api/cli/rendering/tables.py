@@ -147,6 +147,8 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
 def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
     """Give what a change of circumstances would do."""
     yield found.words
+    if found.break_even is not None:
+        yield found.break_even.words
     if found.after:
         yield plans_table(found.after, title="Plans as they would be", most=5)
     if found.shortfall is not None:
@@ -311,6 +313,12 @@ def schedule_table(
     )
     of_tiers = ("tier", "machines", "in use", "utilisation", "")
     parts.append(table("Tiers", *of_tiers, right=[1, 2, 3], rows=rows))
+    if schedule.endpoints:
+        rows = (
+            (each.endpoint, f"{each.per_minute:,} {each.kind}/min", f"{each.used:.0%}")
+            for each in schedule.endpoints
+        )
+        parts.append(table("Endpoints", "endpoint", "at most", "needed", right=[2], rows=rows))
     if (goodput := formats.goodput(schedule)) is not None:
         parts.append(f"  {goodput}")
     return Group(*parts, *displaced_lines(schedule.displaced))
@@ -331,7 +339,7 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
             _tier_of(instance),
             ", ".join(instance.operators),
             formats.UNKNOWN if instance.pid is None else str(instance.pid),
-            f"{instance.share:g}",
+            formats.size_of(instance),
             instance.enforcement,
         )
         for instance in deployment.instances

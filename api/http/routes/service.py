@@ -30,6 +30,7 @@ from circinus.api.schemas.service import (
     to_links,
 )
 from circinus.api.store.records import InForce
+from circinus.api.use_cases.call_limits import shared_tiers, with_limits
 from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.scheduling import assess, live_problem
 from circinus.api.use_cases.scheduling import preview as previewed
@@ -83,10 +84,11 @@ class ShownSchedule:
         known = schedule.by_query.keys() | schedule.waiting.keys()
         # Whoever came after the schedule was made is left out.
         before = tuple(c for c in problem.candidates if c.query_id in known)
-        asked = replace(
-            problem, tiers=infrastructure.tiers, candidates=before, running=schedule.by_query
-        )
-        view = schedule_view(schedule, infrastructure, assess(asked, schedule), in_force)
+        asked = replace(problem, tiers=shared_tiers(infrastructure), candidates=before, running={})
+        # With its parts of limits, as the bound and who displaced whom are told by them, too
+        asked = replace(asked, running=dict(with_limits(schedule.by_query, asked)))
+        schedule_with = replace(schedule, assignments=tuple(asked.running.values()))
+        view = schedule_view(schedule, infrastructure, assess(asked, schedule_with), in_force)
         lately = parts.store.schedules.displaced(limit=LATEST)
         told = {
             "displaced": [displaced_view(record) for record in lately],

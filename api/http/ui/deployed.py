@@ -20,6 +20,7 @@ from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.pooling import PoolView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import StoredPlan
+from circinus.api.use_cases.billing import served_bills
 from circinus.api.use_cases.observing import accuracy_kept, latency_kept
 from circinus.api.use_cases.pooling import pool_now
 from circinus.api.use_cases.views import deployment_view
@@ -53,6 +54,7 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
     recent = (await service.deployer.recent()).get(record.id) if status is not None else None
     seen = service.requests.windows.seen(record.id, recent) if recent is not None else None
     stored, turns, pool = await asyncio.to_thread(_read, service, found)
+    billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
     deployment = deployment_view(record, status, service.parts.infrastructure)
     return {
@@ -64,6 +66,7 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
         "seen": seen,
         "turns": turns,
         "pool": pool,
+        "billed": billed,
     }
 
 

@@ -58,6 +58,15 @@ def test_a_number_means_exactly_that(planned: Planned) -> None:
     assert planned.whatif(latency=1e-6).shortfall is not None
 
 
+def test_rates_are_asked_for_by_their_ends(planned: Planned) -> None:
+    with pytest.raises(InvalidInput, match="rate must be LOW:HIGH with LOW < HIGH"):
+        planned.whatif(rate=(2, 1))
+    rates = planned.whatif(rate=(0.1, 2))
+    assert rates.break_even is not None
+    assert rates.break_even.words in str(rates)
+    assert (rates.break_even.low, rates.break_even.high) == (0.1, 2.0)
+
+
 def test_an_explanation_tells_of_every_operator_and_prints_as_the_command_line(
     planned: Planned,
 ) -> None:
@@ -90,6 +99,7 @@ def test_answers_are_those_of_a_service_that_measured_the_same(tmp_path: Path) -
         for plans in (each["before"], each["after"]):
             for plan in plans:
                 del plan["latency_s"], plan["tier_service_s"], plan["future"]
+                del plan["cost_usd_per_1000_requests"]  # of requests one after the other
     assert served["before"] != served["after"]
     assert answered == served
 

@@ -10,8 +10,9 @@ from queue import Queue
 from typing import cast
 
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.launcher import ClusterInstance, ClusterLauncher
+from circinus.deploy.kubernetes.launcher import ClusterLauncher
 from circinus.deploy.kubernetes.pods import RenderSettings, name_of
+from circinus.deploy.runtime.instances import RunningInstance
 from circinus.deploy.workers.transport import files_in
 from tests.deploy.kubernetes.test_endpoints import endpoint, piece
 from tests.deploy.kubernetes.test_worker_objects import spec
@@ -43,7 +44,7 @@ class OnePod:
         self.calls.append(f"delete {path.split('/')[-2]}")
 
 
-async def _cancelled(task: asyncio.Task[ClusterInstance]) -> None:
+async def _cancelled(task: asyncio.Task[RunningInstance]) -> None:
     task.cancel()
     await asyncio.wait({task})
 

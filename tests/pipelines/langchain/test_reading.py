@@ -258,3 +258,16 @@ def test_what_ends_its_process_is_left_to_profiling() -> None:
 
     assert pipeline.remarks is not None
     assert pipeline.remarks([1.0]) == ()
+
+
+def test_two_chains_may_have_one_id_with_other_alternatives() -> None:
+    def of(**alternatives: Runnable[Any, Any]) -> Runnable[Any, Any]:
+        which = ConfigurableField(id="shared-by-two")
+        return Scale().configurable_alternatives(which, default_key="same", **alternatives)  # type: ignore[arg-type]  # names of one's own
+
+    half, third = Scale(factor=0.5), Scale(factor=1 / 3)
+    values = [
+        _read(chain).graph.slots[0].knob.values for chain in (of(half=half), of(third=third))
+    ]
+
+    assert values == [("same", "half"), ("same", "third")]

@@ -1,0 +1,276 @@
+"""Which hosted chat models a step calls, and under which of its options.
+
+A chat model is hosted where LangChain says that it has secrets or an address: then it is called
+over the network and paid by the call. Every other one (a fake, weights in this process) is a step
+like any other. The one rule: what may be called is found before it is called, or refused then
+(`reporting`), so that no call goes unpaid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import (
+    Runnable,
+    RunnableBinding,
+    RunnableBranch,
+    RunnableConfig,
+    RunnableParallel,
+    RunnableSequence,
+    RunnableWithFallbacks,
+)
+from langchain_core.runnables.configurable import (
+    RunnableConfigurableAlternatives,
+    RunnableConfigurableFields,
+)
+from langchain_core.runnables.passthrough import RunnableAssign
+from langchain_core.runnables.retry import RunnableRetry
+
+from circinus.pipelines.endpoints import Call
+from circinus.pipelines.langchain.held import held_by
+from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.suggested import SuggestedEndpoint
+
+MOST_CALLS = 10
+"""Calls of one model that a run may make where it is not known: in functions, loops and agents.
+One more is refused; money is kept back for as many."""
+
+_ONCE_EACH = (
+    *(RunnableSequence, RunnableParallel, RunnableAssign, RunnableBranch),
+    *(RunnableBinding, RunnableWithFallbacks, dict, list, tuple),
+)
+"""What runs what it holds once at most."""
+_ADDRESS = re.compile(r"(?:^|_)(?:base_url|api_base|api_url|endpoint_url|azure_endpoint)$")
+_CLIENTS = ("root_client", "root_async_client", "_client", "_async_client")
+"""Where chat models keep the clients of their providers."""
+_MOST_VALUES = 10_000  # that are looked at: what holds more is data
+
+Knobs = Mapping[str, Sequence[KnobValue]]
+Options = Mapping[str, KnobValue]
+_Chosen = frozenset[tuple[str, KnobValue]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedModel:
+    """A hosted chat model that a step calls."""
+
+    endpoint: str  # its name, made one of an endpoint
+    name: str  # as its provider calls it
+    provider: str  # as LangChain calls it
+    address: str  # where it is; empty: where its provider has it
+    most_input_tokens: int | None  # that it can read, as LangChain knows it; None: not known
+    most_output_tokens: int | None  # that it is asked to write; None: not bounded
+    draws: bool  # whether equal inputs may give unlike outputs: no temperature of 0 is asked for
+    model: BaseChatModel
+    when: Options = field(default_factory=dict)  # options with which it is called; empty: any
+    most: int = 1  # calls that a run may make
+
+    @property
+    def call(self) -> Call:
+        """The same as of an operator."""
+        return Call(endpoint=self.endpoint, when=self.when, most=self.most)
+
+    @property
+    def suggested(self) -> SuggestedEndpoint:
+        """The same as what an infrastructure should have."""
+        return SuggestedEndpoint(
+            name=self.endpoint,
+            model=self.name,
+            provider=self.provider,
+            address=self.address,
+            most_input_tokens=self.most_input_tokens,
+            most_output_tokens=self.most_output_tokens,
+        )
+
+
+def hosted_models(steps: Sequence[Runnable[Any, Any]], knobs: Knobs) -> tuple[HostedModel, ...]:
+    """Give the hosted models that steps call, once for each endpoint and options.
+
+    Knobs are those of the operator that runs the steps. An option that makes no difference to
+    whether an endpoint is called is left out.
+    """
+    by_endpoint: dict[str, dict[_Chosen, HostedModel]] = {}
+    for step in steps:
+        for one in _Walk(knobs).models(step):
+            found = by_endpoint.setdefault(one.endpoint, {})
+            key = frozenset(one.when.items())
+            found[key] = _joined(found[key], one, sum) if key in found else one
+    return tuple(
+        one for found in by_endpoint.values() for one in _without_idle(found, knobs).values()
+    )
+
+
+def endpoint_name(model: str) -> str:
+    """Give a model's name as that of an endpoint: letters, digits, '_', '.', '-'."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", model).strip("-_.") or "model"
+    return (name if name[0].isalpha() else f"model-{name}")[:63]
+
+
+def is_hosted(model: BaseChatModel) -> bool:
+    """Say whether a chat model is called over the network, paid by the call."""
+    return bool(_name(model)) and bool(model.lc_secrets or _address(model))
+
+
+def says_hosted(serialized: Mapping[str, Any]) -> bool:
+    """Say the same of one as LangChain writes it down."""
+    told = serialized.get("kwargs") or {}
+    secrets = any(isinstance(v, dict) and v.get("type") == "secret" for v in told.values())
+    return secrets or any(_ADDRESS.search(name) and value for name, value in told.items())
+
+
+def has_address(client: object) -> bool:
+    """Say whether a client of anything else is given an address or a secret."""
+    fields = getattr(type(client), "model_fields", {})
+    told = (name for name in fields if _ADDRESS.search(name) or name.endswith("api_key"))
+    return any(getattr(client, name, None) for name in told)
+
+
+class _Seen(NamedTuple):
+    """A value on the way to a model."""
+
+    value: object
+    when: dict[str, KnobValue]  # options with which it is reached
+    told: Mapping[str, Any]  # what bindings add to the call
+    times: int  # how often a run may reach it
+    is_known: bool  # whether that is known
+
+
+class _Walk:
+    """One look through a step."""
+
+    def __init__(self, knobs: Knobs) -> None:
+        self._knobs = knobs
+        self._seen: dict[tuple[int, frozenset[tuple[str, KnobValue]]], object] = {}
+
+    def models(self, step: object) -> Iterator[HostedModel]:
+        waiting = deque([_Seen(step, {}, {}, 1, is_known=True)])
+        while waiting and len(self._seen) < _MOST_VALUES:
+            at = waiting.popleft()
+            if isinstance(at.value, BaseChatModel) and is_hosted(at.value):
+                yield _hosted(at, at.value)
+            elif self._is_new(at):
+                waiting.extend(self._inside(at))
+
+    def _is_new(self, at: _Seen) -> bool:
+        key = (id(at.value), frozenset(at.when.items()))
+        if isinstance(at.value, str | bytes | int | float | None) or key in self._seen:
+            return False
+        self._seen[key] = at.value  # kept: an id stays one value's
+        return True
+
+    def _inside(self, at: _Seen) -> Iterator[_Seen]:
+        value = at.value
+        if isinstance(value, RunnableConfigurableAlternatives):
+            yield from self._alternatives(at, value)
+        elif isinstance(value, RunnableConfigurableFields):
+            yield from self._fields(at, value)
+        else:
+            told, times, is_known = dict(at.told), at.times, at.is_known
+            if isinstance(value, RunnableBinding):
+                told |= value.kwargs
+            if isinstance(value, RunnableRetry):
+                times *= value.max_attempt_number
+            elif is_known and not isinstance(value, _ONCE_EACH):
+                times, is_known = max(times, MOST_CALLS), False
+            for each in held_by(value):
+                yield at._replace(value=each, told=told, times=times, is_known=is_known)
+
+    def _alternatives(
+        self, at: _Seen, value: RunnableConfigurableAlternatives[Any, Any]
+    ) -> Iterator[_Seen]:
+        knob, every = value.which.id, {value.default_key: value.default, **value.alternatives}
+        for key, alternative in every.items():
+            if at.when.get(knob, key) == key:
+                made = alternative if isinstance(alternative, Runnable) else alternative()
+                when = {**at.when, knob: key} if knob in self._knobs else at.when
+                yield at._replace(value=made, when=when)
+
+    def _fields(self, at: _Seen, value: RunnableConfigurableFields[Any, Any]) -> Iterator[_Seen]:
+        ids = [one.id for one in value.fields.values() if one.id in self._knobs]
+        if not isinstance(value.default, BaseChatModel):
+            ids = []
+        for chosen in product(*(self._knobs[knob] for knob in ids)):
+            options = dict(zip(ids, chosen, strict=True))
+            if all(at.when.get(knob, v) == v for knob, v in options.items()):
+                made, _ = value.prepare(RunnableConfig(configurable=options))
+                yield at._replace(value=made, when={**at.when, **options})
+
+
+def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
+    told = _told(model, at.told)
+    name = str(told["ls_model_name"])
+    temperature = told.get("ls_temperature")
+    return HostedModel(
+        endpoint=endpoint_name(name),
+        name=name,
+        provider=str(told.get("ls_provider", "")),
+        address=_address(model),
+        most_input_tokens=(model.profile or {}).get("max_input_tokens"),
+        most_output_tokens=told.get("ls_max_tokens"),
+        draws=temperature is None or temperature > 0,
+        model=model,
+        when=at.when,
+        most=at.times,
+    )
+
+
+def _without_idle(found: dict[_Chosen, HostedModel], knobs: Knobs) -> dict[_Chosen, HostedModel]:
+    """Give the same with the options left out all of whose values lead to the endpoint."""
+    for knob in sorted({name for key in found for name, _ in key}):
+        rest: dict[_Chosen, list[HostedModel]] = {}
+        for key, one in found.items():
+            if knob in dict(key):
+                rest.setdefault(key - {(knob, dict(key)[knob])}, []).append(one)
+        for key, every in rest.items():
+            if len(every) == len(knobs[knob]):
+                for one in every:
+                    del found[frozenset(one.when.items())]
+                whole = replace(every[0], when=dict(key))
+                for one in every[1:]:
+                    whole = _joined(whole, one, max)
+                found[key] = _joined(found[key], whole, sum) if key in found else whole
+    return found
+
+
+def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]) -> HostedModel:
+    """Give one that stands for both: it writes as much as either, and draws if either does."""
+    written = (a.most_output_tokens, b.most_output_tokens)
+    bounded = None if None in written else max(each for each in written if each is not None)
+    return replace(
+        a,
+        most_output_tokens=bounded,
+        draws=a.draws or b.draws,
+        most=most((a.most, b.most)),
+    )
+
+
+def _told(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give what a model says of itself, called with what a binding adds."""
+    return model._get_ls_params(**bound)
+
+
+def _name(model: BaseChatModel) -> str:
+    return str(_told(model, {}).get("ls_model_name", ""))
+
+
+def clients_of(model: BaseChatModel) -> list[Any]:
+    """Give the clients of a model's provider, which try again by themselves; none: not known."""
+    found = (getattr(model, name, None) for name in _CLIENTS)
+    return [one for one in found if isinstance(getattr(one, "max_retries", None), int)]
+
+
+def _address(model: BaseChatModel) -> str:
+    """Give where a model is called; empty: it does not say.
+
+    Its client knows, also where that is from the environment.
+    """
+    told = [getattr(one, "base_url", None) for one in clients_of(model)]
+    named = (name for name in type(model).model_fields if _ADDRESS.search(name))
+    told += [getattr(model, name) for name in named]
+    return next((str(each) for each in told if each), "")

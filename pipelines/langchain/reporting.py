@@ -1,0 +1,226 @@
+"""What hosted chat models used, as LangChain's callbacks tell it, while an operator calls them.
+
+It sees every call that is made in the operator's context, whoever makes it: a step, a function, an
+agent. The one rule: no call that nobody counted on, and none that is not told. One beyond those
+that money was kept back for is refused before it is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.tracers.context import register_configure_hook
+from langchain_core.vectorstores import VectorStore
+
+from circinus.pipelines.calling import is_collecting, report_lost, report_usage
+from circinus.pipelines.endpoints import Call
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.langchain.forked import OwnConnections
+from circinus.pipelines.langchain.held import parts
+from circinus.pipelines.langchain.hosted import (
+    MOST_CALLS,
+    HostedModel,
+    clients_of,
+    endpoint_name,
+    has_address,
+    says_hosted,
+)
+from circinus.pipelines.langchain.steps import Step
+from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.retries import status_of
+
+
+class Uncounted(InvalidInput):
+    """A hosted model was called as nobody counted on: no failure of the input's."""
+
+    def __str__(self) -> str:
+        """Give it as what ends a search, see `Failure.ends_planning`."""
+        return f"{UNPLANNABLE}{super().__str__()}"
+
+
+class _Reporter(BaseCallbackHandler):
+    """Reports the calls of one attempt, which threads of it may make at once."""
+
+    raise_error = True
+    run_inline = True  # also where a call is awaited: as that call's own
+    ignore_chain = True
+    ignore_agent = True
+    ignore_retriever = True
+
+    def __init__(self, most: Mapping[str, int]) -> None:
+        self._most = most  # endpoint -> calls that the attempt may make
+        self._made = Counter[str]()
+        self._under_way: dict[UUID, str] = {}  # run -> endpoint
+        self._lock = threading.Lock()
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        **more: object,
+    ) -> None:
+        """Refuse a call that nobody counted on; note every other one of a hosted model."""
+        endpoint = endpoint_name(str((metadata or {}).get("ls_model_name", "")))
+        with self._lock:
+            most = self._most.get(endpoint)
+            if most is None and not says_hosted(serialized):
+                return
+            self._made[endpoint] += 1
+            self._under_way[run_id] = endpoint
+        where = f"calls of {endpoint} in one run"
+        if most is None:
+            rule = "must be none: no such model was found in the step (as_one of steps keeps it)"
+            raise Uncounted.of(where, rule, 1)
+        if self._made[endpoint] > most:
+            raise Uncounted.of(where, f"must be at most {most}", self._made[endpoint])
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: object) -> None:
+        """Report what a call used; Uncounted if the model does not tell."""
+        endpoint = self._ended(run_id)
+        if endpoint is None:
+            return
+        used = _usage(response)
+        if used is None:
+            report_lost(endpoint)
+            rule = (
+                "must be told by the model (usage_metadata): with stream_usage, where it streams"
+            )
+            raise Uncounted.of(f"what a call of {endpoint} used", rule, None)
+        if used.get("total_cost") == 0:  # LangChain's cache had the answer
+            report_usage(endpoint, calls=0, usd=0.0)
+            return
+        report_usage(
+            endpoint,
+            input_tokens=used["input_tokens"],
+            cached_tokens=(used.get("input_token_details") or {}).get("cache_read") or 0,
+            output_tokens=used["output_tokens"],
+        )
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: object) -> None:
+        """Report a call that failed: what was refused is not charged, of others nobody knows."""
+        endpoint = self._ended(run_id)
+        if endpoint is None:
+            return
+        if 400 <= (status_of(error) or 0) < 500:
+            report_usage(endpoint, usd=0.0)
+        else:
+            report_lost(endpoint)
+
+    def _ended(self, run_id: UUID) -> str | None:
+        with self._lock:
+            return self._under_way.pop(run_id, None)
+
+
+_reporter: ContextVar[_Reporter | None] = ContextVar("reporter", default=None)
+register_configure_hook(_reporter, inheritable=True)
+
+
+@contextmanager
+def reported(models: Sequence[HostedModel], calls: Sequence[Call]) -> Iterator[None]:
+    """Report what hosted models use inside, each at most as often as the calls say.
+
+    Meanwhile their clients do not try again by themselves: whoever runs the operator does, and
+    every attempt counts. Where nobody takes reports in, everything is as it was.
+    """
+    if not is_collecting():
+        yield
+        return
+    _CONNECTIONS.ensure(client for one in models for client in clients_of(one.model))
+    most = Counter[str]()
+    for call in calls:
+        most[call.endpoint] += call.most
+    token = _reporter.set(_Reporter(most))
+    try:
+        with _TRYING_ONCE.held(models):
+            yield
+    finally:
+        _reporter.reset(token)
+
+
+def tries_again(model: BaseChatModel) -> bool:
+    """Say whether a model makes failed calls anew, and cannot be kept from it."""
+    return not clients_of(model) and getattr(model, "max_retries", 0) not in (0, None)
+
+
+class _TryingOnce:
+    """Keeps clients from trying again as long as somebody holds them; threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = Counter[int]()
+        self._before: dict[int, tuple[Any, int]] = {}  # id -> client, and what it had
+
+    @contextmanager
+    def held(self, models: Sequence[HostedModel]) -> Iterator[None]:
+        clients = {id(one): one for each in models for one in clients_of(each.model)}
+        with self._lock:
+            for key, client in clients.items():
+                self._holders[key] += 1
+                if self._holders[key] == 1:
+                    self._before[key] = (client, client.max_retries)
+                    client.max_retries = 0
+        try:
+            yield
+        finally:
+            with self._lock:
+                for key in clients:
+                    self._holders[key] -= 1
+                    if not self._holders[key]:
+                        client, before = self._before.pop(key)
+                        client.max_retries = before
+
+
+_TRYING_ONCE = _TryingOnce()
+_CONNECTIONS = OwnConnections()
+
+
+def _usage(response: LLMResult) -> dict[str, Any] | None:
+    told = next((one for each in response.generations for one in each), None)
+    message = told.message if isinstance(told, ChatGeneration) else None
+    usage = message.usage_metadata if isinstance(message, AIMessage) else None
+    return None if usage is None else dict(usage)
+
+
+def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedModel]) -> list[str]:
+    """Give what is to be told of the hosted models that an operator calls."""
+    again = {one.endpoint for one in models if tries_again(one.model)}
+    often = {one.endpoint: one.most for one in models if one.most >= MOST_CALLS}
+    unseen = {type(one).__name__ for step in steps for one in _embeddings(step)}
+    return [
+        *(
+            f"{operator} calls {name}, which tries again by itself: what that uses is not seen "
+            "(max_retries=0 leaves it to Circinus)"
+            for name in sorted(again)
+        ),
+        *(
+            f"{operator} may call {name} {most} times in a run, as far as the chain tells: money "
+            "is kept back for as many"
+            for name, most in sorted(often.items())
+        ),
+        *(
+            f"{operator} embeds by {name}, which does not tell what it uses: that is not in the "
+            "bill"
+            for name in sorted(unseen)
+        ),
+    ]
+
+
+def _embeddings(step: Step) -> list[Embeddings]:
+    """Give the hosted embeddings of the retrievers that a step holds."""
+    stores = (getattr(part, "vectorstore", None) for part in parts(step))
+    found = (store.embeddings for store in stores if isinstance(store, VectorStore))
+    return [one for one in found if one is not None and has_address(one)]

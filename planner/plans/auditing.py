@@ -1,0 +1,159 @@
+"""Searching by scores that may be wrong, and promising what those who know better say.
+
+A judge's scores lead a search; what accuracy a plan has is for its labels to say. So a strategy is
+told scores corrected by all labels so far, and what it thinks is accurate enough is measured on
+all inputs and audited: labels are asked for until they decide, or none are left. A few come first,
+or a judge that is too strict would leave nothing to audit. The one rule: no word of the strategy's
+on an accuracy goes further than here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from circinus.pipelines.profile import BoolArray, FloatArray, Profile
+from circinus.pipelines.slo import Estimate
+from circinus.planner.plans.failing import standing
+from circinus.planner.strategy.protocol import (
+    Ending,
+    Judgement,
+    Measured,
+    Proposal,
+    SearchSetting,
+    Strategy,
+)
+
+_PILOTED = 16  # inputs that a configuration has met whose scores are looked into first
+_GIVEN_UP = 0.05  # chance of any other configuration below which the best one is looked at closely
+_LOOKS = ((0.0, 1.0), (0.0, 1.0, 1.0, 1.0))  # scores by whose worth corrections are compared
+_MOVED = 0.02  # of that worth: what the strategy was told is told anew when it moved further
+
+
+class Audit(Protocol):
+    """Knows better than scores what an accuracy is."""
+
+    @property
+    def left(self) -> int:
+        """How much more it may find out, `>= 0`; 0: nothing."""
+
+    def accuracy(
+        self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
+    ) -> Estimate:
+        """Give the accuracy of a configuration over a population, with an interval of 95 %.
+
+        Of the profile's inputs, in the order drawn, those count that are kept, shape (n,); a
+        failed one among them scores 0. With a bound it may find out more, which may take long,
+        until the interval is on one side of it.
+        """
+
+    def pilot(self, profile: Profile, kept: BoolArray) -> None:
+        """Find out a little of how far the scores of a first configuration are off."""
+
+    def corrected(self, scores: FloatArray) -> FloatArray:
+        """Give what scores, shape (n,), are worth by what is known so far: in [0, 1] as well."""
+
+
+def audited(audit: Audit, profile: Profile, population: int, bound: float | None) -> Estimate:
+    """Give the accuracy of a counted profile: inputs that were left out are no part of it."""
+    kept = standing(profile)
+    count = population - int((~kept).sum())
+    return audit.accuracy(profile, kept, population=count, bound=bound)
+
+
+class Audited:
+    """A strategy whose word on accuracies is an audit's, see `Strategy`."""
+
+    def __init__(
+        self,
+        make: Callable[[], Strategy],  # a new one, that has seen nothing; equal every time
+        audit: Audit,
+        setting: SearchSetting,
+    ) -> None:
+        self._make, self._audit, self._setting = make, audit, setting
+        self._strategy, self._worth = make(), self._worth_of_looks()
+        self._seen: dict[int, Measured | None] = {}
+        self._pending: dict[int, None] = {}  # to be measured on all inputs
+        self._asks = self._pilots = True
+        self._good: set[int] = set()  # accurate enough when they were judged last
+        self._looked: set[int] = set()  # audited when the strategy gave up
+
+    def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
+        """See `Strategy.propose`: first of all what is to be audited, on all inputs."""
+        busy = {proposal.number for proposal in under_way}
+        while True:
+            self._renew()
+            for number in self._pending:
+                if number not in busy:
+                    return Proposal(number=number, inputs=self._setting.population)
+            found = self._strategy.propose(under_way)
+            given_up = found is None or (found.chance is not None and found.chance < _GIVEN_UP)
+            if under_way or not given_up or not self._looks_closer():
+                return found
+
+    def observe(self, number: int, seen: Measured | None) -> None:
+        """See `Strategy.observe`."""
+        self._pending.pop(number, None)
+        self._seen[number] = seen
+        self._strategy.observe(number, None if seen is None else self._corrected(seen))
+
+    def judged(self, number: int, seen: Measured) -> Judgement:
+        """Give what the audit says; where the strategy thinks it worth while, by more labels."""
+        bound, population = self._setting.slo.accuracy, self._setting.population
+        if self._asks and self._pilots and seen.inputs >= min(_PILOTED, population):
+            self._pilots = False
+            self._audit.pilot(seen.profile, standing(seen.profile))
+        worth = self._strategy.judged(number, self._corrected(seen)).enough
+        asks = self._asks and worth
+        # A measurement that a limit cut off will see no more inputs.
+        whole = seen.inputs >= population or seen.ending is Ending.CUT_OFF
+        known = audited(self._audit, seen.profile, population, bound if asks and whole else None)
+        if asks and not whole and self._audit.left and known.low < bound <= known.high:
+            self._pending[number] = None
+        good = known.low >= bound or (worth and known.value >= bound)
+        (self._good.add if good else self._good.discard)(number)
+        return Judgement(enough=good, accuracy=known)
+
+    def under(self, setting: SearchSetting) -> Audited:
+        """See `Strategy.under`: asked for judgements only, it asks nobody for more."""
+        other = copy(self)
+        other._strategy, other._setting = self._strategy.under(setting), setting
+        other._asks = False
+        return other
+
+    def _looks_closer(self) -> bool:
+        """Audit the best that was seen, as the strategy gives up; False: there is none.
+
+        Its scores were corrected by the labels of others, which may have been unlucky.
+        """
+        population, bound = self._setting.population, self._setting.slo.accuracy
+        seen = [s for n, s in self._seen.items() if s is not None and n not in self._looked]
+        quick = [one for one in seen if one.latency_s <= self._setting.slo.latency_s]
+        if self._good or not self._audit.left or not quick:
+            return False
+        best = max(quick, key=lambda one: float(self._audit.corrected(one.scores).mean()))
+        if best.inputs < population:
+            self._pending[best.number] = None
+        else:
+            self._looked.add(best.number)
+            audited(self._audit, best.profile, population, bound)
+        return True
+
+    def _corrected(self, seen: Measured) -> Measured:
+        return replace(seen, scores=self._audit.corrected(seen.scores))
+
+    def _worth_of_looks(self) -> FloatArray:
+        return np.array([self._audit.corrected(np.array(scores)).mean() for scores in _LOOKS])
+
+    def _renew(self) -> None:
+        """Tell a new strategy all that was seen, once labels say something else of it."""
+        worth = self._worth_of_looks()
+        if np.abs(worth - self._worth).max() <= _MOVED:
+            return
+        self._strategy, self._worth = self._make(), worth
+        for number, seen in self._seen.items():
+            self._strategy.observe(number, None if seen is None else self._corrected(seen))

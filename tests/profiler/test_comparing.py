@@ -1,0 +1,134 @@
+"""Operators that draw without saying so are noticed, at no cost or at that of one run each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.draws import MOST_DRAWS
+from circinus.pipelines.operators import Operator, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.comparing import Comparisons, drawing_as
+from circinus.profiler.execution import Completed, FailedRun, run_once
+from circinus.profiler.prefix_cache import PrefixCache
+from tests.profiler.synthetic import Bench
+
+DATA = Dataset(name="numbers", examples=tuple(Example(input=i, expected=i) for i in range(5)))
+
+
+class NeverWarm:
+    """An executor that runs everything once, as calls are run."""
+
+    width = 1
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def run(
+        self, operator: Operator, inputs: Payload, configuration: Configuration
+    ) -> Completed | FailedRun:
+        return run_once(self._bench.clock, operator, inputs, configuration)
+
+
+def pipeline_of(bench: Bench, *, varies: bool, declared: bool = False) -> Pipeline:
+    """Give `read` before `answer`; the answers of the latter are numbered if they vary."""
+
+    def read(inputs: Payload, settings: Settings) -> Payload:
+        return inputs
+
+    def answer(inputs: Payload, settings: Settings) -> Payload:
+        assert isinstance(inputs, int)
+        return [inputs, bench.calls["answer"] if varies else 0]
+
+    def score(output: Payload, expected: Payload) -> float:
+        return 1.0
+
+    answering = bench.operator("answer", answer, after=("read",))
+    answering = replace(answering, spec=replace(answering.spec, draws=declared))
+    return Pipeline(name="p", operators=(bench.operator("read", read), answering), score=score)
+
+
+def only(pipeline: Pipeline) -> Configuration:
+    return ConfigurationSpace(pipeline.graph).configuration(0)
+
+
+def test_one_that_fails_the_second_time_is_not_asked_again() -> None:
+    bench = Bench()
+    calls = 0
+
+    def fail_once(inputs: Payload, settings: Settings) -> Payload:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("busy")
+        return inputs
+
+    pipeline = Pipeline(
+        name="p", operators=(bench.operator("one", fail_once),), score=lambda output, expected: 1.0
+    )
+    profiler = bench.profiler(pipeline, DATA, executor=NeverWarm(bench))
+    profile = profiler.measure(only(pipeline), 3)
+    assert not profile.failures
+    assert not profiler.graph.draws
+    assert bench.calls == {"one": 1 + 3}
+
+
+def test_warm_ups_tell_it_without_any_further_run() -> None:
+    for varies in (False, True):
+        bench = Bench()
+        pipeline = pipeline_of(bench, varies=varies)
+        profiler = bench.profiler(pipeline, DATA, cache=PrefixCache())
+        profiler.measure(only(pipeline), 1)
+        assert bench.calls == {"read": 2, "answer": 2}  # as ever: a warm-up and a run
+        assert [operator.draws for operator in profiler.graph.operators] == [False, varies]
+
+
+def test_what_does_not_draw_costs_one_run_more_of_an_operator_where_nothing_is_warmed_up() -> None:
+    bench = Bench()
+    pipeline = pipeline_of(bench, varies=False)
+    profiler = bench.profiler(pipeline, DATA, executor=NeverWarm(bench))
+    profile = profiler.measure(only(pipeline), 5)
+    assert bench.calls == {"read": 1 + 5, "answer": 1 + 5}
+    assert (profile.runs, profile.spent_s) == (12, 12 * 0.25)
+    assert not profiler.graph.draws
+
+
+def test_what_is_known_of_a_version_is_not_asked_again() -> None:
+    bench, known = Bench(), Comparisons()
+    pipeline = pipeline_of(bench, varies=False)
+    for _ in range(2):
+        profiler = bench.profiler(pipeline, DATA, executor=NeverWarm(bench), comparisons=known)
+        profiler.measure(only(pipeline), 5)
+    assert bench.calls == {"read": 1 + 10, "answer": 1 + 10}
+
+
+def test_what_is_declared_is_not_compared() -> None:
+    bench = Bench()
+    pipeline = pipeline_of(bench, varies=True, declared=True)
+    bench.profiler(pipeline, DATA, executor=NeverWarm(bench)).measure(only(pipeline), 5)
+    assert bench.calls == {"read": 1 + 5, "answer": 5}
+
+
+def test_once_it_is_noticed_inputs_are_drawn_again() -> None:
+    bench = Bench()
+    pipeline = pipeline_of(bench, varies=True)
+    profiler = bench.profiler(pipeline, DATA, cache=PrefixCache())
+    with pytest.raises(ValueError, match=r"must be in \[1, 5\], got 6"):
+        profiler.measure(only(pipeline), 6)
+    first = profiler.measure(only(pipeline), 2)
+    profile = profiler.measure(only(pipeline), 5 * MOST_DRAWS)
+    assert first.inputs.tolist() == [0, 1]
+    assert profile.inputs[:7].tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert bench.calls == {"read": 1 + 5, "answer": 1 + 5 * MOST_DRAWS}
+
+
+def test_a_graph_without_such_operators_is_the_same() -> None:
+    graph = pipeline_of(Bench(), varies=False).graph
+    assert drawing_as(graph, set()) is graph
+    drawing = drawing_as(graph, {"answer"})
+    assert drawing.drawing == (False, True)
+    assert drawing_as(drawing, {"answer"}) is drawing
