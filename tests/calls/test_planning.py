@@ -119,7 +119,7 @@ def test_a_pool_that_is_wider_than_the_machine_stays_below_the_cap(
 
 
 def test_the_bill_tells_what_calls_of_each_operator_cost(server: ModelServer) -> None:
-    paid = planned(None).bill.paid
+    paid = planned(0.02).bill.paid
     (of_reader,) = paid.calls
     assert (of_reader.operator, of_reader.open_usd) == ("reader", 0.0)
     assert of_reader.calls == len(server.calls)
