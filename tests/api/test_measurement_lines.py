@@ -20,9 +20,10 @@ NOW = Checkpoint(parts={"query": "a", "data": "b"}, history=("q-1",))
 NAN = np.full(2, np.nan)
 
 
-def measured(index: int, score: float = 0.5) -> MeasuredInput:
+def measured(index: int, score: float = 0.5, draw: int = 0) -> MeasuredInput:
     return MeasuredInput(
         input=index,
+        draw=draw,
         score=score,
         operator_s=np.array([0.1, 0.30000000000000004]),
         output_bytes=np.array([8.0, 9.0]),
@@ -152,3 +153,10 @@ def test_the_oldest_files_go_when_there_are_many(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 50
     assert FileJournal.opened(tmp_path, Checkpoint(parts={"query": "59"})).taken_over == 1
     assert FileJournal.opened(tmp_path, Checkpoint(parts={"query": "0"})).taken_over == 0
+
+
+def test_draws_of_an_input_are_kept_apart(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    journal.record(ONE, measured(1, score=0.25, draw=1))
+    found = {one.pair: one.score for one in FileJournal.opened(tmp_path, NOW).recall(ONE)}
+    assert found == {(0, 0): 0.5, (1, 0): 0.5, (2, 0): 0.5, (1, 1): 0.25}

@@ -24,9 +24,10 @@ def queried(store: Store) -> None:
     store.submit(NewQuery(id="q-1", spec={}, fingerprint="", idempotency_key=None, at=0.0))
 
 
-def measured(index: int, *, score: float = 0.5) -> MeasuredInput:
+def measured(index: int, *, score: float = 0.5, draw: int = 0) -> MeasuredInput:
     return MeasuredInput(
         input=index,
+        draw=draw,
         score=score,
         operator_s=np.array([0.1, 0.30000000000000004]),
         output_bytes=np.array([8.0, 9.0]),
@@ -95,3 +96,12 @@ def test_like_configurations_queries_and_editions_are_kept_apart(engine: Engine)
     assert SqlJournal(engine, "q-2", "e").recall(ONE) == ()
     assert SqlJournal(engine, "q-1", "f").recall(ONE) == ()
     assert edition_of(PIPELINE) == edition_of(PIPELINE) != edition_of(WITHOUT_DATA)
+
+
+def test_draws_of_an_input_are_kept_apart(engine: Engine) -> None:
+    journal = SqlJournal(engine, "q-1", "e")
+    for draw, score in ((0, 1.0), (1, 0.0), (1, 0.25)):
+        journal.record(ONE, measured(3, score=score, draw=draw))
+    found = sorted((one.pair, one.score) for one in journal.recall(ONE))
+    assert found == [((3, 0), 1.0), ((3, 1), 0.25)]
+    assert measurement_counts(engine, "q-1") == (2, 1)
