@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from circinus.api.schemas.billed import ServedBillView
+from circinus.api.schemas.billed import ServedBillView, UsageView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView, UsageView
+from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView

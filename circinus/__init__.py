@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from circinus.pipelines.calling import report_usage
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, RateLimits, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.judge import Judge
@@ -19,7 +19,7 @@ from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
-    "Call",
     "CallPrice",
+    "CallRetries",
     "CircinusError",
     "Client",
     "Configuration",
     "Dataset",
     "Endpoint",
+    "EndpointCall",
     "Estimate",
     "Example",
     "Infrastructure",
@@ -64,7 +65,6 @@ __all__ = [
     "Query",
     "RateLimits",
     "Reading",
-    "Retries",
     "Scaling",
     "Slo",
     "SloState",

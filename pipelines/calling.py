@@ -1,8 +1,8 @@
 """Running an operator that calls endpoints: leave before each attempt, what it used after it.
 
-Whoever runs such an operator asks a `Gate` first, which waits for rate limits and reserves the
-most that the attempt may cost. The one rule: no attempt without leave, and every leave is settled,
-with what was used, or with the most that may have been where nobody knows.
+Whoever runs such an operator asks a `LeaveGate` first, which waits for rate limits and reserves
+the most that the attempt may cost. The one rule: no attempt without leave, and every leave is
+settled, with what was used, or with the most that may have been where nobody knows.
 
 What is used is told by one function, `report_usage`; LangChain's chat models do so by themselves.
 """
@@ -33,7 +33,7 @@ from circinus.pipelines.profile import UNPLANNABLE
 from circinus.pipelines.retries import status_of
 
 
-class Report(NamedTuple):
+class UsageReport(NamedTuple):
     """One call that was made, as told by what made it."""
 
     endpoint: str
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     usd: float | None  # as charged; None: by the endpoint's price
 
 
-_reports: ContextVar[list[Report] | None] = ContextVar("reports", default=None)
+_reports: ContextVar[list[UsageReport] | None] = ContextVar("reports", default=None)
 
 
 def report_usage(
@@ -75,7 +75,7 @@ def report_usage(
     reports = _reports.get()
     if reports is not None:
         used = Usage(calls, input_tokens, cached_tokens, output_tokens)
-        reports.append(Report(endpoint, used, usd))
+        reports.append(UsageReport(endpoint, used, usd))
 
 
 def report_lost(endpoint: str) -> None:
@@ -86,18 +86,18 @@ def report_lost(endpoint: str) -> None:
     """
     reports = _reports.get()
     if reports is not None:
-        reports.append(Report(endpoint, None, None))
+        reports.append(UsageReport(endpoint, None, None))
 
 
 def is_collecting() -> bool:
-    """Say whether what is reported now is taken in: this is an attempt of a `Caller`."""
+    """Say whether what is reported now is taken in: this is an attempt of a `EndpointCaller`."""
     return _reports.get() is not None
 
 
 @contextmanager
-def collected() -> Iterator[list[Report]]:
+def collected() -> Iterator[list[UsageReport]]:
     """Collect what is reported inside, by this thread and by contexts copied from it."""
-    reports: list[Report] = []
+    reports: list[UsageReport] = []
     token = _reports.set(reports)
     try:
         yield reports
@@ -114,7 +114,7 @@ class Leave:
     ticket: str = ""
 
 
-class Gate(Protocol):
+class LeaveGate(Protocol):
     """Gives leave to call, within rate limits and money. Threads may share it."""
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
@@ -132,11 +132,11 @@ class OpenGate:
     """A gate that is always open: no limits, no cap."""
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `Gate`."""
+        """See `LeaveGate`."""
         return Leave(operator=operator, most=most)
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """See `LeaveGate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +150,11 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class EndpointCaller:
     """Runs operators that call endpoints."""
 
     endpoints: Mapping[str, Endpoint]  # by name: all that there are
-    gate: Gate
+    gate: LeaveGate
     clock: Clock
     rng: np.random.Generator  # spreads the waits of many callers
     longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
@@ -226,7 +226,7 @@ class Caller:
                 told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
                 failure = OperatorFailed(operator.name, told)
                 return tried._replace(output=None, failure=failure), _bounded(most)
-        silent = [Report(name, Usage(calls=1.0), None) for name in most]
+        silent = [UsageReport(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
             checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
@@ -269,7 +269,7 @@ class _Tried(NamedTuple):
 
     output: Payload
     failure: OperatorFailed | None
-    reports: Sequence[Report]
+    reports: Sequence[UsageReport]
 
 
 def _attempted(

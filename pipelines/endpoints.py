@@ -139,7 +139,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class EndpointCall:
     """That an operator calls an endpoint, under some of its settings or all."""
 
     endpoint: str  # name of the endpoint
@@ -156,13 +156,15 @@ class Call:
         return all(_same(settings.get(knob), value) for knob, value in self.when.items())
 
     @classmethod
-    def of(cls, told: str | Call, knobs: Mapping[str, tuple[object, ...]]) -> Self | Call:
+    def of(
+        cls, told: str | EndpointCall, knobs: Mapping[str, tuple[object, ...]]
+    ) -> Self | EndpointCall:
         """Give the call that a name stands for, of an operator with such knobs and values.
 
         An endpoint that is a value of one of the knobs is called where the knob has it, another
         one always.
         """
-        if isinstance(told, Call):
+        if isinstance(told, EndpointCall):
             return told
         chosen = next((knob for knob, values in knobs.items() if told in values), None)
         return cls(endpoint=told, when={} if chosen is None else {chosen: told})

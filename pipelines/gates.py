@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from uuid import uuid4
 
-from circinus.pipelines.calling import Gate, Leave
+from circinus.pipelines.calling import Leave, LeaveGate
 from circinus.pipelines.endpoints import Usage
 
 
@@ -15,12 +15,12 @@ from circinus.pipelines.endpoints import Usage
 class GateChain:
     """Asks gates one after the other, in their order; see `all_of`."""
 
-    gates: Sequence[Gate]
+    gates: Sequence[LeaveGate]
     _given: dict[str, list[Leave]] = field(default_factory=dict, init=False)  # by own ticket
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `Gate`. What one gate refuses is given back to those before it, as not used."""
+        """See `LeaveGate`. What one gate refuses is given back to those before it, as not used."""
         given: list[Leave] = []
         try:
             for gate in self.gates:
@@ -34,7 +34,7 @@ class GateChain:
         return leave
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """See `LeaveGate`."""
         with self._lock:
             given = self._given.pop(leave.ticket, [])
         self._settle(given, used)
@@ -51,7 +51,7 @@ class GateChain:
             raise first
 
 
-def all_of(gates: Sequence[Gate]) -> Gate:
+def all_of(gates: Sequence[LeaveGate]) -> LeaveGate:
     """Give a gate that gives leave when all do, asked in their order.
 
     What waits long goes first: leave of a later gate is not held while an earlier one is waited

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from circinus.pipelines import checks
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.operators import Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 
 SCORING = "score"
 """What a metric is called where operators are: in failures, and by the gate of a judge's calls."""
@@ -34,8 +34,8 @@ class Judge:
     judge: JudgeFunction  # the function
     name: str = "judge"  # what queries call it
     # the endpoints that it calls, as of an operator without knobs; empty: none
-    calls: tuple[Call, ...] | tuple[str, ...] = ()
-    retries: Retries = field(default_factory=Retries)  # what is done when a call fails
+    calls: tuple[EndpointCall, ...] | tuple[str, ...] = ()
+    retries: CallRetries = field(default_factory=CallRetries)  # what is done when a call fails
     operator: Operator = field(init=False, repr=False)  # it, as what calls endpoints
 
     def __post_init__(self) -> None:

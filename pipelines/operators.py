@@ -10,10 +10,10 @@ from functools import partial
 from typing import cast
 
 from circinus.pipelines import checks
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 
 KnobValue = str | int | float | bool
 Settings = Mapping[str, KnobValue]  # one value for every knob of one operator
@@ -85,8 +85,8 @@ class OperatorSpec:
     # resizing, a language model); empty: a class of its own
     operator_class: str = ""
     # the endpoints that it calls. A name that is a value of a knob is called where the knob has
-    # that value, another one always; a `Call` says it in other words. Empty: none
-    calls: tuple[Call, ...] | tuple[str, ...] = ()
+    # that value, another one always; a `EndpointCall` says it in other words. Empty: none
+    calls: tuple[EndpointCall, ...] | tuple[str, ...] = ()
     # whether equal inputs may give unlike outputs: then scores are means over several draws
     draws: bool = False
 
@@ -94,7 +94,7 @@ class OperatorSpec:
         checks.name("operator.name", self.name)
         where = f"operator {self.name}"
         knobs = {knob.name: knob.values for knob in self.knobs}
-        calls = tuple(Call.of(call, knobs) for call in self.calls)
+        calls = tuple(EndpointCall.of(call, knobs) for call in self.calls)
         object.__setattr__(self, "calls", calls)
         for call in calls:
             for knob, value in call.when.items():
@@ -113,16 +113,16 @@ class OperatorSpec:
         checks.require(good, f"{where}.batch_latency", rule, dict(self.batch_latency))
 
     @property
-    def all_calls(self) -> tuple[Call, ...]:
-        """Its `calls`, each as a `Call`."""
-        return cast("tuple[Call, ...]", self.calls)  # made so when it was built
+    def all_calls(self) -> tuple[EndpointCall, ...]:
+        """Its `calls`, each as a `EndpointCall`."""
+        return cast("tuple[EndpointCall, ...]", self.calls)  # made so when it was built
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Names of all endpoints that it may call, each once, in the order of its `calls`."""
         return tuple(dict.fromkeys(call.endpoint for call in self.all_calls))
 
-    def called(self, settings: Settings) -> tuple[Call, ...]:
+    def called(self, settings: Settings) -> tuple[EndpointCall, ...]:
         """Give what it calls under its own settings; empty: nothing, so it needs a machine."""
         return tuple(call for call in self.all_calls if call.holds(settings))
 
@@ -152,7 +152,7 @@ class Operator:
     # together, at most `concurrency` of them, while nobody is late for it. None: `run` it is
     run_batch: BatchFunction | None = None
     # of one that calls endpoints: what is done when a call fails
-    retries: Retries = field(default_factory=Retries)
+    retries: CallRetries = field(default_factory=CallRetries)
 
     def __post_init__(self) -> None:
         where = f"operator {self.spec.name}"

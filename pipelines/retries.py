@@ -23,7 +23,7 @@ and those of the clients of hosted models and of httpx."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
+class CallRetries:
     """How often a failed call is made anew, and after how long."""
 
     attempts: int = 3  # in all, `>= 1`; 1: none is made anew

@@ -18,7 +18,7 @@ import yaml
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import opened, read_array, read_file
 from circinus.pipelines.graph import PipelineGraph
@@ -181,11 +181,11 @@ def _operator_from_dict(document: object) -> OperatorSpec:
     )
 
 
-def _call_from_dict(field: str, document: object) -> Call:
+def _call_from_dict(field: str, document: object) -> EndpointCall:
     call = _part(field, document, dict)
     when = _part(f"{field}.when", call.get("when") or {}, dict)
     most = int(call.get("most", 1))
-    return Call(endpoint=str(call.get("endpoint")), when=when, most=most)
+    return EndpointCall(endpoint=str(call.get("endpoint")), when=when, most=most)
 
 
 def _part(field: str, value: object, kind: type[Part]) -> Part:

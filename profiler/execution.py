@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from circinus.pipelines.calling import Caller
+from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
@@ -67,7 +67,9 @@ class InProcess:
     """
 
     clock: Clock  # times the calls
-    caller: Caller | None = None  # runs operators that call endpoints; None: there are none
+    caller: EndpointCaller | None = (
+        None  # runs operators that call endpoints; None: there are none
+    )
     width: int = field(default=1, init=False)
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
@@ -118,7 +120,7 @@ def calls(operator: Operator, configuration: Configuration) -> bool:
 
 
 def run_calling(
-    caller: Caller, operator: Operator, inputs: Payload, configuration: Configuration
+    caller: EndpointCaller, operator: Operator, inputs: Payload, configuration: Configuration
 ) -> Completed | FailedRun:
     """Give what an operator that calls endpoints makes of the inputs, see `Executor`.
 

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.calling import Caller
+from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.draws import DrawOrder
@@ -62,7 +62,7 @@ class Profiler:
     executor: Executor  # runs operators
     journal: Journal  # keeps what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
-    caller: Caller | None = None  # runs a judge that calls endpoints; None: it calls none
+    caller: EndpointCaller | None = None  # runs a judge that calls endpoints; None: it calls none
     # told how many seconds machines ran, those of journalled measurements included
     ran: Callable[[float], object] = lambda seconds: None
     comparisons: Comparisons = field(default_factory=Comparisons)  # what is known of operators

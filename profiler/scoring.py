@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import cast
 
-from circinus.pipelines.calling import Caller
+from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.judge import Judge
@@ -40,7 +40,7 @@ class Scoring:
     """
 
     pipeline: Pipeline
-    caller: Caller | None  # runs a judge that calls endpoints; None: nothing does
+    caller: EndpointCaller | None  # runs a judge that calls endpoints; None: nothing does
 
     def __post_init__(self) -> None:
         judge = self.pipeline.judge
@@ -62,7 +62,7 @@ class Scoring:
         return Scored(score=score, output=None if judge is None else encode(output))
 
 
-def _called(caller: Caller, judge: Judge, asked: Payload, output: bytes) -> Scored:
+def _called(caller: EndpointCaller, judge: Judge, asked: Payload, output: bytes) -> Scored:
     done = run_calling(caller, judge.operator, asked, _NO_KNOBS)
     waited_s = done.spent_s if done.used.calls else 0.0
     paid = Paid(spent_s=done.spent_s, calls_s=waited_s, calls_usd=done.used.usd)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.calling import Caller
+from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.judge import SCORING
@@ -59,7 +59,7 @@ class Walk:
         pipeline: Pipeline,
         executor: Executor,
         cache: PrefixCache | None = None,
-        caller: Caller | None = None,
+        caller: EndpointCaller | None = None,
         comparisons: Comparisons | None = None,  # what is known of operators; None: nothing
     ) -> None:
         self._pipeline = pipeline

@@ -24,7 +24,7 @@ from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.deploy.runtime.instances import AttachedLauncher, emulated_speed
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
-from circinus.pipelines.calling import Gate, OpenGate
+from circinus.pipelines.calling import LeaveGate, OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
@@ -44,7 +44,7 @@ def opened_executor(
     pipeline: Pipeline,
     infrastructure: Infrastructure,
     logs: Path,
-    gate: Gate | None = None,
+    gate: LeaveGate | None = None,
 ) -> Iterator[Executor]:
     """Give what runs operators while planning; its workers end with the context.
 

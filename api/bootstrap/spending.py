@@ -11,7 +11,7 @@ import numpy as np
 
 from circinus.api.bootstrap.rate_limits import rate_gate
 from circinus.api.use_cases.affordable import require_affordable
-from circinus.pipelines.calling import Caller, Gate
+from circinus.pipelines.calling import EndpointCaller, LeaveGate
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.gates import all_of
 from circinus.pipelines.infrastructure import Infrastructure
@@ -54,7 +54,7 @@ class PlanningGate:
     rate: RateGate | None = None  # what endpoints let through; None: nothing limits them
 
     @property
-    def leave(self) -> Gate:
+    def leave(self) -> LeaveGate:
         """Both: money is not reserved while an endpoint's limits are waited for."""
         return self.spending if self.rate is None else all_of([self.rate, self.spending])
 
@@ -92,9 +92,9 @@ def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:
     )
 
 
-def calling_here(infrastructure: Infrastructure, gate: Gate, clock: Clock) -> Caller:
+def calling_here(infrastructure: Infrastructure, gate: LeaveGate, clock: Clock) -> EndpointCaller:
     """Give what makes calls in this process."""
-    return Caller(
+    return EndpointCaller(
         endpoints={endpoint.name: endpoint for endpoint in infrastructure.endpoints},
         gate=gate,
         clock=clock,

@@ -8,6 +8,7 @@ from math import inf
 from pydantic import Field
 
 from circinus.api.schemas.base import Finite, View
+from circinus.api.schemas.billed import UsageView
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
@@ -47,16 +48,6 @@ class OutlookView(View):
     examples_needed: int | None = None
     """Examples that would show accuracy and latency, were they as estimated; none: these do, no
     number would, or it is not known."""
-
-
-class UsageView(View):
-    """What one request uses of an endpoint, on the mean."""
-
-    calls: float = Field(default=0.0, description="Attempts that reached it.")
-    input_tokens: float = Field(default=0.0, description="Read, cached ones included.")
-    cached_tokens: float = Field(default=0.0, description="Of these, what it had read before.")
-    output_tokens: float = Field(default=0.0, description="Written.")
-    usd: float = Field(default=0.0, description="US dollars.")
 
 
 class PlanCallsView(View):

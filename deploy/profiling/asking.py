@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from circinus.pipelines.calling import Caller, Gate, Leave
+from circinus.pipelines.calling import EndpointCaller, Leave, LeaveGate
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import Stopped
@@ -34,10 +34,10 @@ class CallingSide:
     """What operators may call, and who gives leave."""
 
     endpoints: Mapping[str, Endpoint]  # by name
-    gate: Gate
+    gate: LeaveGate
 
     @classmethod
-    def of(cls, endpoints: Sequence[Endpoint], gate: Gate) -> CallingSide:
+    def of(cls, endpoints: Sequence[Endpoint], gate: LeaveGate) -> CallingSide:
         """Give it for these endpoints."""
         return cls(endpoints={each.name: each for each in endpoints}, gate=gate)
 
@@ -57,13 +57,13 @@ def endpoints_of(document: Sequence[Mapping[str, Any]]) -> dict[str, Endpoint]:
 
 
 def asking_caller(
-    gate: Gate,
+    gate: LeaveGate,
     endpoints: Mapping[str, Endpoint],
     clock: Clock,
     longest_s: float,
-) -> Caller:
+) -> EndpointCaller:
     """Give what makes the calls of a worker process; one attempt takes `longest_s` at most."""
-    return Caller(
+    return EndpointCaller(
         endpoints=endpoints,
         gate=gate,
         clock=clock,
@@ -74,13 +74,13 @@ def asking_caller(
 
 @dataclass(frozen=True, slots=True)
 class AskingGate:
-    """The `Gate` of a worker process, which asks the one that started it."""
+    """The `LeaveGate` of a worker process, which asks the one that started it."""
 
     send: Callable[[bytes], None]
     receive: Callable[[], bytes]
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `Gate`; Stopped whatever the reason is: whoever started it knows that."""
+        """See `LeaveGate`; Stopped whatever the reason is: whoever started it knows that."""
         self.send(encode({"ask": "admit", "operator": operator, "most": _listed(most)}))
         told = cast("dict[str, str]", decode(self.receive()))
         if "stopped" in told:
@@ -88,7 +88,7 @@ class AskingGate:
         return Leave(operator=operator, most=most, ticket=told["ticket"])
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """See `LeaveGate`."""
         self.send(encode({"ask": "settle", "used": _listed(used)}))
 
 
@@ -99,7 +99,7 @@ class Answered:
     A worker makes one attempt at a time.
     """
 
-    gate: Gate
+    gate: LeaveGate
     timeout_s: float  # of an attempt; waiting for leave is none of it
     longest_wait_s: float  # between two attempts
     used: Usage = NOTHING_USED  # by attempts that are over

@@ -37,7 +37,7 @@ from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPo
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.workers.process import limit_memory
 from circinus.deploy.workers.settings import operator_environment, without_secrets
-from circinus.pipelines.calling import Caller, Gate, OpenGate
+from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Endpoint, Usage
@@ -173,7 +173,7 @@ class _Process:
     wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
     pipe: Connection
     reaper: Reaper
-    gate: Gate  # gives leave to call
+    gate: LeaveGate  # gives leave to call
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
@@ -250,7 +250,10 @@ class Answering:
     """
 
     def __init__(
-        self, pipeline: str | Pipeline, memory_bytes: int | None, caller: Caller | None = None
+        self,
+        pipeline: str | Pipeline,
+        memory_bytes: int | None,
+        caller: EndpointCaller | None = None,
     ) -> None:
         self._caller = caller
         if isinstance(pipeline, str):
@@ -296,7 +299,9 @@ class Answering:
         return run_calling(self._caller, operator, inputs, settings)
 
 
-def _caller(pipe: Connection, endpoints: Mapping[str, Endpoint], longest_s: float) -> Caller:
+def _caller(
+    pipe: Connection, endpoints: Mapping[str, Endpoint], longest_s: float
+) -> EndpointCaller:
     gate = AskingGate(pipe.send_bytes, pipe.recv_bytes)
     return asking_caller(gate, endpoints, SystemClock(), longest_s)
 

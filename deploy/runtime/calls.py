@@ -90,7 +90,7 @@ class Callee:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class AttemptedCall:
     """A call that a request needs."""
 
     callee: Callee
@@ -131,7 +131,7 @@ class Calls:
             unsure=self.unsure,
         )
 
-    async def make(self, queue: TierQueue, call: Call) -> Made:
+    async def make(self, queue: TierQueue, call: AttemptedCall) -> Made:
         """Give what a call gives, attempts as its operator's `retries` say.
 
         CallFailed if all of them failed; TooManyRequests if it, or leave for its next attempt,
@@ -162,7 +162,9 @@ class Calls:
         if self._under_way:
             await asyncio.wait(set(self._under_way))
 
-    async def _attempt(self, queue: TierQueue, call: Call, number: int, turn: _Turn) -> RunReply:
+    async def _attempt(
+        self, queue: TierQueue, call: AttemptedCall, number: int, turn: _Turn
+    ) -> RunReply:
         callee = call.callee
         leave = Leave(operator=callee.operator, most=callee.most)
 
@@ -185,7 +187,7 @@ class Calls:
         )
         return reply
 
-    async def _wait_for_next(self, call: Call, error: CallFailed) -> None:
+    async def _wait_for_next(self, call: AttemptedCall, error: CallFailed) -> None:
         """Wait until the next attempt is due; raise the error if there is none in time."""
         again_in_s = error.again_in_s
         if again_in_s is None or again_in_s >= call.ends_in_s():

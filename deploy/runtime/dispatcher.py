@@ -19,7 +19,7 @@ from sys import float_info
 
 import numpy as np
 
-from circinus.deploy.runtime.calls import Call, Callee, CallGate, Calls, UnlimitedCalls
+from circinus.deploy.runtime.calls import AttemptedCall, Callee, CallGate, Calls, UnlimitedCalls
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, seconds_of
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.segments import Segment, segments
@@ -494,7 +494,7 @@ class Dispatcher:
                 segment.operators, inputs, segment.wants, timeout_s=timeout_s, attempt=number
             )
 
-        call = Call(
+        call = AttemptedCall(
             callee=callee,
             send=send,
             size=walk.size,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.deploy.workers.errors import CallFailed
-from circinus.pipelines.calling import Caller, Leave
+from circinus.pipelines.calling import EndpointCaller, Leave
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Endpoint, Usage
@@ -45,7 +45,7 @@ class Attempts:
         CallFailed if it gives nothing, InvalidInput if an endpoint is not there.
         """
         settled = _Settled()
-        caller = Caller(
+        caller = EndpointCaller(
             endpoints=self.endpoints,
             gate=settled,
             clock=self.clock,

@@ -24,6 +24,7 @@ import httpx
 import numpy as np
 
 from circinus import (
+    CallRetries,
     Dataset,
     Example,
     Knob,
@@ -31,7 +32,6 @@ from circinus import (
     OperatorSpec,
     Payload,
     Pipeline,
-    Retries,
     report_usage,
 )
 from circinus.pipelines.operators import Settings
@@ -198,7 +198,7 @@ pipeline = Pipeline(
                 calls=("reranker",),
             ),
             run=reranked,
-            retries=Retries(attempts=4, first_wait_s=0.2),
+            retries=CallRetries(attempts=4, first_wait_s=0.2),
         ),
         Operator(
             spec=OperatorSpec(
@@ -208,7 +208,7 @@ pipeline = Pipeline(
                 calls=READERS,
             ),
             run=read,
-            retries=Retries(attempts=4, first_wait_s=0.2),
+            retries=CallRetries(attempts=4, first_wait_s=0.2),
         ),
     ),
     score=is_right,

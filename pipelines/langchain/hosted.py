@@ -32,7 +32,7 @@ from langchain_core.runnables.configurable import (
 from langchain_core.runnables.passthrough import RunnableAssign
 from langchain_core.runnables.retry import RunnableRetry
 
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.langchain.held import held_by
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.suggested import SuggestedEndpoint
@@ -72,9 +72,9 @@ class HostedModel:
     most: int = 1  # calls that a run may make
 
     @property
-    def call(self) -> Call:
+    def call(self) -> EndpointCall:
         """The same as of an operator."""
-        return Call(endpoint=self.endpoint, when=self.when, most=self.most)
+        return EndpointCall(endpoint=self.endpoint, when=self.when, most=self.most)
 
     @property
     def suggested(self) -> SuggestedEndpoint:

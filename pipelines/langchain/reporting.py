@@ -24,7 +24,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langchain_core.vectorstores import VectorStore
 
 from circinus.pipelines.calling import is_collecting, report_lost, report_usage
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.forked import OwnConnections
 from circinus.pipelines.langchain.held import parts
@@ -130,7 +130,7 @@ register_configure_hook(_reporter, inheritable=True)
 
 
 @contextmanager
-def reported(models: Sequence[HostedModel], calls: Sequence[Call]) -> Iterator[None]:
+def reported(models: Sequence[HostedModel], calls: Sequence[EndpointCall]) -> Iterator[None]:
     """Report what hosted models use inside, each at most as often as the calls say.
 
     Meanwhile their clients do not try again by themselves: whoever runs the operator does, and

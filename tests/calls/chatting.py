@@ -13,7 +13,7 @@ from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 from tests.calls.server import Model
 
 CHATTING = "tests.calls.chatting:pipeline"
@@ -22,7 +22,7 @@ PRICES = {
     "large": CallPrice(input_usd_per_million=50.0, output_usd_per_million=200.0),
 }
 MOST_INPUT, MOST_OUTPUT = 60, 8
-RETRIES = Retries(attempts=3, first_wait_s=0.01, longest_wait_s=0.05)
+RETRIES = CallRetries(attempts=3, first_wait_s=0.01, longest_wait_s=0.05)
 
 
 def endpoints(timeout_s: float = 10.0) -> tuple[Endpoint, ...]:

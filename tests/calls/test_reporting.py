@@ -14,7 +14,7 @@ from langchain_core.runnables import ConfigurableField, Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from circinus.pipelines.calling import Called, Caller, OpenGate
+from circinus.pipelines.calling import Called, EndpointCaller, OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
@@ -52,7 +52,7 @@ class _Impatient(SystemClock):
 
 
 @contextmanager
-def calling(server: ModelServer) -> Iterator[Caller]:
+def calling(server: ModelServer) -> Iterator[EndpointCaller]:
     endpoints = {
         name: Endpoint(
             name=name,
@@ -63,7 +63,7 @@ def calling(server: ModelServer) -> Iterator[Caller]:
         )
         for name, model in server.models.items()
     }
-    yield Caller(
+    yield EndpointCaller(
         endpoints=endpoints,
         gate=OpenGate(),
         clock=_Impatient(),

@@ -11,17 +11,17 @@ from functools import cache
 import httpx
 
 from circinus.pipelines.calling import report_usage
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 
 MODULE = "tests.deploy.calling_pipelines"
 URL_VARIABLE = "TEST_MODELS_URL"
 PRICES = {"tin": "12", "zinc": "31", "lead": "7"}
 FACTS = " ".join(f"The price of {what} is {price}." for what, price in PRICES.items())
-_RETRIES = Retries(attempts=4, first_wait_s=0.02, longest_wait_s=5.0)
+_RETRIES = CallRetries(attempts=4, first_wait_s=0.02, longest_wait_s=5.0)
 
 
 @cache
@@ -97,7 +97,9 @@ doubting = Pipeline(
         _PROMPT,
         _reader("prompt"),
         Operator(
-            spec=OperatorSpec(name="check", after=("prompt",), calls=(Call(endpoint="checker"),)),
+            spec=OperatorSpec(
+                name="check", after=("prompt",), calls=(EndpointCall(endpoint="checker"),)
+            ),
             run=_check,
             retries=_RETRIES,
         ),

@@ -20,7 +20,7 @@ from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload, decode
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 
 PRICE = CallPrice(input_usd_per_million=1.0, output_usd_per_million=2.0)
 READER = Endpoint(name="reader", price=PRICE, limits=RateLimits(concurrent=7))
@@ -54,7 +54,7 @@ PIPELINE = Pipeline(
         Operator(
             spec=OperatorSpec(name="call", calls=("reader",)),
             run=_call,
-            retries=Retries(attempts=3, longest_wait_s=5.0),
+            retries=CallRetries(attempts=3, longest_wait_s=5.0),
         ),
         Operator(spec=OperatorSpec(name="fail", after=("call",)), run=_fail),
     ),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.calls import Call, Callee, Calls, Made
+from circinus.deploy.runtime.calls import AttemptedCall, Callee, Calls, Made
 from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, InstanceLost, TooManyRequests
@@ -87,7 +87,7 @@ class World:
         def send(client: WorkerClient, number: int, timeout_s: float) -> Awaitable[RunReply]:
             return self.caller.run(number)
 
-        call = Call(
+        call = AttemptedCall(
             callee=Callee(operator="read", most=MOST, timeout_s=5.0),
             send=send,
             size=1.0,

@@ -11,14 +11,14 @@ import httpx
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import Called, Caller, Leave, OpenGate, report_usage
+from circinus.pipelines.calling import Called, EndpointCaller, Leave, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock, SystemClock
 from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, Usage
+from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, Usage
 from circinus.pipelines.errors import InvalidInput, Unaffordable
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 
 BY_TOKEN = CallPrice(input_usd_per_million=1e6, output_usd_per_million=2e6)  # 1 and 2 a token
 ENDPOINTS = {
@@ -57,16 +57,16 @@ class Broke:
 
 def calling(
     run: Callable[[Payload, Settings], Payload],
-    *calls: str | Call,
-    retries: Retries | None = None,
+    *calls: str | EndpointCall,
+    retries: CallRetries | None = None,
     knobs: tuple[Knob, ...] = (),
 ) -> Operator:
     spec = OperatorSpec(name="reader", calls=calls or ("m",), knobs=knobs)  # type: ignore[arg-type]  # a mix
-    return Operator(spec=spec, run=run, retries=retries or Retries(first_wait_s=0.0))
+    return Operator(spec=spec, run=run, retries=retries or CallRetries(first_wait_s=0.0))
 
 
-def caller(gate: Noting | Broke | OpenGate | None = None) -> Caller:
-    return Caller(
+def caller(gate: Noting | Broke | OpenGate | None = None) -> EndpointCaller:
+    return EndpointCaller(
         endpoints=ENDPOINTS,
         gate=gate or OpenGate(),
         clock=SystemClock(),
@@ -200,7 +200,7 @@ def test_an_attempt_that_takes_too_long_is_given_up_and_charged() -> None:
 
     gate = Noting()
     called = caller(gate).run(
-        calling(run, retries=Retries(attempts=1, timeout_s=0.05)), "question", NO_KNOBS
+        calling(run, retries=CallRetries(attempts=1, timeout_s=0.05)), "question", NO_KNOBS
     )
     over.set()
     assert called.failure is not None
@@ -216,13 +216,13 @@ def test_waits_between_attempts_are_seconds_of_the_run() -> None:
             raise refused(503)
         return told(inputs, knobs)
 
-    own = Caller(
+    own = EndpointCaller(
         endpoints=ENDPOINTS,
         gate=OpenGate(),
         clock=clock,
         rng=np.random.default_rng(0),
     )
-    retries = Retries(first_wait_s=2.0)
+    retries = CallRetries(first_wait_s=2.0)
     called = own.run(calling(run, retries=retries), "question", NO_KNOBS)
     assert called.failure is None
     assert 1.0 <= called.seconds <= 2.0
@@ -237,13 +237,13 @@ def test_seconds_are_charged_once_however_many_calls_are_told() -> None:
         clock.sleep(4.0)
         return inputs
 
-    own = Caller(
+    own = EndpointCaller(
         endpoints=ENDPOINTS,
         gate=OpenGate(),
         clock=clock,
         rng=np.random.default_rng(0),
     )
-    called: Called = own.run(calling(run, Call(endpoint="slow", most=2)), "q", NO_KNOBS)
+    called: Called = own.run(calling(run, EndpointCall(endpoint="slow", most=2)), "q", NO_KNOBS)
     assert called.used == Usage(calls=2.0, usd=4.0)
 
 

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.operators import Knob, OperatorSpec
@@ -65,10 +65,10 @@ def test_a_name_of_a_knobs_value_is_called_where_the_knob_has_it_and_others_alwa
     model = Knob(name="model", values=("small", "large", "rented"))
     spec = OperatorSpec(name="reader", knobs=(model,), calls=("small", "large", "log"))
     assert spec.called({"model": "small"}) == (
-        Call(endpoint="small", when={"model": "small"}),
-        Call(endpoint="log"),
+        EndpointCall(endpoint="small", when={"model": "small"}),
+        EndpointCall(endpoint="log"),
     )
-    assert spec.called({"model": "rented"}) == (Call(endpoint="log"),)
+    assert spec.called({"model": "rented"}) == (EndpointCall(endpoint="log"),)
     assert spec.endpoints == ("small", "large", "log")
 
 
@@ -84,11 +84,11 @@ def test_a_call_under_settings_that_there_are_not_is_refused(
 ) -> None:
     model = Knob(name="model", values=("small", "large"))
     with pytest.raises(InvalidInput, match=told):
-        OperatorSpec(name="reader", knobs=(model,), calls=(Call(endpoint="e", when=when),))
+        OperatorSpec(name="reader", knobs=(model,), calls=(EndpointCall(endpoint="e", when=when),))
 
 
 def test_one_is_not_true_where_calls_depend_on_a_knob() -> None:
-    call = Call(endpoint="e", when={"deep": True})
+    call = EndpointCall(endpoint="e", when={"deep": True})
     assert call.holds({"deep": True})
     assert not call.holds({"deep": 1})
 

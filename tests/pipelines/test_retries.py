@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.retries import Retries, is_passing, retry_after_s, status_of
+from circinus.pipelines.retries import CallRetries, is_passing, retry_after_s, status_of
 
 
 def failed(status: int, **headers: str) -> Exception:
@@ -31,17 +31,17 @@ def failed(status: int, **headers: str) -> Exception:
 )
 def test_retries_that_cannot_be_are_refused(given: dict[str, float], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
-        Retries(**given)  # type: ignore[arg-type]  # whole numbers where they must be
+        CallRetries(**given)  # type: ignore[arg-type]  # whole numbers where they must be
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 def test_what_is_wrong_with_the_request_is_not_tried_again(status: int) -> None:
-    assert Retries().wait_s(1, failed(status), 0.0, 0.5) is None
+    assert CallRetries().wait_s(1, failed(status), 0.0, 0.5) is None
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
 def test_what_may_pass_is_tried_again(status: int) -> None:
-    assert Retries().wait_s(1, failed(status), 0.0, 0.5) is not None
+    assert CallRetries().wait_s(1, failed(status), 0.0, 0.5) is not None
 
 
 def test_errors_without_a_status_pass_if_they_are_of_the_way() -> None:
@@ -61,17 +61,17 @@ def test_a_status_is_that_of_the_error_or_of_its_response() -> None:
 
 
 def test_the_last_attempt_is_the_last() -> None:
-    retries = Retries(attempts=2, first_wait_s=1.0)
+    retries = CallRetries(attempts=2, first_wait_s=1.0)
     assert retries.wait_s(1, failed(500), 0.0, 0.0) == 0.5
     assert retries.wait_s(2, failed(500), 0.0, 0.0) is None
-    assert Retries(attempts=1).wait_s(1, failed(500), 0.0, 0.0) is None
+    assert CallRetries(attempts=1).wait_s(1, failed(500), 0.0, 0.0) is None
 
 
 @given(attempt=st.integers(1, 60), chance=st.floats(0, 1, exclude_max=True))
 def test_waits_double_up_to_the_longest_and_are_spread_over_their_second_half(
     attempt: int, chance: float
 ) -> None:
-    retries = Retries(attempts=100, first_wait_s=0.5, longest_wait_s=30.0)
+    retries = CallRetries(attempts=100, first_wait_s=0.5, longest_wait_s=30.0)
     full = min(0.5 * 2 ** (attempt - 1), 30.0)
     wait_s = retries.wait_s(attempt, failed(500), 0.0, chance)
     assert wait_s is not None
@@ -79,7 +79,7 @@ def test_waits_double_up_to_the_longest_and_are_spread_over_their_second_half(
 
 
 def test_an_endpoint_that_asks_to_wait_is_obeyed() -> None:
-    retries = Retries(longest_wait_s=60.0)
+    retries = CallRetries(longest_wait_s=60.0)
     assert retries.wait_s(1, failed(429, retry_after="20"), 0.0, 0.5) == 20.0
     assert retries.wait_s(1, failed(429, retry_after_ms="1500"), 0.0, 0.5) == 1.5
     date = "Thu, 01 Jan 1970 00:02:00 GMT"  # 120 s after the epoch
@@ -87,7 +87,9 @@ def test_an_endpoint_that_asks_to_wait_is_obeyed() -> None:
 
 
 def test_an_endpoint_that_asks_to_wait_for_longer_than_anybody_would_is_left() -> None:
-    assert Retries(longest_wait_s=5.0).wait_s(1, failed(429, retry_after="6"), 0.0, 0.5) is None
+    assert (
+        CallRetries(longest_wait_s=5.0).wait_s(1, failed(429, retry_after="6"), 0.0, 0.5) is None
+    )
 
 
 @pytest.mark.parametrize("told", ["soon", "nan", ""])

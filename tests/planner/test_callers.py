@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Call, Endpoint
+from circinus.pipelines.endpoints import Endpoint, EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
@@ -80,7 +80,7 @@ def test_endpoints_of_one_run_must_be_on_one_tier() -> None:
 
 def test_settings_decide_by_all_knobs_that_a_call_names() -> None:
     knobs = (Knob(name="a", values=(0, 1)), Knob(name="b", values=("x", "y")))
-    calls = (Call(endpoint="small", when={"a": 1, "b": "y"}),)
+    calls = (EndpointCall(endpoint="small", when={"a": 1, "b": "y"}),)
     graph = PipelineGraph(name="g", operators=(OperatorSpec(name="o", knobs=knobs, calls=calls),))
     callers = Callers.of(graph, joined(Tier(name="edge"), remote("near", "small")), Restrictions())
     space = ConfigurationSpace(graph)

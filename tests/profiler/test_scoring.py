@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import Caller, OpenGate, report_usage
+from circinus.pipelines.calling import EndpointCaller, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
@@ -16,7 +16,7 @@ from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.payload import Payload, decode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Profile
-from circinus.pipelines.retries import Retries
+from circinus.pipelines.retries import CallRetries
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler
@@ -81,7 +81,7 @@ def test_a_call_that_fails_is_made_again_as_the_judge_says() -> None:
             raise ConnectionError("lost")
         return 1.0
 
-    profile = _measured(once, _caller(), retries=Retries(first_wait_s=0.0))
+    profile = _measured(once, _caller(), retries=CallRetries(first_wait_s=0.0))
     assert profile.score.tolist() == [1.0, 1.0, 1.0]
     assert profile.calls_usd == 4.0
 
@@ -115,14 +115,16 @@ def _only(pipeline: Pipeline) -> Configuration:
     return ConfigurationSpace(pipeline.graph).configuration(0)
 
 
-def _measured(judge: JudgeFunction, caller: Caller, retries: Retries | None = None) -> Profile:
-    retries = retries or Retries(attempts=1)
+def _measured(
+    judge: JudgeFunction, caller: EndpointCaller, retries: CallRetries | None = None
+) -> Profile:
+    retries = retries or CallRetries(attempts=1)
     pipeline = _pipeline(Judge(judge=judge, calls=("grader",), retries=retries))
     return _profiler(pipeline, caller).measure(_only(pipeline), 3)
 
 
 def _profiler(
-    pipeline: Pipeline, caller: Caller | None, journal: MemoryJournal | None = None
+    pipeline: Pipeline, caller: EndpointCaller | None, journal: MemoryJournal | None = None
 ) -> Profiler:
     pairs = [("a", "a"), ("b", "x"), ("c", "c")]
     examples = tuple(Example(input=given, expected=expected) for given, expected in pairs)
@@ -136,8 +138,8 @@ def _profiler(
     )
 
 
-def _caller() -> Caller:
-    return Caller(
+def _caller() -> EndpointCaller:
+    return EndpointCaller(
         endpoints={"grader": GRADER},
         gate=OpenGate(),
         clock=ManualClock(),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import Call, CallPrice, Endpoint, Usage
+from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unaffordable
 from circinus.pipelines.operators import Knob, OperatorSpec
 from circinus.profiler.spending import MemoryLedger, SpendingGate, require_bounded
@@ -139,7 +139,7 @@ def test_an_endpoint_that_nothing_calls_may_be_without_bound() -> None:
     ruled_out = OperatorSpec(
         name="reader",
         knobs=(Knob(name="model", values=("own",)),),
-        calls=(Call(endpoint="small"),),
+        calls=(EndpointCall(endpoint="small"),),
     )
     require_bounded([ruled_out], endpoints, 1.0)
 

@@ -12,7 +12,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
 
-from circinus.pipelines.endpoints import Call
+from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, hosted_models, is_hosted
@@ -38,7 +38,7 @@ def test_a_fake_model_calls_nothing() -> None:
 
 
 def test_a_model_by_itself_is_called_once_a_run_and_draws_unless_it_is_asked_not_to() -> None:
-    assert read(hosted("m"))["ChatOpenAI"].calls == (Call(endpoint="m"),)
+    assert read(hosted("m"))["ChatOpenAI"].calls == (EndpointCall(endpoint="m"),)
     drawing = {t: read(hosted("m", temperature=t))["ChatOpenAI"].draws for t in (None, 0.0, 0.5)}
     assert drawing == {None: True, 0.0: False, 0.5: True}
 
@@ -51,8 +51,8 @@ def test_alternatives_are_called_under_their_keys_and_local_ones_not_at_all() ->
     spec = read(ChatPromptTemplate.from_template("{x}") | models)["ChatOpenAI"]
 
     assert spec.calls == (
-        Call(endpoint="small", when={"model": "cheap"}),
-        Call(endpoint="org-large", when={"model": "good"}),
+        EndpointCall(endpoint="small", when={"model": "cheap"}),
+        EndpointCall(endpoint="org-large", when={"model": "good"}),
     )
     assert spec.called({"model": "fake"}) == ()
 
@@ -72,8 +72,8 @@ def test_a_configurable_name_is_a_condition_and_a_temperature_is_none() -> None:
     spec = read(model, name=["small", "large"], heat=[0.0, 1.0])["ChatOpenAI"]
 
     assert spec.calls == (
-        Call(endpoint="small", when={"name": "small"}),
-        Call(endpoint="large", when={"name": "large"}),
+        EndpointCall(endpoint="small", when={"name": "small"}),
+        EndpointCall(endpoint="large", when={"name": "large"}),
     )
     assert spec.draws
     assert not read(model, name=["small"], heat=[0.0])["ChatOpenAI"].draws
@@ -84,7 +84,7 @@ def test_alternatives_of_one_model_are_one_call_whatever_is_chosen() -> None:
         ConfigurableField(id="length"), default_key="short", long=hosted("m", max_tokens=50)
     )
 
-    assert read(models)["ChatOpenAI"].calls == (Call(endpoint="m"),)
+    assert read(models)["ChatOpenAI"].calls == (EndpointCall(endpoint="m"),)
 
 
 def test_a_model_that_falls_back_may_call_both_and_one_that_tries_again_calls_more_often() -> None:
@@ -92,22 +92,22 @@ def test_a_model_that_falls_back_may_call_both_and_one_that_tries_again_calls_mo
     trying = hosted("a").with_retry(stop_after_attempt=4)
 
     (spec,) = read(falling).values()
-    assert spec.calls == (Call(endpoint="a"), Call(endpoint="b"))
+    assert spec.calls == (EndpointCall(endpoint="a"), EndpointCall(endpoint="b"))
     (spec,) = read(trying).values()
-    assert spec.calls == (Call(endpoint="a", most=4),)
+    assert spec.calls == (EndpointCall(endpoint="a", most=4),)
 
 
 def test_what_a_function_calls_is_found_and_may_be_often() -> None:
     model = hosted("m")
     spec = read(RunnableLambda(lambda text: model.invoke(text).text, name="asks"))["asks"]
 
-    assert spec.calls == (Call(endpoint="m", most=MOST_CALLS),)
+    assert spec.calls == (EndpointCall(endpoint="m", most=MOST_CALLS),)
 
 
 def test_one_model_twice_in_a_step_is_two_calls() -> None:
     model = hosted("m")
     parallel = {"a": model, "b": model} | RunnableLambda(str, name="join")
-    assert read(as_one(parallel, "both"))["both"].calls[0] == Call(endpoint="m", most=2)
+    assert read(as_one(parallel, "both"))["both"].calls[0] == EndpointCall(endpoint="m", most=2)
 
 
 @pytest.mark.parametrize(
