@@ -130,6 +130,8 @@ def test_a_chain_is_planned_by_the_command_line_and_paid_as_it_was_charged(
     assert found["outcome"] == "feasible"
     assert found["plans"]
     assert 0 < server.charged_usd <= CAP_USD
+    billed = sum(each["usd"] for each in found["bill"]["paid"]["calls"])
+    assert billed == pytest.approx(server.charged_usd)
     for one in found["plans"]:
         assert one["placement"]["ChatOpenAI"] == "api"
         assert {one["placement"][name] for name in ("ByWord", "together")} == {"office"}

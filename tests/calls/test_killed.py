@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.calls.chatting import CHATTING, MOST_INPUT, MOST_OUTPUT, PRICES, mode
 from tests.calls.server import ModelServer, serving_models
 from tests.e2e.service_process import ServiceProcess, serving
 
+SEEDS = int(os.environ.get("CIRCINUS_TEST_SEEDS", "1"))
 WIDTH = 16
 KILLS = 5
 LIMIT_USD = 0.6
@@ -55,7 +57,7 @@ def planning_worker(service: ServiceProcess) -> psutil.Process:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_dollars_charged_stay_below_the_limit_though_planning_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

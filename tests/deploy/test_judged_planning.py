@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from circinus.deploy.planning import planner_of
 from circinus.pipelines.clock import ManualClock
@@ -28,6 +30,7 @@ from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.labelling import Labelling, WantedLabel
 from circinus.profiler.measure import Profiler
 
+SEARCHES = int(os.environ.get("CIRCINUS_TEST_SEARCHES", "20"))
 INPUTS, SIZES = 400, 12
 BOUND = 0.8
 SLO = Slo(accuracy=BOUND, latency_s=10.0)
@@ -189,9 +192,9 @@ def test_the_next_run_takes_the_labels_and_measures_nothing_again() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [0.0, 0.3])
 def test_of_plans_that_are_met_by_few_labels_few_are_not(kind: float) -> None:
-    """60 searches, intervals of 95 %: 9 of as many plans are wrong once in 300 times."""
-    worlds = [World(seed=seed, kind=kind) for seed in range(60)]
+    """Intervals are of 95 %: more plans than these are wrong once in 300 times."""
+    worlds = [World(seed=seed, kind=kind) for seed in range(SEARCHES)]
     found = [(world, plan) for world in worlds for plan in met(world.plan(300)[0])]
     wrong = sum(world.truth(plan.configuration) < BOUND for world, plan in found)
-    assert len(found) >= 40
-    assert wrong <= 9
+    assert len(found) >= 2 / 3 * SEARCHES
+    assert wrong <= binom.ppf(1 - 1 / 300, len(found), 0.05)

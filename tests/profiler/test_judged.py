@@ -28,7 +28,7 @@ from circinus.profiler.judged import (
     point_estimate,
 )
 
-REPLAYS = int(os.environ.get("CIRCINUS_TEST_REPLAYS", "250"))
+REPLAYS = int(os.environ.get("CIRCINUS_TEST_REPLAYS", "100"))
 POPULATION = 20_000
 ROUNDING = 1e-6
 
