@@ -131,6 +131,10 @@ def _left_out(inputs: Payload, knobs: Settings) -> Payload:
     raise NotImplementedError
 
 
+def _whole(output: Payload) -> Payload:
+    return output
+
+
 def _run_alone(run_batch: BatchFunction, inputs: Payload, knobs: Settings) -> Payload:
     (output,) = run_batch([inputs], knobs)
     return output
@@ -151,6 +155,9 @@ class Operator:
     # several inputs in one call, only for a batched operator: a worker gathers calls that come
     # together, at most `concurrency` of them, while nobody is late for it. None: `run` it is
     run_batch: BatchFunction | None = None
+    # what of an output equal calls have alike, where they differ in what is no answer: a message's
+    # id, say. By it an operator is seen to draw
+    comparable: Callable[[Payload], Payload] = _whole
     # of one that calls endpoints: what is done when a call fails
     retries: CallRetries = field(default_factory=CallRetries)
 

@@ -8,7 +8,7 @@ read-only, so writing into them fails loudly; lists and dicts are handed out as 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,9 @@ class FailedRun:
     cause: str  # what happened, in words
     spent_s: float  # what was really run, `>= 0`
     used: Usage = NOTHING_USED  # of endpoints
+
+
+Ran = TypeVar("Ran", Completed, Completed | FailedRun)
 
 
 class Executor(Protocol):
@@ -90,7 +93,7 @@ class InProcess:
             return warm_up
         self._warm.add(key)
         timed = run_once(self.clock, operator, inputs, configuration)
-        return compared(warm_up, replace(timed, spent_s=warm_up.spent_s + timed.spent_s))
+        return compared(operator, warm_up, replace(timed, spent_s=warm_up.spent_s + timed.spent_s))
 
 
 def run_once(
@@ -106,11 +109,12 @@ def run_once(
     return _completed(output, clock.now() - start)
 
 
-def compared(first: Completed, second: Completed | FailedRun) -> Completed | FailedRun:
+def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
     """Give the second of two runs on the same inputs and settings, saying whether they differ."""
     if isinstance(second, FailedRun):
         return second
-    varies = content_hash(first.output) != content_hash(second.output)
+    of_each = (content_hash(operator.comparable(each.output)) for each in (first, second))
+    varies = len(set(of_each)) > 1
     return replace(second, varies=varies)
 
 

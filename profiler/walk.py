@@ -19,11 +19,11 @@ from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.judge import SCORING
-from circinus.pipelines.payload import Payload, content_hash
+from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
 from circinus.pipelines.profile import Failure, Paid
 from circinus.profiler.comparing import Comparisons
-from circinus.profiler.execution import Completed, Executor, FailedRun
+from circinus.profiler.execution import Completed, Executor, FailedRun, compared
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
 from circinus.profiler.scoring import Scoring
@@ -111,8 +111,7 @@ class Walk:
                 again = self._executor.run(operator, inputs, configuration)
                 paid = paid.plus(_cost(again))
                 if isinstance(again, Completed):
-                    varies = content_hash(done.output) != content_hash(again.output)
-                    done = replace(done, varies=varies)
+                    done = replace(done, varies=compared(operator, done, again).varies)
             self._comparisons.learn(operator, done)
             outputs[operator.name] = done.output
             self._note(prints[position], prepared.index, done)

@@ -214,7 +214,7 @@ class WorkerPool(ABC):
                     place.warm.add(key)
                     spent_s, start_s = spent_s + done.spent_s, self._clock.now()
                     again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
-                    done = compared(done, again)
+                    done = compared(operator, done, again)
             except Died as death:
                 spent_s += self._clock.now() - start_s
                 cause, used = death.cause, used.plus(death.used)

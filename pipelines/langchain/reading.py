@@ -43,7 +43,7 @@ from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id
 from circinus.pipelines.langchain.reporting import remarks_on, reported
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
-from circinus.pipelines.langchain.values import pack, unpack
+from circinus.pipelines.langchain.values import comparable, pack, unpack
 from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline, Score
@@ -229,7 +229,9 @@ class _Reader:
             with reported(hosted, calls):
                 return read.output(inputs, called(tuple(knobs.items())))
 
-        operator = Operator(spec=spec, run=run, version=self._reading.version)
+        operator = Operator(
+            spec=spec, run=run, version=self._reading.version, comparable=comparable
+        )
         self.hosted += hosted
         self.read.append(read)
         self.operators.append(operator)

@@ -87,6 +87,15 @@ def test_warm_ups_tell_it_without_any_further_run() -> None:
         assert [operator.draws for operator in profiler.graph.operators] == [False, varies]
 
 
+def test_what_is_no_part_of_the_answer_is_not_compared() -> None:
+    bench = Bench()
+    pipeline = pipeline_of(bench, varies=True)
+    operators = tuple(replace(o, comparable=lambda output: "same") for o in pipeline.operators)
+    profiler = bench.profiler(replace(pipeline, operators=operators), DATA, cache=PrefixCache())
+    profiler.measure(only(pipeline), 1)
+    assert not profiler.graph.draws
+
+
 def test_what_does_not_draw_costs_one_run_more_of_an_operator_where_nothing_is_warmed_up() -> None:
     bench = Bench()
     pipeline = pipeline_of(bench, varies=False)
