@@ -219,20 +219,20 @@ class EndpointCaller:
             cause = tried.failure.__cause__
             refused = cause is not None and 400 <= (status_of(cause) or 0) < 500
             made = Usage(calls=1.0)
-            return tried, dict.fromkeys(most, made) if refused else _bounded(most)
+            return tried, dict.fromkeys(most, made) if refused else _told(most)
         if not tried.reports:
             by_token = [name for name in most if self.endpoints[name].price.is_by_token]
             if by_token:
                 told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
                 failure = OperatorFailed(operator.name, told)
-                return tried._replace(output=None, failure=failure), _bounded(most)
+                return tried._replace(output=None, failure=failure), _told(most)
         silent = [UsageReport(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
             checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
             endpoint, before = self.endpoints[report.endpoint], by_endpoint.get(report.endpoint)
             if report.used is None:
-                one = _bounded({report.endpoint: endpoint.largest})[report.endpoint]
+                one = endpoint.largest.told
             else:
                 took = seconds if before is None else 0.0
                 usd = endpoint.price.usd(report.used, took) if report.usd is None else report.usd
@@ -257,11 +257,8 @@ def most_of(
     return most
 
 
-def _bounded(most: Mapping[str, Usage]) -> dict[str, Usage]:
-    return {
-        name: Usage(*(figure if figure < inf else 0.0 for figure in one))
-        for name, one in most.items()
-    }
+def _told(most: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {name: one.told for name, one in most.items()}
 
 
 class _Tried(NamedTuple):

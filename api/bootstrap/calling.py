@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from circinus.api.bootstrap.rate_limits import limits_of, rate_admission
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import Settings
-from circinus.api.store.engine import connect
-from circinus.api.store.leases import StoreLeases
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
-from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.endpoints import RateLimits
-from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
+from circinus.profiler.rate_gate import AsyncRateGate
 
 
 @asynccontextmanager
@@ -24,20 +18,10 @@ async def call_gate(settings: Settings) -> AsyncIterator[CallGate]:
 
     InvalidInput if the infrastructure cannot be read.
     """
-    endpoints = read_infrastructure(settings.infrastructure).endpoints
-    limits = {each.name: each.limits for each in endpoints if each.limits != RateLimits()}
-    if not limits:
+    tiers = read_infrastructure(settings.infrastructure)
+    if not limits_of(tiers):
         yield UnlimitedCalls()
         return
-    engine = connect(settings.database_url)
-    admission = RateAdmission(
-        limits=limits,
-        leases=StoreLeases(engine),
-        clock=SystemClock(),
-        holder=f"keeper {socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}",
-    )
-    try:
+    with rate_admission(tiers, settings.database_url, "keeper") as admission:
         async with AsyncRateGate(admission) as gate:
             yield gate
-    finally:
-        engine.dispose()

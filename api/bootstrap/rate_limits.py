@@ -1,4 +1,4 @@
-"""The rate limits of endpoints for who calls from threads: those that plan, mostly."""
+"""The rate limits of endpoints, shared by all on a database: who plans and who serves."""
 
 from __future__ import annotations
 
@@ -17,26 +17,43 @@ from circinus.profiler.leases import MemoryLeases
 from circinus.profiler.rate_gate import RateAdmission, RateGate
 
 
+def limits_of(infrastructure: Infrastructure) -> dict[str, RateLimits]:
+    """Give the limits of the endpoints that have any, by name."""
+    endpoints = infrastructure.endpoints
+    return {each.name: each.limits for each in endpoints if each.limits != RateLimits()}
+
+
 @contextmanager
-def rate_gate(infrastructure: Infrastructure, database_url: str | None) -> Iterator[RateGate]:
+def rate_admission(
+    infrastructure: Infrastructure, database_url: str | None, role: str
+) -> Iterator[RateAdmission]:
     """Give what keeps within the limits of endpoints, with all others on a migrated database.
 
-    Without one, for this process alone. What it has of limits is given back at the end. It is told
-    when to stop by `stop_when`; money comes behind it, see `all_of`.
+    Without one it is for this process alone. `role` says what the process does, in the names of
+    those that hold leases.
     """
-    endpoints = infrastructure.endpoints
-    limits = {each.name: each.limits for each in endpoints if each.limits != RateLimits()}
-    clock = SystemClock()
+    clock, limits = SystemClock(), limits_of(infrastructure)
     engine = connect(database_url) if database_url and limits else None
-    admission = RateAdmission(
-        limits=limits,
-        leases=MemoryLeases(clock) if engine is None else StoreLeases(engine),
-        clock=clock,
-        holder=f"planning {socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}",
-    )
     try:
-        with RateGate(admission) as gate:
-            yield gate
+        yield RateAdmission(
+            limits=limits,
+            leases=MemoryLeases(clock) if engine is None else StoreLeases(engine),
+            clock=clock,
+            holder=f"{role} {socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}",
+        )
     finally:
         if engine is not None:
             engine.dispose()
+
+
+@contextmanager
+def rate_gate(infrastructure: Infrastructure, database_url: str | None) -> Iterator[RateGate]:
+    """Give the same for who calls from threads; what it has of limits is given back at the end.
+
+    It is told when to stop by `stop_when`; money comes behind it, see `all_of`.
+    """
+    with (
+        rate_admission(infrastructure, database_url, "planning") as admission,
+        RateGate(admission) as gate,
+    ):
+        yield gate

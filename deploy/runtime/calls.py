@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import NamedTuple, Protocol
 
 from circinus.deploy.runtime.served_bill import ServedBill, used_together
@@ -203,7 +202,7 @@ class Calls:
         used = None if done.cancelled() else _used_by(done)
         if used is None:
             self.unsure += 1
-            most = {name: _bounded(one) for name, one in leave.most.items()}
+            most = {name: one.told for name, one in leave.most.items()}
             used = {leave.operator: most}
         self.used = used_together(self.used, used)
         self.gate.settle(leave, used.get(leave.operator, {}))
@@ -232,7 +231,3 @@ def _used_by(done: asyncio.Task[RunReply]) -> dict[str, dict[str, Usage]] | None
     if isinstance(error, CallFailed):
         return {operator: dict(used) for operator, used in error.used.items()}
     return None
-
-
-def _bounded(most: Usage) -> Usage:
-    return Usage(*(figure if figure < inf else 0.0 for figure in most))
