@@ -299,10 +299,24 @@ def forecast(forecast: Forecast) -> str:
     )
 
 
+def forecast_lines(expected: Forecast) -> Iterator[str]:
+    """Give what is expected, and of it what each operator calls, a line each."""
+    yield f"expected: {forecast(expected)}"
+    low = {cost.operator: cost for cost in expected.low.calls}
+    for high in expected.high.calls:
+        least = low.get(high.operator, CallsCost(operator=high.operator))
+        yield (
+            f"  of it {high.operator}: {least.calls:,.0f}-{high.calls:,.0f} calls, "
+            f"{least.input_tokens:,.0f}-{high.input_tokens:,.0f} tokens read and "
+            f"{least.output_tokens:,.0f}-{high.output_tokens:,.0f} written, "
+            f"{amount(least.usd)} - {amount(high.usd)}"
+        )
+
+
 def bill_lines(bill: Bill) -> Iterator[str]:
     """Give what was expected, paid and saved, a line each."""
     if bill.forecast is not None:
-        yield f"expected: {forecast(bill.forecast)}"
+        yield from forecast_lines(bill.forecast)
     yield f"paid: {_cost(bill.paid)}"
     yield from map(_calls_cost, bill.paid.calls)
     yield f"saved by the cache: {_cost(bill.cache)}"

@@ -169,7 +169,7 @@ def plan(
         expected = result.bill.forecast
         if expected is None:
             raise InvalidInput.of("FILE", "must have probes that succeed", result.stopped_because)
-        screen.show(f"expected: {formats.forecast(expected)}", document={"bill": result.bill})
+        screen.show(*formats.forecast_lines(expected), document={"bill": result.bill})
         return
     if memory is not None:
         try:

@@ -15,7 +15,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Deployment, Plan, PlanCalls
+from circinus.pipelines.plan import Deployment, Outlook, Plan, PlanCalls
 from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
 from circinus.planner.models.ahead import would_show
 
@@ -43,6 +43,8 @@ class OutlookView(View):
     accuracy: EstimateView = Field(description="Mean score.")
     latency_s: EstimateView
     """Seconds per request, in the statistic that the SLO bounds."""
+    usd_per_request: EstimateView | None = None
+    """US dollars of all calls of a request; none: nothing is called."""
     states: dict[str, SloState] = Field(default_factory=dict)
     """What is known of each SLO there."""
     examples_needed: int | None = None
@@ -140,6 +142,7 @@ def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
         latency_s=_estimate(view.latency_s),
         cost_usd_per_hour=view.cost_usd_per_hour,
         tier_service_s=view.tier_service_s,
+        future=None if view.future is None else _outlook(view.future),
         calls=None if view.calls is None else _calls(view.calls),
         calls_usd_per_hour=view.calls_usd_per_hour,
         cost_usd_per_1000_requests=view.cost_usd_per_1000_requests or 0.0,
@@ -162,6 +165,15 @@ def _calls(view: PlanCallsView) -> PlanCalls:
         usd_per_request=_estimate(view.usd_per_request),
         per_request={name: Usage(**used.model_dump()) for name, used in view.per_request.items()},
         most_per_s=inf if view.most_per_s is None else view.most_per_s,
+    )
+
+
+def _outlook(view: OutlookView) -> Outlook:
+    usd = view.usd_per_request
+    return Outlook(
+        accuracy=_estimate(view.accuracy),
+        latency_s=_estimate(view.latency_s),
+        usd_per_request=None if usd is None else _estimate(usd),
     )
 
 

@@ -7,7 +7,7 @@ profiling is billed as, see `Budget.of`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, log
 
 from circinus.pipelines import checks
@@ -44,23 +44,33 @@ class Cost:
     seconds: float = 0.0  # of operators on the reference machine, `>= 0`
     usd: float = 0.0  # US dollars, those of calls included, `>= 0`
     calls: tuple[CallsCost, ...] = ()  # a part of it: by operators that call endpoints
+    calls_s: float = 0.0  # of `seconds`, what was waited for endpoints: no machine's, `>= 0`
 
     def __post_init__(self) -> None:
         checks.at_least("cost.runs", self.runs, 0)
         checks.non_negative("cost.seconds", self.seconds)
         checks.non_negative("cost.usd", self.usd)
+        checks.non_negative("cost.calls_s", self.calls_s)
 
     @classmethod
-    def of(cls, runs: float, seconds: float, price_usd_per_hour: float) -> Cost:
-        """Give the cost of runs that take `seconds` in all."""
-        usd = seconds * price_usd_per_hour / _SECONDS_PER_HOUR
-        return cls(runs=round(runs), seconds=seconds, usd=usd)
-
-    def with_calls(self, calls: Sequence[CallsCost], waited_usd: float = 0.0) -> Cost:
-        """Give the same with calls, in place of dollars of machines that only waited for them."""
-        of_calls = sum(each.usd + each.open_usd for each in calls)
-        usd = max(self.usd - waited_usd, 0.0) + of_calls
-        return replace(self, usd=usd, calls=tuple(calls))
+    def of(
+        cls,
+        runs: float,
+        seconds: float,
+        price_usd_per_hour: float,
+        *,
+        calls_s: float = 0.0,
+        calls: Sequence[CallsCost] = (),
+    ) -> Cost:
+        """Give the cost of runs that take `seconds` in all, `calls_s` of them for the calls."""
+        machines_usd = max(seconds - calls_s, 0.0) * price_usd_per_hour / _SECONDS_PER_HOUR
+        return cls(
+            runs=round(runs),
+            seconds=seconds,
+            usd=machines_usd + sum(each.usd + each.open_usd for each in calls),
+            calls=tuple(calls),
+            calls_s=calls_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +152,9 @@ class Tally:
         calls: Sequence[CallsCost] = (),
     ) -> Bill:
         """Give the bill of so many operator seconds paid in all, `calls_s` of them for calls."""
-        waited_usd = calls_s * self._price / _SECONDS_PER_HOUR
         not_run_s = max(self._not_run_s, 0.0) if self._not_run else 0.0  # sums are rounded
         return Bill(
-            paid=Cost.of(self._runs, spent_s, self._price).with_calls(calls, waited_usd),
+            paid=Cost.of(self._runs, spent_s, self._price, calls_s=calls_s, calls=calls),
             cache=Cost.of(self._saved_runs, max(self._saved_s, 0.0), self._price),
             early_stopping=Cost.of(self._not_run, not_run_s, self._price),
             against=f"every decided configuration on all {self._population} inputs",

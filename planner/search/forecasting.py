@@ -12,20 +12,25 @@ makes `n sum_o D_o` runs that take `n sum_o D_o s_o`. The seconds come from the 
 are those of the searches that `SPAN` was measured on, and the interval goes from the low ends of
 all three to the high ends. n grows with the root of the number of inputs there are, as the
 width of a confidence sequence asks for.
+
+What operators use of endpoints goes as their seconds do: `n D_o` times the mean of operator o.
+Seconds waited for endpoints are no machine's, so they cost what the calls do. What a judge calls
+is in it only as far as it was paid by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log1p, prod, sqrt
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.profile import Evaluator, FloatArray, Profile
-from circinus.planner.search.bill import Budget, Cost, Forecast
+from circinus.pipelines.profile import USAGE_FIELDS, Evaluator, FloatArray, Profile
+from circinus.planner.search.amounts import Amounts, within
+from circinus.planner.search.bill import Budget, CallsCost, Cost, Forecast
 
 _LEAST_EARLIER = 4
 """Fewer earlier bills say less than probes: their range holds the next in 3 of 5 cases."""
@@ -101,27 +106,35 @@ def from_probes(
     evaluator: Evaluator,
     budget: Budget,
     span: CostSpan = SPAN,
+    called: Sequence[CallsCost] = (),  # what calls cost until now
 ) -> Forecast | None:
     """Give what a search will cost, from profiles of the probes; None when no probe succeeded."""
-    means = [p.operator_s[:, p.succeeded].mean(axis=1) for p in profiles if p.succeeded.any()]
-    if not means:
+    useful = [profile for profile in profiles if profile.succeeded.any()]
+    if not useful:
         return None
-    seconds = np.array(means)  # (probes, operators)
-    # A probe more or less shifts the mean by a standard error; the least and the most would go
-    # with searches that meet one kind of configuration only.
-    each = np.quantile(seconds, (0.25, 0.5, 0.75), axis=0)
-    each[1] = seconds.mean(axis=0)
-    each.sort(axis=0)
+    each = _each_run(np.array([_means(profile, space) for profile in useful]))
     limit = budget.limits.configurations or space.size
-    costs = []
-    for m, n, s_o in zip(span.configurations, span.inputs, each, strict=True):
-        d_o = _settings_met(space, min(m, limit, space.size))
+    names = tuple(operator.name for operator in space.graph.operators)
+    spent = Amounts.of(
+        runs=sum(profile.runs for profile in profiles),
+        seconds=evaluator.spent_s,
+        calls_s=evaluator.calls_s,
+        calls=called,
+        operators=tuple(dict.fromkeys((*names, *(cost.operator for cost in called)))),
+    )
+    wholes = []
+    for m, n, of_run in zip(span.configurations, span.inputs, each, strict=True):
         inputs = min(n * sqrt(evaluator.population), evaluator.population)
-        cost = (inputs * float(d_o.sum()), inputs * float(d_o @ s_o))
-        costs.append(_within(cost, evaluator.spent_s, budget))
+        runs = inputs * _settings_met(space, min(m, limit, space.size))
+        used = np.zeros_like(spent.used)
+        used[: len(names)] = runs[:, None] * of_run[:, 2:]  # the first are the pipeline's
+        seconds, machine_s = (float(runs @ of_run[:, i]) for i in (0, 1))
+        wholes.append(
+            replace(spent, runs=float(runs.sum()), seconds=seconds, machine_s=machine_s, used=used)
+        )
     inputs_probed, on = sum(len(profile.inputs) for profile in profiles), len(profiles)
     source = f"{inputs_probed} probes on {on} configurations, and how far searches go"
-    low, expected, high = costs
+    low, expected, high = within(wholes, spent, budget)
     return Forecast(
         low=low, expected=expected, high=high, confidence=span.confidence, source=source
     )
@@ -131,18 +144,51 @@ def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
     """Give what a search will cost, from what earlier ones of the pipeline paid; None: too few.
 
     The next of n + 1 alike costs lies within the range of the n earlier ones with probability
-    (n - 1) / (n + 1), whatever their distribution.
+    (n - 1) / (n + 1), whatever their distribution. Each figure has a range of its own, so the
+    dollars, as the sum of machines and calls at the ends of theirs, have a range no narrower.
     """
     n = len(bills)
     if n < _LEAST_EARLIER:
         return None
-    seconds = sorted(bill.seconds for bill in bills)
-    runs = sorted(bill.runs for bill in bills)
-    low, expected, high = (_within((runs[i], seconds[i]), 0.0, budget) for i in (0, n // 2, n - 1))
+    names = tuple(dict.fromkeys(cost.operator for bill in bills for cost in bill.calls))
+    paid = [
+        Amounts.of(
+            runs=bill.runs,
+            seconds=bill.seconds,
+            calls_s=bill.calls_s,
+            calls=bill.calls,
+            operators=names,
+        )
+        for bill in bills
+    ]
+    of_rank = np.sort([amounts.figures for amounts in paid], axis=0)
+    wholes = [paid[0].having(of_rank[i]) for i in (0, n // 2, n - 1)]
+    low, expected, high = within(wholes, paid[0].having(np.zeros_like(of_rank[0])), budget)
     source = f"the bills of {n} earlier queries of this pipeline"
     return Forecast(
         low=low, expected=expected, high=high, confidence=(n - 1) / (n + 1), source=source
     )
+
+
+def _means(profile: Profile, space: ConfigurationSpace) -> FloatArray:  # (operators, 2 + Usage)
+    """Give seconds, those on machines and usage of one run of each operator, on the mean."""
+    seconds = profile.operator_s[:, profile.succeeded].mean(axis=1)
+    settings = profile.configuration
+    calls = [bool(one.called(settings.of(one.name))) for one in space.graph.operators]
+    used = np.zeros((len(seconds), USAGE_FIELDS))
+    if profile.used is not None:
+        used = profile.used[:, :, profile.succeeded].mean(axis=2)
+        used[~np.isfinite(used)] = 0.0  # nobody knows how much of it there was
+    return np.column_stack((seconds, np.where(calls, 0.0, seconds), used))
+
+
+def _each_run(means: FloatArray) -> FloatArray:  # (probes, ...) -> (3, ...)
+    # A probe more or less shifts the mean by a standard error; the least and the most would go
+    # with searches that meet one kind of configuration only.
+    each: FloatArray = np.quantile(means, (0.25, 0.5, 0.75), axis=0)
+    each[1] = means.mean(axis=0)
+    each.sort(axis=0)
+    return each
 
 
 def _settings_met(space: ConfigurationSpace, configurations: float) -> FloatArray:  # (O,)
@@ -152,11 +198,3 @@ def _settings_met(space: ConfigurationSpace, configurations: float) -> FloatArra
         missed = exp(configurations * log1p(-1 / settings)) if settings > 1 else 0.0
         met.append(min(settings * (1 - missed), configurations))
     return np.array(met)
-
-
-def _within(cost: tuple[float, float], spent_s: float, budget: Budget) -> Cost:
-    """Give the cost that the budget leaves of it, at least what is spent."""
-    runs, seconds = cost
-    capped = max(min(seconds, budget.profiling_s), spent_s)
-    part = min(capped / seconds, 1.0) if seconds > 0 else 1.0
-    return Cost.of(runs * part, capped, budget.price_usd_per_hour)

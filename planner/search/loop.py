@@ -228,7 +228,12 @@ class _Search:
             for profile in profiles:
                 self._tally.pay(profile)
             self._forecast = from_probes(
-                profiles, setting.space, self._evaluator, self._budget, probes.span
+                profiles,
+                setting.space,
+                self._evaluator,
+                self._budget,
+                probes.span,
+                self._called(),
             )
         if probes is not None:
             self._report(PlanningPhase.PROBING)
@@ -401,11 +406,14 @@ class _Search:
         )
 
     def _bill(self) -> Bill:
-        called, evaluator = self._settings.called, self._evaluator
-        calls = () if called is None else called()
+        evaluator, calls = self._evaluator, self._called()
         return self._tally.bill(
             evaluator.spent_s, self._forecast, calls_s=evaluator.calls_s, calls=calls
         )
+
+    def _called(self) -> Sequence[CallsCost]:
+        called = self._settings.called
+        return () if called is None else called()
 
     def _report(self, phase: PlanningPhase | None = None, extra_inputs: int = 0) -> None:
         if self._observer is None:

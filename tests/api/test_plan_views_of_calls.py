@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from io import StringIO
 from math import inf
@@ -20,7 +21,7 @@ from circinus.api.use_cases.changes import changed_query
 from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import Deployment, Plan, PlanCalls
+from circinus.pipelines.plan import Deployment, Outlook, Plan, PlanCalls
 from circinus.pipelines.slo import Estimate, SloState
 from tests.api.fakes import PIPELINE, plan
 from tests.api.malformed import query
@@ -111,8 +112,32 @@ def test_a_plan_with_calls_survives_the_way_to_a_plan_file_and_back(most_per_s: 
     made = calling(most_per_s)
     text = shown(made).model_dump_json()
     back = to_plan(PlanView.model_validate_json(text), PIPELINE.graph)
-    assert back == replace(made, p99_over_mean=back.p99_over_mean, future=None)
+    assert back == replace(made, p99_over_mean=back.p99_over_mean)
     assert back.id == made.id
+
+
+_AHEAD = Estimate(value=0.0006, low=0.0003, high=inf, confidence=0.95, inputs=20)
+
+
+@pytest.mark.parametrize("usd", [None, _AHEAD])
+def test_dollars_ahead_are_shown_and_survive_the_way_to_a_plan_file_and_back(
+    usd: Estimate | None,
+) -> None:
+    made = calling()
+    ahead = Outlook(accuracy=made.accuracy, latency_s=made.latency_s, usd_per_request=usd)
+    text = shown(replace(made, future=ahead)).model_dump_json()
+    told = json.loads(text)["future"]["usd_per_request"]
+    assert told == (
+        None
+        if usd is None
+        else {"value": 0.0006, "low": 0.0003, "high": None, "confidence": 0.95, "inputs": 20}
+    )
+    back = to_plan(PlanView.model_validate_json(text), PIPELINE.graph)
+    assert back.future == ahead
+    earlier = json.loads(text)
+    del earlier["future"]["usd_per_request"]  # as it was written before it was there
+    view = PlanView.model_validate(earlier)
+    assert to_plan(view, PIPELINE.graph).future == replace(ahead, usd_per_request=None)
 
 
 @pytest.mark.parametrize("most_per_s", [4.0, inf])
