@@ -77,9 +77,15 @@ class DrawOrder:
     what was given once stays. Where nothing draws it is the order of inputs.
     """
 
-    def __init__(self, order: IntArray, *, draws: bool) -> None:  # order: (N,), each input once
+    def __init__(
+        self,
+        order: IntArray,  # (N,), each input once
+        *,
+        draws: bool,  # whether an operator draws
+        most: int = MOST_DRAWS,  # draws of an input that there are, `>= 1`, where one draws
+    ) -> None:
         self._order = order
-        self._most = MOST_DRAWS if draws else 1
+        self._most = min(most, MOST_DRAWS) if draws else 1
         self._inputs = np.array(order)
         self._draws = np.zeros(len(order), dtype=np.int64)  # of the pairs, as `_inputs`
         self._length = 0 if draws else len(order)

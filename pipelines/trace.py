@@ -37,16 +37,20 @@ _USED = "used"  # only where something was called
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """What was measured of all C configurations on N inputs: O operators, K knobs, F features."""
+    """What was measured of all C configurations on N inputs: O operators, K knobs, F features.
+
+    There are M = D N measurements of a configuration: D draws of each input where an operator
+    draws, else one. Draw d of input n is in column d N + n.
+    """
 
     graph: PipelineGraph  # the pipeline; arrays follow its order of operators and knobs
     configurations: npt.NDArray[np.int16]  # index of the value of each knob, int16, shape (C, K)
-    score: FloatArray  # metric, in [0, 1], NaN where measuring failed, shape (C, N)
-    latency_s: FloatArray  # seconds on the reference machine, alone, shape (C, O, N)
-    output_bytes: FloatArray  # what an operator hands on, shape (C, O, N)
+    score: FloatArray  # metric, in [0, 1], NaN where measuring failed, shape (C, M)
+    latency_s: FloatArray  # seconds on the reference machine, alone, shape (C, O, M)
+    output_bytes: FloatArray  # what an operator hands on, shape (C, O, M)
     input_bytes: FloatArray  # size of an input, shape (N,)
     features: FloatArray  # features of an input, shape (N, F)
-    # what an operator used of endpoints, a row per field of `Usage`, shape (C, O, len(Usage), N);
+    # what an operator used of endpoints, a row per field of `Usage`, shape (C, O, len(Usage), M);
     # None: nothing was called
     used: FloatArray | None = None
 
@@ -54,6 +58,18 @@ class Trace:
         _check_shapes(self)
         _check_values(self)
         _check_prefixes(self)
+        _check_draws(self)
+
+    @property
+    def draws(self) -> int:
+        """How many draws of each input it holds, D."""
+        columns = self.score.shape[1] if self.score.ndim == 2 else 0
+        return max(columns // max(len(self.input_bytes), 1), 1)
+
+    def columns(self, inputs: IndexArray) -> IndexArray:  # (n,) -> (D n,)
+        """Give where the measurements of inputs are: their first draws, then their second ones."""
+        first = np.arange(self.draws)[:, None] * len(self.input_bytes)
+        return np.asarray((first + inputs).reshape(-1))
 
 
 def save_trace(trace: Trace, folder: Path) -> None:
@@ -71,7 +87,8 @@ def load_trace(folder: Path) -> Trace:
     """Give the trace in `folder`.
 
     InvalidInput if a file is missing or torn, shapes disagree, a score is outside [0, 1], or an
-    operator's seconds depend on knobs that are not upstream of it.
+    operator's seconds depend on knobs that are not upstream of it, or on the draw though neither
+    it nor an ancestor draws.
     """
     described = read_file(folder / "pipeline.yaml", "trace", LARGEST_FILE_BYTES)
     graph = graph_from_dict(parse_safely(described, field="pipeline.yaml"))
@@ -199,12 +216,13 @@ def _check_shapes(trace: Trace) -> None:
     c, k = len(trace.configurations), len(trace.graph.slots)
     n, o = len(trace.input_bytes), len(trace.graph.operators)
     features = trace.features.shape[1] if trace.features.ndim == 2 else -1
-    shapes = ((c, k), (c, n), (c, o, n), (c, o, n), (n,), (n, features))
+    m = n * trace.draws
+    shapes = ((c, k), (c, m), (c, o, m), (c, o, m), (n,), (n, features))
     for name, shape in zip(_ARRAYS, shapes, strict=True):
         found = getattr(trace, name).shape
         checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
     if trace.used is not None:
-        shape = (c, o, USAGE_FIELDS, n)
+        shape = (c, o, USAGE_FIELDS, m)
         checks.require(
             trace.used.shape == shape, "trace.used", f"must have shape {shape}", trace.used.shape
         )
@@ -236,5 +254,22 @@ def _check_prefixes(trace: Trace) -> None:
         for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
             values, leading = array[:, o], array[first[group], o]
             bad = ~((values == leading) | np.isnan(values) | np.isnan(leading))
+            found = np.argwhere(bad)[:3].tolist()
+            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, found)
+
+
+def _check_draws(trace: Trace) -> None:
+    """Where nothing draws there is one draw; what comes before is equal in all draws."""
+    if trace.draws == 1:
+        return
+    rule = "must hold one draw of each input, as no operator draws"
+    checks.require(trace.graph.draws, "trace.score", rule, trace.draws)
+    rule = "must be equal in all draws of an input, as neither it nor an ancestor draws"
+    for o, operator in enumerate(trace.graph.operators):
+        if trace.graph.drawing[o]:
+            continue
+        for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+            values = array[:, o].reshape(len(array), trace.draws, -1)  # (C, D, N)
+            bad = ~((values == np.fmin.reduce(values, axis=1)[:, None]) | np.isnan(values))
             found = np.argwhere(bad)[:3].tolist()
             checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, found)

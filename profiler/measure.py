@@ -22,11 +22,11 @@ from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
+from circinus.pipelines.scatter import Scatter
 from circinus.profiler.comparing import Comparisons, drawing_as
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
-from circinus.profiler.scatter import Scatter
 from circinus.profiler.turns import Turn, Turns
 from circinus.profiler.walk import PreparedInput, Walk, failed
 
@@ -113,7 +113,10 @@ class Profiler:
         for known, pairs in each:
             for measured in map(known.recalled.pop, pairs):
                 known.columns.append(measured)
-                self._scatter.add(known.columns.configuration, measured)
+                if measured.failure is None:
+                    seconds = measured.operator_s.tolist()
+                    configuration = known.columns.configuration
+                    self._scatter.add(configuration, measured.pair, measured.score, seconds)
                 self.spent_s += measured.spent_s
                 self.calls_s += measured.calls_s
                 self.calls_usd += measured.calls_usd

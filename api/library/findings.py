@@ -60,8 +60,8 @@ class PlannedFindings:
     @cached_property
     def knowledge(self) -> Knowledge:
         """What follows from the measurements."""
-        plans = self.result.plans
-        return Knowledge.made(self.graph, self.query, self.drawing, self.measured, plans)
+        plans, seen = self.result.plans, self.result.seen_to_draw
+        return Knowledge.made(self.graph, self.query, self.drawing, self.measured, plans, seen)
 
 
 class _Order(Input):

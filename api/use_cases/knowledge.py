@@ -36,6 +36,7 @@ from circinus.pipelines.query import Query
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
+from circinus.profiler.comparing import drawing_as
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.journal import MeasuredInput, profiles_of
 
@@ -75,7 +76,8 @@ class Knowledge:
         drawing = planner.drawing(features, count, query.seed)
         everything = parts.store.journal(record.id, edition_of(pipeline)).everything()
         plans = [stored.plan for stored in parts.store.plans(record.id)]
-        return cls.made(pipeline.graph, query, drawing, everything, plans)
+        seen = record.planned.seen_to_draw if record.planned else ()
+        return cls.made(pipeline.graph, query, drawing, everything, plans, seen)
 
     @classmethod
     def made(
@@ -85,10 +87,11 @@ class Knowledge:
         drawing: Drawing,
         measured: Iterable[tuple[Configuration, MeasuredInput]],
         plans: Iterable[Plan],
+        seen_to_draw: Iterable[str] = (),  # operators that are not declared to
     ) -> Knowledge:
         """Give what measurements of a query are, of which its plans were found."""
         known = Known(
-            graph=graph,
+            graph=drawing_as(graph, set(seen_to_draw)),
             profiles=profiles_of(measured, drawing.order, len(graph.operators)),
             population=len(drawing.order),
             # The plans were found for the accuracy that was asked for.

@@ -100,8 +100,10 @@ def _store(
     parts: ServiceParts, record: StoredQuery, replan: Replan, found: Answer | None = None
 ) -> None:
     if found is not None and found.plans:
-        result = to_document(PlanningSummary.of(result_of(found)))
-        replan = replace(replan, result=result, plans=plan_documents(found.plans))
+        seen = record.planned.seen_to_draw if record.planned else ()
+        summary = replace(PlanningSummary.of(result_of(found)), seen_to_draw=seen)
+        result, plans = to_document(summary), plan_documents(found.plans)
+        replan = replace(replan, result=result, plans=plans)
     if not parts.store.replan(replan):
         rule = "must be planned and not retired to be planned again"
         raise Conflict("phase", rule, record.phase.value)

@@ -472,6 +472,7 @@ class _Search:
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
             remarks=tuple(f"{name} {_SEEN}" for name in self._seen_to_draw),
+            seen_to_draw=tuple(self._seen_to_draw),
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),

@@ -110,6 +110,7 @@ class PlanningResult:
     failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
     left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
     remarks: tuple[str, ...] = ()  # what to know of the figures, in words
+    seen_to_draw: tuple[str, ...] = ()  # operators, by name, though nobody declared it
     # What was measured, for later queries on the pipeline to learn from.
     configurations: tuple[ConfigurationRecord, ...] = ()
 
@@ -135,6 +136,7 @@ class PlanningSummary:
     failures: tuple[FailureCount, ...] = ()
     left_out: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+    seen_to_draw: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: PlanningResult) -> Self:

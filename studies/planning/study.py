@@ -341,11 +341,13 @@ def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:
 
 def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
     """Give the trace of some of the inputs."""
+    columns = trace.columns(inputs)
     return replace(
         trace,
-        score=trace.score[:, inputs],
-        latency_s=trace.latency_s[:, :, inputs],
-        output_bytes=trace.output_bytes[:, :, inputs],
+        score=trace.score[:, columns],
+        latency_s=trace.latency_s[:, :, columns],
+        output_bytes=trace.output_bytes[:, :, columns],
+        used=None if trace.used is None else trace.used[..., columns],
         input_bytes=trace.input_bytes[inputs],
         features=trace.features[inputs],
     )

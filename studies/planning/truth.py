@@ -69,7 +69,7 @@ class Truth:
         return Work(
             operator_s=self.trace.latency_s[row].astype(float),
             output_bytes=self.trace.output_bytes[row].astype(float),
-            input_bytes=self.trace.input_bytes.astype(float),
+            input_bytes=np.tile(self.trace.input_bytes.astype(float), self.trace.draws),
             used=None if self.trace.used is None else self.trace.used[row].astype(float),
         )
 

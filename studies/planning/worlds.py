@@ -99,7 +99,8 @@ def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
     """
     count = trace.features.shape[1]
     checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
-    ease = np.nanmean(trace.score.astype(float), axis=0)  # (N,)
+    draws = trace.score.astype(float).reshape(-1, len(trace.input_bytes))  # (C D, N)
+    ease = np.nanmean(draws, axis=0)  # (N,)
     orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
     middle = len(orders) // 2
     below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)

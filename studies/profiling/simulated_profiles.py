@@ -62,6 +62,7 @@ class Ended:
 
 def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
     """Give the configurations that never failed; InvalidInput if each failed somewhere."""
+    first = len(trace.input_bytes)  # measurements: those of first draws
     whole = ~np.isnan(trace.score).any(axis=1)
     rule = "must have a configuration that never failed"
     checks.require(bool(whole.any()), f"trace {name}", rule, int(whole.sum()))
@@ -70,8 +71,8 @@ def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
     useful = useful and bool(np.isfinite(features).all())
     return Population(
         name=name,
-        scores=trace.score[whole].astype(np.float64),
-        seconds=trace.latency_s[whole].sum(axis=1, dtype=np.float64),
+        scores=trace.score[whole, :first].astype(np.float64),
+        seconds=trace.latency_s[whole, :, :first].sum(axis=1, dtype=np.float64),
         groups=equal_strata(features, rng, strata=DEFAULT_STRATA) if useful else None,
     )
 

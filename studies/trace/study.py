@@ -2,9 +2,10 @@
 
 The inputs are taken one after the other, and on each of them the configurations in the
 order of their numbers: neighbours share most of their prefix, so an operator seldom runs
-twice with one lineage, and outputs need not be held longer than an input lasts. What was
-measured of an input is on disk before the next one starts: a study that was cut off goes
-on there.
+twice with one lineage, and outputs need not be held longer than an input lasts. Where an
+operator draws, a configuration makes all draws of an input before the next configuration. What
+was measured of an input is on disk before the next one starts: a study that was cut off goes on
+there.
 
 The one rule: a trace that is already there is not touched unless that is asked for.
 """
@@ -24,10 +25,12 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.draws import measurable
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, features_of
 from circinus.pipelines.profile import Failure
 from circinus.pipelines.trace import Trace, graph_to_dict, save_trace
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.measure import Profiler
@@ -117,7 +120,8 @@ class TraceSummary:
     configurations: int  # C
     operators: int  # O
     inputs: int  # N
-    missing: int  # pairs (configuration, input) without a score: NaN in the trace
+    draws: int  # of each input, D; 1 where no operator draws
+    missing: int  # measurements (configuration, input, draw) without a score: NaN in the trace
     causes: tuple[str, ...]  # why, in words, the first few unlike ones that this run met
     resumed: int  # inputs taken over from a run that was cut off
     spent_s: float  # operator seconds run by this run
@@ -167,6 +171,7 @@ def run(
         configurations=space.size,
         operators=len(trace.graph.operators),
         inputs=len(dataset),
+        draws=trace.draws,
         resumed=meter.resumed,
         missing=int(np.isnan(trace.score).sum()),
         causes=tuple(meter.causes),
@@ -188,15 +193,7 @@ def _measured(
     meter.resumed = len(dataset) - len(todo)
     meter.tell()
     if todo:
-        profiler = Profiler(
-            pipeline=pipeline,
-            dataset=dataset,
-            order=np.array(todo, dtype=np.int64),
-            executor=InProcess(meter.clock),
-            journal=_NoJournal(),
-            cache=PrefixCache(),
-        )
-        _measure(profiler, space, store, meter)
+        _measure(_Profilers(pipeline, dataset, meter.clock), todo, space, store, meter)
     inputs = [example.input for example in dataset.examples]
     features = features_of(pipeline, inputs)
     features = np.zeros((len(inputs), 0)) if features is None else features
@@ -210,21 +207,58 @@ def _measured(
 
 
 def _measure(
-    profiler: Profiler, space: ConfigurationSpace, store: PartStore, meter: TraceMeter
+    profilers: _Profilers,
+    todo: Sequence[int],
+    space: ConfigurationSpace,
+    store: PartStore,
+    meter: TraceMeter,
 ) -> None:
     configurations = [space.configuration(number) for number in range(space.size)]
-    for count, index in enumerate(profiler.order.tolist(), start=1):
+    spent_s = saved_s = 0.0
+    for index in todo:
+        profiler = profilers.of_input(index)
         for number, configuration in enumerate(configurations):
-            profile = profiler.measure(configuration, count)
-            store.arrays["score"][number, index] = profile.score[-1]
-            store.arrays["latency_s"][number, :, index] = profile.operator_s[:, -1]
-            store.arrays["output_bytes"][number, :, index] = profile.output_bytes[:, -1]
-            last = profile.failures[-1] if profile.failures else None
-            meter.pair(last if last is not None and last.input == index else None)
+            profile = profiler.measure(configuration, store.draws)
+            columns = store.columns(index)
+            store.arrays["score"][number, columns] = profile.score
+            store.arrays["latency_s"][number, :, columns] = profile.operator_s
+            store.arrays["output_bytes"][number, :, columns] = profile.output_bytes
+            meter.pair(profile.failures[0] if profile.failures else None)
         store.save(index)
-        meter.spent_s, meter.saved_s = profiler.spent_s, profiler.saved_s
+        spent_s, saved_s = spent_s + profiler.spent_s, saved_s + profiler.saved_s
+        meter.spent_s, meter.saved_s = spent_s, saved_s
         meter.done += 1
         meter.tell()
+
+
+@dataclass(slots=True)
+class _Profilers:
+    """A profiler for each input, so that its draws are made one after the other.
+
+    They share which settings are warm, outputs, and which operators were compared.
+    """
+
+    pipeline: Pipeline
+    dataset: Dataset
+    clock: Clock
+    _executor: InProcess = field(init=False)
+    _cache: PrefixCache = field(default_factory=PrefixCache, init=False)
+    _comparisons: Comparisons = field(default_factory=Comparisons, init=False)
+
+    def __post_init__(self) -> None:
+        self._executor = InProcess(self.clock)
+
+    def of_input(self, index: int) -> Profiler:
+        """Give what measures an input."""
+        return Profiler(
+            pipeline=self.pipeline,
+            dataset=self.dataset,
+            order=np.array([index], dtype=np.int64),
+            executor=self._executor,
+            journal=_NoJournal(),
+            cache=self._cache,
+            comparisons=self._comparisons,
+        )
 
 
 class _NoJournal:
@@ -249,10 +283,16 @@ class PartStore:
     ) -> None:
         self._folder = folder
         self._keys = [_key(pipeline, example) for example in dataset.examples]
-        each = (configurations, len(pipeline.graph.operators), len(dataset))
+        self._inputs = len(dataset)
+        self.draws = measurable(pipeline.graph, 1)  # of each input
+        each = (configurations, len(pipeline.graph.operators), self._inputs * self.draws)
         shapes = {"score": each[::2], "latency_s": each, "output_bytes": each}  # as in `Trace`
         # NaN where measuring failed
         self.arrays = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+
+    def columns(self, index: int) -> slice:
+        """Give where the draws of an input are, as in `Trace`."""
+        return slice(index, None, self._inputs)
 
     def load(self, index: int) -> bool:
         """Take in the part of an input; give whether there is one, and of nothing else."""
@@ -262,7 +302,8 @@ class PartStore:
                 if str(stored["key"]) != self._keys[index]:
                     return False
                 for name, array in self.arrays.items():
-                    array[..., index] = stored[name]
+                    there = array[..., self.columns(index)]  # a view
+                    there[...] = stored[name].reshape(there.shape)
         except (OSError, KeyError, ValueError, EOFError, BadZipFile):  # torn: measured again
             return False
         return True
@@ -271,7 +312,8 @@ class PartStore:
         """Keep the part of an input; it is whole or not there."""
         self._folder.mkdir(parents=True, exist_ok=True)
         unfinished = self._folder / "unfinished.npz"
-        part: dict[str, Any] = {name: array[..., index] for name, array in self.arrays.items()}
+        columns = self.columns(index)
+        part: dict[str, Any] = {name: array[..., columns] for name, array in self.arrays.items()}
         np.savez(unfinished, key=np.array(self._keys[index]), **part)
         unfinished.replace(self._path(index))
 

@@ -21,7 +21,8 @@ from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.documents import from_document
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
-from circinus.api.store.records import NewQuery
+from circinus.api.store.records import NewQuery, Replan, plan_documents
+from circinus.api.use_cases.knowledge import Knowledge
 from circinus.deploy.runtime.dispatcher import RECENT, Taken
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.infrastructure import Infrastructure
@@ -328,3 +329,28 @@ def test_answers_that_were_judged_are_not_judged_again(world: World) -> None:
     seen = windows.seen("q-1", world.answered("p", 1.0, 1.0, 3.0))
     assert seen is not None
     assert seen.latency_s.tolist() == [1.0, 1.0, 3.0]
+
+
+def test_what_was_seen_to_draw_is_known_to_what_follows_from_measurements(world: World) -> None:
+    world.plan()
+    store = world.parts.store
+    record = store.query("q-1")
+    assert record.result is not None
+    assert not Knowledge.of(world.parts, record).known.graph.draws
+    replan = Replan(
+        query_id="q-1",
+        spec=record.spec,
+        why="as a search tells that noticed it",
+        at=1.0,
+        result={**record.result, "seen_to_draw": ["add"]},
+        plans=plan_documents([stored.plan for stored in store.plans("q-1")]),
+    )
+    assert store.replan(replan)
+    assert Knowledge.of(world.parts, store.query("q-1")).known.graph.draws
+    world.client.post("/v1/queries/q-1:replan", json={"latency": "0.5x"})
+    record = store.query("q-1")
+    assert record.spec["slo"] == {"accuracy": 0.5, "latency_s": 0.5}
+    assert record.planned is not None  # plans were found: the next question has to know, too
+    assert record.planned.seen_to_draw == ("add",)
+    (plan, *_) = (stored.plan for stored in store.plans("q-1"))
+    assert plan.accuracy.low < plan.accuracy.high  # ten draws of one each are not all there are

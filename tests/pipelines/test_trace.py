@@ -100,6 +100,54 @@ def test_seconds_that_depend_on_a_knob_downstream_are_refused(trace: Trace) -> N
         replace(trace, latency_s=seconds)
 
 
+def drawn(trace: Trace, *drawing: str, draws: int = 3) -> Trace:
+    """Give the trace with draws of each input, alike but for the scores."""
+    operators = tuple(replace(o, draws=o.name in drawing) for o in trace.graph.operators)
+    tiled = {
+        name: np.tile(getattr(trace, name), draws)
+        for name in ("score", "latency_s", "output_bytes")
+    }
+    tiled["score"] = np.random.default_rng(1).integers(0, 2, tiled["score"].shape).astype("f4")
+    return replace(trace, graph=replace(trace.graph, operators=operators), **tiled)
+
+
+def test_several_draws_where_nothing_draws_are_refused(trace: Trace) -> None:
+    with pytest.raises(InvalidInput, match="one draw of each input, as no operator draws, got 3"):
+        drawn(trace)
+
+
+def test_draws_of_some_inputs_only_are_refused(trace: Trace) -> None:
+    with pytest.raises(InvalidInput, match=r"trace.score must have shape \(4, 6\)"):
+        replace(drawn(trace, "b"), score=drawn(trace, "b").score[:, :-1])
+
+
+@pytest.mark.parametrize("name", ["latency_s", "output_bytes"])
+def test_what_comes_before_all_that_draws_is_equal_in_all_draws(trace: Trace, name: str) -> None:
+    several = drawn(trace, "b")
+    later = getattr(several, name).copy()
+    later[:, 1, 3:] += 1  # operator b, in its second and third draws
+    assert replace(several, **{name: later}).draws == 3
+    later[:, 0, 4] += 1  # operator a, of input 1, in the second draw
+    with pytest.raises(InvalidInput, match=f"trace.{name} of a must be equal in all draws"):
+        replace(several, **{name: later})
+
+
+def test_what_comes_after_something_that_draws_may_differ_between_draws(trace: Trace) -> None:
+    several = drawn(trace, "a")
+    later = several.latency_s.copy()
+    later[:, 1, 3:] += 1  # operator b, which does not draw itself
+    assert replace(several, latency_s=later).draws == 3
+
+
+def test_draws_survive_the_disk_and_are_found_by_input(trace: Trace, tmp_path: Path) -> None:
+    several = drawn(trace, "b")
+    save_trace(several, tmp_path)
+    loaded = load_trace(tmp_path)
+    assert (trace.draws, loaded.draws) == (1, 3)
+    np.testing.assert_array_equal(loaded.score, several.score)
+    assert loaded.columns(np.array([2, 0])).tolist() == [2, 0, 5, 3, 8, 6]
+
+
 def test_negative_seconds_are_refused(trace: Trace) -> None:
     with pytest.raises(InvalidInput, match=r"trace.latency_s must be >= 0"):
         replace(trace, latency_s=-trace.latency_s)

@@ -57,11 +57,12 @@ def test_what_is_noticed_is_remarked_and_planned_for_the_mean_over_draws() -> No
     result = planned(wrong_every=7)
     assert [remark.partition(" ")[0] for remark in result.remarks] == ["answer"]
     assert "draws: true" in result.remarks[0]
+    assert result.seen_to_draw == ("answer",)
     (plan,) = result.plans
     assert plan.accuracy.low < plan.accuracy.value < plan.accuracy.high <= 1.0
 
 
 def test_what_is_declared_is_planned_alike_without_a_remark() -> None:
     noticed, declared = planned(wrong_every=7), planned(wrong_every=7, declared=True)
-    assert declared.remarks == ()
+    assert declared.remarks == declared.seen_to_draw == ()
     assert [p.accuracy for p in noticed.plans] == [p.accuracy for p in declared.plans]

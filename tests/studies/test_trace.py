@@ -10,6 +10,7 @@ import pytest
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.draws import MOST_DRAWS
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
@@ -285,3 +286,62 @@ def test_the_bill_is_what_ran_and_what_prefixes_saved(world: World, tmp_path: Pa
     summary = measured(world, tmp_path)
     assert summary.spent_s == pytest.approx(world.clock.now())
     assert summary.saved_s > summary.spent_s  # 12 configurations share 2, 6 and 4 prefixes
+
+
+def test_a_pipeline_that_draws_is_measured_in_every_draw(world: World, tmp_path: Path) -> None:
+    pipeline = world.pipeline()
+    right = replace(
+        pipeline.by_name["right"], spec=replace(pipeline.by_name["right"].spec, draws=True)
+    )
+    operators = tuple(right if o.name == "right" else o for o in pipeline.operators)
+    summary = study.run(replace(pipeline, operators=operators), DATA, tmp_path, clock=world.clock)
+    trace = load_trace(tmp_path)
+    assert summary.draws == trace.draws == MOST_DRAWS
+    assert trace.score.shape == (12, 4 * MOST_DRAWS)
+    assert np.isfinite(trace.score).all()
+    # What does not draw is run once for each input and setting of its lineage, the others in each
+    # draw; each once more for each of its settings, to be warm.
+    runs = {
+        "scale": 2 * 4,
+        "left": 6 * 4,
+        "right": 4 * 4 * MOST_DRAWS,
+        "join": 12 * 4 * MOST_DRAWS,
+    }
+    warm = {"scale": 2, "left": 3, "right": 2, "join": 1}
+    assert world.runs == {name: runs[name] + warm[name] for name in runs}
+    seconds = trace.latency_s.reshape(12, 4, MOST_DRAWS, 4)
+    at = trace.graph.position
+    assert (seconds[:, at("scale")] == seconds[:, at("scale"), :1]).all()
+    assert (np.diff(seconds[:, at("right")], axis=1) > 0).all()  # a later draw was a later run
+
+
+def test_what_draws_undeclared_is_measured_once_on_each_input(tmp_path: Path) -> None:
+    world, told = World(), [0]
+
+    def noisy(inputs: Payload, knobs: Settings) -> Payload:
+        told[0] += 1
+        return [world.scale(inputs, knobs), told[0]]
+
+    def score(output: Payload, expected: Payload) -> float:
+        assert isinstance(output, list)
+        return float(output[0] == expected)
+
+    scale = replace(world.pipeline().by_name["scale"], run=noisy)
+    pipeline = Pipeline(name="noisy", operators=(scale,), score=score)
+    study.run(pipeline, DATA, tmp_path, clock=world.clock)
+    assert load_trace(tmp_path).score.tolist() == [[0.0] * 4, [1.0] * 4]
+
+
+def test_a_study_of_draws_that_was_cut_off_goes_on_with_the_next_input(tmp_path: Path) -> None:
+    def drawing(world: World) -> Pipeline:
+        pipeline = world.pipeline()
+        operators = (replace(o, spec=replace(o.spec, draws=True)) for o in pipeline.operators)
+        return replace(pipeline, operators=tuple(operators))
+
+    first, second = World(), World()
+    with pytest.raises(CutOff):
+        study.run(drawing(first), DATA, tmp_path, clock=first.clock, observer=cut_off_after(2))
+    summary = study.run(drawing(second), DATA, tmp_path, clock=second.clock)
+    assert summary.resumed == 2
+    assert second.runs["join"] == 12 * 2 * MOST_DRAWS + 1
+    assert np.isfinite(load_trace(tmp_path).score).all()

@@ -8,11 +8,11 @@ never on the scores of the input in question, so a mean over draws stays one.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.draws import draws_worth
 from circinus.pipelines.graph import PipelineGraph
-from circinus.profiler.journal import MeasuredInput
 
 _PRIOR_WITHIN, _PRIOR_WEIGHT = 0.5, 4.0
 """Part of the variance that draws of one input make up before any was repeated, in repeats."""
@@ -51,19 +51,26 @@ class Scatter:
         self._first: defaultdict[Configuration, _Sum] = defaultdict(_Sum)  # of first draws
         self._each: defaultdict[tuple[Configuration, int], _Sum] = defaultdict(_Sum)
 
-    def add(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """Take in a measurement; one that failed says nothing."""
-        if not self._draws or measured.failure is not None:
+    def add(
+        self,
+        configuration: Configuration,
+        pair: tuple[int, int],  # the input, and which draw of it
+        score: float,
+        operator_s: Sequence[float],  # of each operator, reused outputs as when they were made
+    ) -> None:
+        """Take in a measurement; one that failed says nothing and is not to be told."""
+        if not self._draws:
             return
-        for draws, seconds in zip(self._drawing, measured.operator_s.tolist(), strict=True):
+        index, draw = pair
+        for draws, seconds in zip(self._drawing, operator_s, strict=True):
             if draws:
                 self._drawn_s += seconds
             else:
                 self._shared_s += seconds
-        if measured.draw == 0:
-            self._first[configuration].add(measured.score)
-        one = self._each[configuration, measured.input]
-        self._squares += one.add(measured.score)
+        if draw == 0:
+            self._first[configuration].add(score)
+        one = self._each[configuration, index]
+        self._squares += one.add(score)
         self._repeats += one.n > 1
 
     @property
