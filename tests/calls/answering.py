@@ -43,13 +43,17 @@ _SETTLED = ("serving", "infeasible", "exhausted", "failed")
 
 @contextmanager
 def answering(
-    folder: Path, models: ModelServer, **settings: str
+    folder: Path,
+    models: ModelServer,
+    *,
+    infrastructure: Path = FOLDER / "infrastructure.yaml",
+    **settings: str,
 ) -> Iterator[tuple[ServiceProcess, Client]]:
     """Run a service that knows the pipeline and where its models are; settings are of its own."""
     service = ServiceProcess(
         folder,
         extra={
-            "CIRCINUS_INFRASTRUCTURE": str(FOLDER / "infrastructure.yaml"),
+            "CIRCINUS_INFRASTRUCTURE": str(infrastructure),
             "CIRCINUS_EXTRA_PIPELINES": "answers:pipeline",
             "PYTHONPATH": f"{ROOT}:{FOLDER}",
             "ANSWERS_URL": models.url,

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.pipelines.endpoints import CallPrice
-from tests.calls.calling_process import AT_ONCE, LIMITS, REQUESTS, TOKENS
-from tests.calls.server import Model, serving_models
+from tests.calls.calling_process import AT_ONCE, REQUESTS, TOKENS
 from tests.contracts.databases import opened, postgres, sqlite_file
 from tests.profiler.limited_calls import most_in_a_window
 
@@ -115,22 +113,3 @@ def test_no_window_of_the_server_holds_more_than_a_limit_also_when_a_process_is_
     assert server.most_at_once <= AT_ONCE
     # Not by calling next to nothing: 200 calls of 20 tokens take at least 1 + 2 windows.
     assert requests > REQUESTS / 4 or tokens > TOKENS / 4
-
-
-@pytest.mark.slow
-def test_a_server_with_limits_of_a_minute_refuses_no_call(tmp_path: Path) -> None:
-    url = sqlite_file(tmp_path)
-    opened(url).dispose()
-    # What it does not know it says so, in as many tokens as it counts an answer to have.
-    model = Model(price=CallPrice(), skill=0.0, words=4, limits=LIMITS)
-    with serving_models({"gpt": model}) as models:
-        with callers(url, models.url, window_s=60.0) as running:
-            time.sleep(130.0)
-            assert all(each.poll() is None for each in running)
-        requests, tokens = models.most_in_a_window("gpt")
-        made = len(models.calls)
-    assert models.refused == 0
-    assert requests <= REQUESTS
-    assert tokens <= TOKENS
-    # Two windows are over, and a third has begun.
-    assert made >= 2 * 0.9 * REQUESTS
