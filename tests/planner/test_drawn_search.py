@@ -21,7 +21,7 @@ from circinus.pipelines.slo import Slo, SloState
 from circinus.planner.search.loop import search
 from tests.oracles.drawn import FlippingEvaluator
 
-PLANS = int(os.environ.get("CIRCINUS_TEST_PLANS", "60"))
+PLANS = int(os.environ.get("CIRCINUS_TEST_PLANS", "30"))
 ROUNDING = 1e-9
 MACHINES = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
 
