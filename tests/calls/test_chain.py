@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import reduce
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from circinus import Usage, configured, plan
+from circinus import configured, plan
 from tests.calls.server import ModelServer, serving_models, three_models
 from tests.e2e.service_process import ROOT
 
@@ -161,12 +160,11 @@ def test_a_program_plans_it_by_name_and_pays_as_it_was_charged(
     )
 
     assert planned.best is not None
-    every = [one for _, one in planned._found.measured]
-    paid = [Usage(*row) for one in every if one.used is not None for row in one.used]
-    total = reduce(Usage.plus, paid)
-    assert total.calls == len(server.calls)
-    assert total.usd == pytest.approx(server.charged_usd)
-    assert total.tokens == sum(call.used.tokens for call in server.calls)
+    (paid,) = planned.bill.paid.calls  # of the one operator that calls
+    assert paid.calls == len(server.calls)
+    assert paid.usd == pytest.approx(server.charged_usd)
+    tokens = sum(call.used.tokens for call in server.calls)
+    assert paid.input_tokens + paid.output_tokens == tokens
 
 
 @pytest.fixture
