@@ -58,9 +58,12 @@ $(TRACES)/digits-stalled/trace.npz: $(TRACES)/digits/trace.npz
 $(TRACES)/%/trace.npz: | $(STAMP)
 	$(NEW_TRACE) --inputs 72 $*
 
+# The tests of a file stay together, in their order. TEST_JOBS=0 runs all in one process.
+TEST_JOBS ?= 2
+
 ## test: everything that takes seconds, without GPU or cluster
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu"
+	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu" -n $(TEST_JOBS) --dist loadfile
 
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)

@@ -41,7 +41,7 @@ def test_bills_are_those_of_queries_of_the_pipeline_that_ended_by_themselves(
 def test_a_bill_is_shown_whole() -> None:
     forecast = Forecast(low=Cost(), expected=COST, high=COST, confidence=0.5, source="s")
     view = BillView.of(Bill(paid=COST, against="all", forecast=forecast))
-    paid = {"runs": 7, "seconds": 1.5, "usd": 0.25, "calls": []}
+    paid = {"runs": 7, "seconds": 1.5, "usd": 0.25, "calls_s": 0.0, "calls": []}
     assert view.model_dump(mode="json")["paid"] == paid
     assert view.forecast is not None
     assert view.forecast.expected == view.paid
