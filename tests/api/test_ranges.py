@@ -33,13 +33,13 @@ NUMBERS: Mapping[str, Range] = {
     "duration_s": ranges.DURATION_S,
     "slo.latency_s": ranges.LATENCY_S,
     "slo.cost_usd_per_hour": ranges.COST_USD_PER_HOUR,
-    "slo.cost_usd_per_1000_requests": ranges.COST_USD_PER_1000_REQUESTS,
     "limits.profiling_s": ranges.LIMIT_S,
     "limits.profiling_usd": ranges.LIMIT_USD,
     "limits.response_s": ranges.LIMIT_S,
     "device.speed_factor": ranges.SPEED_FACTOR,
     "device.bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
     "device.delay_s": ranges.DELAY_S,
+    "slo.cost_usd_per_1000_requests": ranges.COST_USD_PER_1000_REQUESTS,
 }
 OF_FILES: Mapping[str, Range] = {
     "tiers[0].machines": ranges.MACHINES,

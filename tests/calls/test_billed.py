@@ -10,7 +10,7 @@ import pytest
 from tests.calls.answering import answering, billed, served
 from tests.calls.server import serving_models
 
-REQUESTS = int(os.environ.get("CIRCINUS_TEST_REQUESTS", "400"))
+REQUESTS = int(os.environ.get("CIRCINUS_TEST_REQUESTS", "200"))
 """2,000 for the figures in `docs/calls.md`; of fewer a sample's p95 says less."""
 
 

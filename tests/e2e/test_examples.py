@@ -13,7 +13,7 @@ from tests.e2e.service_process import ROOT, ServiceProcess
 
 NAMES = sorted(path.stem for path in ROOT.glob("examples/*.yaml"))
 REPORTING_SEED = 1  # of inputs that were not planned on, see `pipelines.catalog.material`
-REQUESTS = 40
+REQUESTS = 20
 BUSY = 4.0
 """Times as slow as usual a machine may be that tests other things, too."""
 
@@ -28,7 +28,7 @@ def test_an_example_is_planned_deployed_on_two_tiers_and_served(name: str, tmp_p
     try:
         document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
         document["slo"]["latency_s"] *= BUSY
-        document["limits"] |= {"profiling_s": 25, "configurations": 24}
+        document["limits"] |= {"profiling_s": 12, "configurations": 12}
         query_id = service.ask("POST", "/v1/queries", json=document).json()["id"]
         ended = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
         assert ended["phase"] == "serving", ended["message"]

@@ -31,7 +31,7 @@ ENDS: Mapping[str, Callable[[int, Range], float]] = {
     "by turns": lambda i, within: within.most if i % 2 else within.least,
     "by turns, the other way": lambda i, within: within.least if i % 2 else within.most,
 }
-LENIENT = ("slo.latency_s", "slo.cost_usd_per_hour", "limits.")
+LENIENT = ("slo.latency_s", "slo.cost_usd_", "limits.")
 """Numbers that are at their most in turns, too: else nothing of such a query would be planned."""
 OTHERS = {
     "least": {"seed": 0, "priority": 0},
