@@ -27,7 +27,8 @@ from tests.cluster.chart import CHART, VERSION, helm, of_kind
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-PROGRAMS = sorted(EXAMPLES.glob("*/*.py"))
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*/*.py") if "__main__" in path.read_text())
+"""What a service loads is run by `tests/calls`."""
 INFRASTRUCTURES = sorted((EXAMPLES / "infrastructure").glob("*.yaml"))
 VALUES = EXAMPLES / "helm" / "values.yaml"
 
