@@ -119,6 +119,8 @@ def _without_null(schema: Document) -> Document:
 def _leave_out_the_command_line(parts: Document) -> None:
     """Say that a service reads no files and loads no modules: the query file's schema is wider."""
     parts["QueryRequest"]["properties"]["pipeline"]["pattern"] = f"^{NAME}$"
+    words = "Of the command line: labels for a judge are taken by `circinus plan`."
+    parts["QueryRequest"]["properties"]["metric"] = {"type": "null", "description": words}
     source = parts["DataSource"]
     for name in _OF_FILES:
         words = "Of the command line: a service reads no files."

@@ -62,7 +62,8 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("links|machines|price|speed|bandwidth", "must name .*|must be among .*", "as there are"),
     (r"accuracy|latency|cost|(price|machines|speed|bandwidth)\..*", "must be from .* to .*|"
      "must leave a whole number", "what a change leads to depends on the figure before"),
-    ("cost", "must be a value: the query bounds no cost", "of that query"),
+    ("cost|cost_per_1000", "must be a value: the query bounds no cost.*", "of that query"),
+    ("rate", "must .*", "two numbers in a text"),
     (r"pool\..*", "must be among .*|must be shared: .*|must have machine types", "as there are"),
     (r"pool\..*", "must have at least one slice", "the counts together"),
     ("tier", "must be one with machine types that the query's plan uses.*", "of that query"),
