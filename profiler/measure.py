@@ -147,13 +147,16 @@ class Profiler:
         """Measure inputs, as many at once as can be run, and journal them in their order."""
         turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
         if self.width == 1 or len(missing) < 2:
-            for known, pair in missing:
-                self._record(known, self._measured(turns.take(), known, pair))
+            for at, (known, pair) in enumerate(missing):
+                done = self._measured(turns.take(), known, pair, compares=at == 0)
+                self._record(known, done)
             return
         with ThreadPoolExecutor(min(self.width, len(missing))) as threads:
             try:
-                for known, pair in missing:
-                    task = threads.submit(self._measured, turns.take(), known, pair)
+                for at, (known, pair) in enumerate(missing):
+                    task = threads.submit(
+                        self._measured, turns.take(), known, pair, compares=at == 0
+                    )
                     running.append((known, task))
                 while running:
                     known, task = running[0]
@@ -192,7 +195,8 @@ class Profiler:
             known.prints[draw] = fingerprints(self.pipeline, configuration, draw, drawing)
         return known.prints[draw]
 
-    def _measured(self, turn: Turn, known: _Known, pair: Pair) -> MeasuredInput:
+    def _measured(self, turn: Turn, known: _Known, pair: Pair, *, compares: bool) -> MeasuredInput:
+        # Only the first of those made at once compares: which of them is run first, nobody knows.
         configuration, prints = known.columns.configuration, self._prints(known, pair)
         index, draw = pair
         with turn:
@@ -202,7 +206,9 @@ class Profiler:
                 failure = Failure(input=index, draw=draw, operator="input", cause=str(error))
                 return failed(failure, len(prints))
             turn.begin(prints, prepared.content)
-            return self._walk.measure(configuration, prints, prepared, turn.settle)
+            return self._walk.measure(
+                configuration, prints, prepared, turn.settle, compares=compares
+            )
 
     def _prepared(self, index: int, draw: int) -> PreparedInput:
         example = self.dataset.examples[index]

@@ -81,11 +81,14 @@ class Walk:
         prints: Sequence[str],
         prepared: PreparedInput,
         settled: Callable[[str], object] = lambda print_: None,
+        *,
+        compares: bool = True,
     ) -> MeasuredInput:
         """Give the measurement of a configuration with such fingerprints, whatever operators do.
 
         `settled` is told each fingerprint whose output is there or need not be, as soon as it is
-        known; not the one that fails, nor those after it. Unavailable if the executor cannot run
+        known; not the one that fails, nor those after it. Where it `compares`, operators of which
+        nobody knows whether they draw are run once more. Unavailable if the executor cannot run
         anything now.
         """
         for print_ in prints if self._failures else ():
@@ -107,7 +110,7 @@ class Walk:
                 failure = _failure(prepared, operator.name, done.cause)
                 self._failures[(prints[position], prepared.index)] = failure
                 return failed(failure, len(prints), paid)
-            if self._comparisons.needs_another(operator, done):
+            if compares and self._comparisons.needs_another(operator, done):
                 again = self._executor.run(operator, inputs, configuration)
                 paid = paid.plus(_cost(again))
                 if isinstance(again, Completed):

@@ -186,7 +186,8 @@ def test_the_option_goes_before_the_file_and_the_file_before_the_environment(
     assert [(each["planning"], each["queries"]) for each in kept] == [(planning, 1)]
 
 
-def test_a_plan_says_what_it_was_planned_by(folder: Path) -> None:
+def test_a_plan_says_what_it_was_planned_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # so that no cell is broken
     adder_query(folder)
     told = invoke("plan", "adder.yaml", "--infrastructure", "one-tier").stdout
     assert "planned by default: multi_fidelity, random order\n" in told
