@@ -30,7 +30,7 @@ QUERY: Mapping[str, Any] = {
     "request_rate_per_s": RATE_PER_S,
     "slo": {
         "accuracy": 0.8,
-        "latency_s": 0.3,
+        "latency_s": 0.12,
         "latency_statistic": "p95",
         "cost_usd_per_1000_requests": 0.5,
     },

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.calls.answering import QUERY, RATE_PER_S, Billed, answering, billed, served
 from tests.calls.server import serving_models
 
-REQUESTS = 400
+REQUESTS = 200
 SEED = 3
 _SLACK = 1.15  # of the latency objective: so much a sample of p95 may be off
 
