@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -189,11 +189,7 @@ class EndpointCaller:
             seconds += wait_s
 
     def _timeout_s(self, operator: Operator, most: Mapping[str, Usage]) -> float:
-        """Give the seconds after which an attempt is given up."""
-        own = operator.retries.timeout_s
-        each = (self.endpoints[name].timeout_s for name in most)
-        wanted_s = max(each, default=LONGEST_CALL_S) if own is None else own
-        return min(wanted_s, self.longest_s)
+        return min(time_limit_s(operator, most, self.endpoints), self.longest_s)
 
     def _wait_s(
         self, operator: Operator, attempt: int, failure: OperatorFailed | None
@@ -255,6 +251,15 @@ def most_of(
         each = Usage(*(figure * call.most if figure else 0.0 for figure in one))
         most[call.endpoint] = most.get(call.endpoint, NOTHING_USED).plus(each)
     return most
+
+
+def time_limit_s(
+    operator: Operator, called: Iterable[str], endpoints: Mapping[str, Endpoint]
+) -> float:
+    """Give the seconds after which an attempt is given up: the operator's, or its endpoints'."""
+    own = operator.retries.timeout_s
+    each = (endpoints[name].timeout_s for name in called)
+    return max(each, default=LONGEST_CALL_S) if own is None else own
 
 
 def _told(most: Mapping[str, Usage]) -> dict[str, Usage]:

@@ -19,7 +19,7 @@ from circinus.deploy.workers.errors import CallFailed, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.usage import from_wire
 from circinus.pipelines import checks
-from circinus.pipelines.calling import Leave, most_of
+from circinus.pipelines.calling import Leave, most_of, time_limit_s
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Endpoint, Usage
@@ -83,8 +83,7 @@ class Callee:
                 rule = f"must be at least what one attempt of {operator.name} may use, {asked:g}"
                 fits = bound is None or asked <= bound
                 checks.require(fits, f"{where}.{limit}", rule, bound)
-        own = operator.retries.timeout_s
-        timeout_s = max(endpoints[name].timeout_s for name in most) if own is None else own
+        timeout_s = time_limit_s(operator, most, endpoints)
         return cls(operator=operator.name, most=most, timeout_s=timeout_s)
 
 
