@@ -32,15 +32,30 @@ def test_a_program_that_is_not_ready_in_time_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_cluster_left_is_killed_by_its_mark(tmp_path: Path) -> None:
-    left = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: str(tmp_path)})
-    other = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: f"{tmp_path}-other"})
+    left, other = marked(str(tmp_path)), marked(f"{tmp_path}-other")
     try:
         assert kill_marked(tmp_path) == [left.pid]
         assert left.wait(10.0) < 0
         assert other.poll() is None
     finally:
-        other.kill()
-        other.wait()
+        for process in (left, other):
+            process.kill()
+            process.wait()
+
+
+def marked(mark: str) -> subprocess.Popen[str]:
+    """A sleeper with this mark, which says that it runs: before, the kernel may show no
+    environment of it yet."""
+    process = subprocess.Popen(
+        ["sh", "-c", "echo runs; exec sleep 60"],
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "runs\n"
+    process.stdout.close()
+    return process
 
 
 def test_two_clusters_do_not_share_a_place() -> None:
