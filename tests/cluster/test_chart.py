@@ -147,6 +147,17 @@ def test_every_value_is_in_the_schema() -> None:
     assert known(VALUES, schema) == []
 
 
+def test_every_value_is_in_the_table_of_the_page_and_that_has_no_other() -> None:
+    page = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    table = page.partition("| value | meaning |")[2].partition("\n\n")[0]
+    named = re.findall(r"`([a-zA-Z.]+)(?:\.\*)?`", "\n".join(re.findall(r"^\|[^|]*", table, re.M)))
+    assert {name.partition(".")[0] for name in named} == set(VALUES)
+    for name in named:
+        found = VALUES
+        for part in name.split("."):
+            found = found[part]  # KeyError: there is no such value
+
+
 def test_the_operators_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(rendered(), "Role", "c-operator")) == needs(OPERATOR)
 
