@@ -86,6 +86,11 @@ DEPLOYER = (
 )
 """Of a service whose plans run in its cluster, in their namespace."""
 
+CREDENTIALS = (
+    Permission("", "secrets", ("get", "update"), "to fill in a release's own, and no others"),
+)
+"""Of `circinus credentials`, for the Secrets that the chart names."""
+
 
 def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]) -> None:
     """Return if the account may do everything that is needed.
