@@ -28,13 +28,18 @@ _MADE = (
     ("", "services"),
     ("", "persistentvolumeclaims"),
     ("apps", "deployments"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
     ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
     (_RBAC, "roles"),
     (_RBAC, "rolebindings"),
 )
 _CHART = "that the chart makes"
 INSTALLER = (
-    Permission("", "secrets", ("list", *_VERBS), "of the release, its token and certificates"),
+    Permission(
+        "", "secrets", ("list", "update", *_VERBS), "of the release, its token and certificates"
+    ),
     *(Permission(group, resource, _VERBS, _CHART) for group, resource in _MADE),
 )
 """Of who installs the chart, in its namespace, besides what its accounts are granted."""
@@ -43,7 +48,16 @@ INSTALLER_OF_DISCOVERY = tuple(
     for resource in ("clusterroles", "clusterrolebindings")
 )
 _DEFINITIONS = "customresourcedefinitions"
-_DEFINES = Permission("apiextensions.k8s.io", _DEFINITIONS, ("create",), "", of_cluster=True)
+INSTALLER_OF_DEFINITION = (
+    Permission(
+        "apiextensions.k8s.io",
+        _DEFINITIONS,
+        ("get", "create", "patch"),
+        "of PipelineQuery; with crds.install=false somebody else brings it",
+        of_cluster=True,
+    ),
+)
+_RELEASED = "meta.helm.sh/release-namespace"
 _SPACES = Permission("", "namespaces", ("create",), "", of_cluster=True)
 
 
@@ -80,8 +94,9 @@ def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
 def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
     """Check what the account may do: install, and what it grants to the accounts that run."""
     if needs.installs:
-        more = INSTALLER_OF_DISCOVERY if needs.discovers else ()
-        yield _right("install", cluster, needs, (*INSTALLER, *more))
+        counting = INSTALLER_OF_DISCOVERY if needs.discovers else ()
+        defining = INSTALLER_OF_DEFINITION if needs.defines else ()
+        yield _right("install", cluster, needs, (*INSTALLER, *counting, *defining))
     if needs.deploys:
         yield _right("run plans as pods", cluster, needs, DEPLOYER)
     if needs.discovers:
@@ -117,13 +132,12 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
     names, group = wanted["spec"]["names"], wanted["spec"]["group"]
     version = wanted["spec"]["versions"][0]["name"]
     name, told = f"{names['kind']} ({group}/{version})", f"{names['plural']}.{group}"
-    there = cluster.get(f"/apis/{group}/{version}")
-    if there is None:
-        makes = needs.installs and not lacking(cluster, "", [_DEFINES])
-        if makes:
-            yield ClusterCheck(name, "note", f"{told} is not defined", "helm install does it")
+    brings = needs.installs and needs.defines
+    if cluster.get(f"/apis/{group}/{version}") is None:
+        words = f"{told} is not defined"
+        if brings:
+            yield ClusterCheck(name, "note", words, "helm install does it")
         else:
-            words = f"{told} is not defined, and this account may not do it"
             yield ClusterCheck(name, "fail", words, f"let an administrator: {_DEFINE}")
         return
     try:
@@ -133,11 +147,16 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
         return
     stored = _as_stored(wanted)
     changes = difference([stored], {key_of(wanted): live} if live else {}).change.values()
-    if fields := [field for change in changes for field in change]:
-        words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
-        yield ClusterCheck(name, "fail", words, _DEFINE)
-    else:
+    fields = [field for change in changes for field in change]
+    if not fields:
         yield ClusterCheck(name, "ok", "is that of this release")
+        return
+    words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
+    notes = (live or {})["metadata"].get("annotations") or {}
+    if brings and notes.get(_RELEASED) == needs.namespace:
+        yield ClusterCheck(name, "note", words, "helm upgrade brings it up to date")
+    else:
+        yield ClusterCheck(name, "fail", words, _DEFINE)
 
 
 def _as_stored(wanted: Object) -> Object:
