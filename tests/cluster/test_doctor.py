@@ -159,6 +159,31 @@ def test_an_account_without_rights_is_told_each_and_what_it_may_not_see(
             grant_everywhere(cluster, [])
 
 
+def test_an_account_that_runs_needs_the_rights_of_one_part(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    needs = ClusterNeeds(namespace=namespace, installs=False)
+    with stranger(cluster, tmp_path) as kubeconfig:
+        server = ApiServer(connect(kubeconfig))
+
+        def states() -> dict[str, str]:
+            found = look(server, needs, definition())
+            return {one.name: one.state for one in found if one.name.startswith("rights")}
+
+        assert set(states().values()) == {"fail"}
+        rules = [
+            {"apiGroups": [one.group], "resources": [one.resource], "verbs": list(one.verbs)}
+            for one in OPERATOR
+        ]
+        grant(cluster, namespace, rules)
+        wanted = {
+            "rights to run plans as pods": "note",
+            "rights to count nodes": "note",
+            "rights to follow PipelineQuery objects": "ok",
+        }
+        eventually(lambda: states() == wanted, "the rights of an operator", timeout_s=20)
+
+
 def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: Cluster) -> None:
     wanted = under("doctor.test")
     older = deepcopy(wanted)

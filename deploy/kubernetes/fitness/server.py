@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from circinus.deploy.kubernetes.access import (
     DEPLOYER,
@@ -92,17 +93,24 @@ def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
 
 
 def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
-    """Check what the account may do: install, and what it grants to the accounts that run."""
+    """Check what the account may do: install, and what it grants to the accounts that run.
+
+    One that runs is the service's or an operator's: of its parts one has to be whole.
+    """
     if needs.installs:
         counting = INSTALLER_OF_DISCOVERY if needs.discovers else ()
         defining = INSTALLER_OF_DEFINITION if needs.defines else ()
         yield _right("install", cluster, needs, (*INSTALLER, *counting, *defining))
-    if needs.deploys:
-        yield _right("run plans as pods", cluster, needs, DEPLOYER)
-    if needs.discovers:
-        yield _right("count nodes", cluster, needs, DISCOVERY)
-    if needs.operates:
-        yield _right("follow PipelineQuery objects", cluster, needs, OPERATOR)
+    parts = (
+        ("run plans as pods", DEPLOYER, needs.deploys),
+        ("count nodes", DISCOVERY, needs.discovers),
+        ("follow PipelineQuery objects", OPERATOR, needs.operates),
+    )
+    found = [_right(doing, cluster, needs, rows) for doing, rows, needed in parts if needed]
+    whole = any(one.state == "ok" for one in found)
+    for one in found:
+        others = one.state == "fail" and whole and not needs.installs
+        yield replace(one, state="note") if others else one
 
 
 def _right(
