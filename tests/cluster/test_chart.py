@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from circinus.deploy.kubernetes.access import DEPLOYER, OPERATOR, Permission
+from circinus.deploy.kubernetes.access import DEPLOYER, OPERATOR, RETIREMENT, Permission
+from circinus.deploy.kubernetes.ownership import selector_of_workers
 from tests.cluster.chart import CHART, VERSION, helm, of_kind, rendered
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -71,6 +72,49 @@ def test_the_operators_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(rendered(), "Role", "c-operator")) == needs(OPERATOR)
 
 
+def test_the_hooks_role_is_what_it_needs_and_no_more() -> None:
+    assert rights(of_kind(rendered(), "Role", "c-retire")) == needs(RETIREMENT)
+
+
+@pytest.mark.parametrize(("values", "kept"), [([], True), (["persistence.keep=false"], False)])
+def test_the_claim_of_the_volume_is_kept_unless_values_say_no(
+    values: list[str], kept: bool
+) -> None:
+    claim = of_kind(rendered(*values), "PersistentVolumeClaim", "c")
+    annotations = claim["metadata"].get("annotations", {})
+    assert (annotations.get("helm.sh/resource-policy") == "keep") is kept
+
+
+def test_only_the_claim_outlives_the_release() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    noted = [(d["kind"], d["metadata"].get("annotations") or {}) for d in documents]
+    assert [kind for kind, notes in noted if "helm.sh/resource-policy" in notes] == [
+        "PersistentVolumeClaim"
+    ]
+
+
+def test_queries_are_released_before_anything_is_deleted_and_only_where_some_are_followed() -> (
+    None
+):
+    hooks = [d for d in rendered() if "helm.sh/hook" in (d["metadata"].get("annotations") or {})]
+    assert [(h["kind"], h["metadata"]["annotations"]["helm.sh/hook"]) for h in hooks] == [
+        ("Job", "pre-delete")
+    ]
+    names = [d["metadata"]["name"] for d in rendered("operator.enabled=false")]
+    assert not any("retire" in name for name in names)
+
+
+def test_the_policy_of_workers_is_for_those_of_the_release() -> None:
+    policy = of_kind(rendered("deployment.target=kubernetes"), "NetworkPolicy", "c-workers")
+    assert selector_of_workers("c") == ",".join(
+        f"{name}={value}"
+        for name, value in {
+            "app.kubernetes.io/managed-by": "circinus",
+            **policy["spec"]["podSelector"]["matchLabels"],
+        }.items()
+    )
+
+
 def test_the_services_role_is_what_it_needs_and_no_more() -> None:
     documents = rendered("deployment.target=kubernetes")
     assert rights(of_kind(documents, "Role", "c")) == needs(DEPLOYER)
@@ -78,7 +122,8 @@ def test_the_services_role_is_what_it_needs_and_no_more() -> None:
 
 def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluster() -> None:
     documents = rendered()
-    assert [d["metadata"]["name"] for d in documents if d["kind"] == "Role"] == ["c-operator"]
+    roles = [d["metadata"]["name"] for d in documents if d["kind"] == "Role"]
+    assert roles == ["c-operator", "c-retire"]
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
 
