@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from circinus.api.operator.definition import GROUP, KIND, VERSION
-from circinus.deploy.kubernetes.api import Absent, Clash, Cluster
+from circinus.deploy.kubernetes.api import Clash, Cluster, ClusterRefused
 from circinus.deploy.kubernetes.ownership import RELEASE, queries_path
 
 FINALIZER = f"{GROUP}/finalizer"
@@ -56,7 +56,7 @@ class Claims:
         return found is Whose.OURS or (found is Whose.NOBODYS and self._taken(metadata))
 
     def _taken(self, metadata: Mapping[str, Any]) -> bool:
-        known = ("name", "namespace", "uid", "resourceVersion")
+        known = ("name", "namespace", "resourceVersion")  # another of the name has another version
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
@@ -65,9 +65,15 @@ class Claims:
                 "labels": {RELEASE: self.release},
             },
         }
-        path = f"{queries_path(metadata['namespace'])}/{metadata['name']}"
+        path = queries_path(metadata["namespace"])
         try:
-            self.cluster.apply(path, body)
-        except (Clash, Absent):
+            self.cluster.apply(f"{path}/{metadata['name']}", body)
+        except Clash:
+            return False
+        except ClusterRefused:
+            # One that is gone would be made anew by this, and is refused as it lacks a spec.
+            chosen = f"metadata.name={metadata['name']}"
+            if self.cluster.listed(path, fieldSelector=chosen)["items"]:
+                raise
             return False
         return True
