@@ -104,6 +104,10 @@ class Installed:
         scale = {"spec": {"replicas": 0}}
         self.api.merge(f"{self.path('apis/apps/v1', 'deployments')}/{release}", scale)
 
+    def said(self, pod: str) -> str:
+        """Give what all pods whose name begins so have said."""
+        return "".join(path.read_text() for path in self.folder.glob(f"{pod}*.log"))
+
     def create(self, name: str, **labels: str) -> None:
         """Make a query; `release` is the only label that there is to choose."""
         chosen = {RELEASE: labels["release"]} if labels else {}
@@ -256,6 +260,7 @@ def test_after_install_ten_queries_upgrade_and_uninstall_nothing_is_left_but_the
     claim = installed.uid("api/v1", "persistentvolumeclaims", "one")
     installed.uninstall("one")
     installed.is_left_with("persistentvolumeclaims/one")
+    assert "nobody releases" not in installed.said("one-retire")  # the operator has, all of them
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pipelinequeries.circinus.io"
     assert installed.api.get(path) is not None
 
@@ -271,6 +276,7 @@ def test_after_install_ten_queries_upgrade_and_uninstall_nothing_is_left_but_the
     # The service dies, and without it the operator can release nothing.
     installed.kill_service("one")
     installed.uninstall("one")
+    assert "nobody releases last" in installed.said("one-retire")
     installed.is_left_with()
 
 
