@@ -45,13 +45,14 @@ INFRASTRUCTURE = {
 }
 VALUES: dict[str, Any] = {
     "persistence": {"storageClass": "-", "size": "1Gi"},
-    "infrastructure": INFRASTRUCTURE,
+    "infrastructure": {"document": INFRASTRUCTURE},
     "deployment": {"target": "kubernetes", "machine": {"cpu": "1", "memory": "1Gi"}},
     "settings": {
         "CIRCINUS_PLANNING_WORKERS": "1",
         "CIRCINUS_EXTRA_PIPELINES": "tests.e2e.slow_sum:pipeline",
     },
-    "operator": {"leaseSeconds": 3, "replicas": 1},
+    # Probes would need a port of each operator's own: there is no network between pods here.
+    "operator": {"leaseSeconds": 3, "replicas": 1, "healthPort": 0},
     "nodeSelector": LABELS,
     "tolerations": [TAINT],
 }
