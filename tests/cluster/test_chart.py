@@ -112,8 +112,8 @@ def test_what_the_chart_sets_is_what_it_refuses_among_settings() -> None:
     set_by_it = {variable["name"] for variable in pod["containers"][0]["env"]}
     checks = (CHART / "templates" / "_checks.tpl").read_text(encoding="utf-8")
     reserved = set(re.findall(r"^(CIRCINUS_[A-Z_]+): ", checks, re.MULTILINE))
-    # Those of a namespace and a folder that the chart leaves at their defaults.
-    assert reserved - set_by_it == {"CIRCINUS_NAMESPACE", "CIRCINUS_WORKER_TLS"}
+    # That of a folder, which the chart leaves at its default.
+    assert reserved - set_by_it == {"CIRCINUS_WORKER_TLS"}
     assert set_by_it <= reserved
     taken = rendered("settings.CIRCINUS_LOG_LEVEL=debug")
     pod = of_kind(taken, "Deployment", "c")["spec"]["template"]["spec"]
@@ -338,15 +338,9 @@ def test_monitors_budgets_and_workers_each_find_their_own_pods() -> None:
 
 
 def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluster() -> None:
-from circinus.deploy.kubernetes.access import (
-    CREDENTIALS,
-    DEPLOYER,
-    OPERATOR,
-    RETIREMENT,
-    Permission,
-)
-from circinus.deploy.kubernetes.ownership import selector_of_workers
-from tests.cluster.chart import CHART, definition, helm, of_kind, rendered, template
+    documents = rendered("token.existingSecret=t")
+    roles = [d["metadata"]["name"] for d in documents if d["kind"] == "Role"]
+    assert roles == ["c-operator", "c-retire"]
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
 
