@@ -137,7 +137,7 @@ def _retire(screen: Screen, namespace: str | None, kubeconfig: Path | None, rele
     require_access(cluster, where, RETIREMENT)
     clock = SystemClock()
     ending = Retirement(
-        cluster=cluster, namespace=where, release=release, clock=clock, tell=screen.note
+        cluster=cluster, namespaces=(where,), release=release, clock=clock, tell=screen.note
     )
     ending.run()
 

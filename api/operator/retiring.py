@@ -8,7 +8,7 @@ its workers among them. Objects of other releases, and those that nobody took, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from circinus.api.operator.claims import FINALIZER
@@ -26,7 +26,7 @@ class Retirement:
     """Ends the objects of a release. Calls block, and raise as `Cluster` does."""
 
     cluster: Cluster
-    namespace: str
+    namespaces: Sequence[str | None]  # that its operator follows; None: all
     release: str
     clock: Clock
     # Seconds without an object released after which the rest is let go, `>= 0`. 20: an operator
@@ -44,7 +44,7 @@ class Retirement:
         while found := [each for each in self._found() if _is_ours_to_end(each)]:
             for each in found:  # also what was made meanwhile
                 if not _is_ending(each):
-                    self.cluster.delete(self._path(each))
+                    self.cluster.delete(_path(each))
             if fewest is None or len(found) < fewest:
                 since, fewest = self.clock.now(), len(found)
                 self.tell(f"{fewest} PipelineQuery objects are being released")
@@ -57,12 +57,15 @@ class Retirement:
 
     def _found(self) -> list[Object]:
         chosen = f"{RELEASE}={self.release}"
+        found: list[Object] = []
         try:
-            path = queries_path(self.namespace)
-            items: list[Object] = self.cluster.listed(path, labelSelector=chosen)["items"]
+            for namespace in self.namespaces:
+                found += self.cluster.listed(queries_path(namespace), labelSelector=chosen)[
+                    "items"
+                ]
         except Absent:  # the definition is gone, and all objects with it
             return []
-        return items
+        return found
 
     def _let_go(self, found: Object) -> None:
         left = [name for name in _finalizers(found) if name != FINALIZER]
@@ -73,12 +76,14 @@ class Retirement:
             "metadata": {**found["metadata"], "finalizers": left},
         }
         try:
-            self.cluster.replace(self._path(found), body)
+            self.cluster.replace(_path(found), body)
         except (Clash, Absent):  # somebody was faster: the next look tells
             return
 
-    def _path(self, found: Object) -> str:
-        return f"{queries_path(self.namespace)}/{found['metadata']['name']}"
+
+def _path(found: Object) -> str:
+    metadata = found["metadata"]
+    return f"{queries_path(metadata['namespace'])}/{metadata['name']}"
 
 
 def _is_ours_to_end(found: Object) -> bool:

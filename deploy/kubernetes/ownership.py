@@ -100,10 +100,11 @@ def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Obje
     return {**found, "spec": {**document["spec"], "template": {**template, "metadata": of_pods}}}
 
 
-def queries_path(namespace: str) -> str:
-    """Give the path of the PipelineQuery objects of a namespace."""
+def queries_path(namespace: str | None) -> str:
+    """Give the path of the PipelineQuery objects of a namespace; None: of all."""
     version, _, plural = _QUERIES
-    return f"/apis/{version}/namespaces/{namespace}/{plural}"
+    where = "" if namespace is None else f"/namespaces/{namespace}"
+    return f"/apis/{version}{where}/{plural}"
 
 
 def deployment_named(cluster: Cluster, namespace: str, name: str) -> ObjectOwner:

@@ -211,7 +211,7 @@ class ProcessNode:
             volume_name = (claim or {})["spec"]["volumeName"]
             kept = self.cluster.api.get(f"/api/v1/persistentvolumes/{volume_name}") or {}
             return Path(str(kept["spec"]["hostPath"]["path"]))
-        folder = own / volume["name"]
+        folder = own / str(volume["name"])
         folder.mkdir(exist_ok=True)
         if "secret" in volume:
             content = self._data(pod, "secrets", volume["secret"]["secretName"])

@@ -50,7 +50,7 @@ def retire(cluster: Cluster, path: str, release: str) -> list[str]:
     told: list[str] = []
     Retirement(
         cluster=connected(cluster),
-        namespace=path.split("/")[-2],
+        namespaces=(path.split("/")[-2],),
         release=release,
         clock=SystemClock(),
         patience_s=0.0,

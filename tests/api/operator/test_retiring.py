@@ -43,13 +43,15 @@ class Held:
 
     def _document(self, name: str) -> Object:
         gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if name in self.ending else {}
-        return {"metadata": {"name": name, "finalizers": self.objects[name], **gone}}
+        return {
+            "metadata": {"name": name, "namespace": "ns", "finalizers": self.objects[name], **gone}
+        }
 
 
 def retirement(cluster: Held, clock: ManualClock, patience_s: float = 20.0) -> Retirement:
     return Retirement(
         cluster=cast("Cluster", cluster),
-        namespace="ns",
+        namespaces=("ns",),
         release="one",
         clock=clock,
         patience_s=patience_s,
