@@ -10,18 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
-from circinus.deploy.kubernetes.names import COMPONENT, INSTANCE, PLAN, QUERY, selector_of
+from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY
 from circinus.deploy.kubernetes.outcome import why_not_ready
+from circinus.deploy.kubernetes.ownership import (
+    DEFAULT_RELEASE,
+    ObjectOwner,
+    belonging,
+    selector_of_workers,
+)
 from circinus.deploy.kubernetes.pods import (
     PORT_NAME,
-    WORKERS,
     RenderSettings,
     name_of,
     worker_objects,
@@ -41,25 +46,26 @@ from circinus.deploy.workers.transport import TlsFiles
 from circinus.pipelines.errors import CircinusError
 
 SERVICE_LABEL = "kubernetes.io/service-name"
-_SELECTOR = selector_of({COMPONENT: WORKERS[COMPONENT]})
 _GONE_S = 5.0  # that the pod of a deleted Deployment may take requests: a moment, as a rule
 
 _log = logging.getLogger(__name__)
 
 
 class ReadyWorkers:
-    """The addresses of ready workers by Service, from its EndpointSlices. In one event loop.
+    """The addresses of a release's ready workers, by Service. Used within one event loop.
 
-    Slices that are split, or name an address twice while the cluster moves it, change nothing.
+    From its EndpointSlices: those that are split, or name an address twice while the cluster moves
+    it, change nothing.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, release: str) -> None:
         """Listen from now on; the Services' labels are on their slices, too."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
         path = collection_of("EndpointSlice", namespace)
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=_SELECTOR)
+        chosen = selector_of_workers(release)
+        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=chosen)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -138,6 +144,9 @@ class ClusterLauncher:
     tls: TlsFiles  # with what to call workers
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
     callers: Launcher | None = None  # starts what calls endpoints; None: such are refused
+    release: str = DEFAULT_RELEASE  # whose the pods are; what others made is not touched
+    # who owns the workers of a query; None: nobody. Blocks, and raises as `Cluster` does
+    owner_of: Callable[[str], ObjectOwner | None] = lambda _: None
     ready: ReadyWorkers = field(init=False)
     leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
     # name -> the number of its latest start; another's instance is that start's by now
@@ -147,7 +156,7 @@ class ClusterLauncher:
     _removals: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.ready = ReadyWorkers(self.cluster, self.shape.namespace)
+        self.ready = ReadyWorkers(self.cluster, self.shape.namespace, self.release)
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
@@ -163,9 +172,11 @@ class ClusterLauncher:
                 # An instance of that name may be on its way out, and would be taken for this one.
                 while service in self._removals:
                     await asyncio.wait({self._removals[service]})
+                owner = await asyncio.to_thread(self.owner_of, spec.key.query_id)
                 for document in worker_objects(spec, self.shape):
                     path = path_of(self.shape.namespace, key_of(document))
-                    await asyncio.to_thread(self.cluster.apply, path, document)
+                    ours = belonging(document, self.release, owner)
+                    await asyncio.to_thread(self.cluster.apply, path, ours)
                 pod, address = await self._healthy(service)
         except TimeoutError as error:
             cause = f"not ready within {self.start_timeout_s:g} s"
@@ -216,7 +227,8 @@ class ClusterLauncher:
         Of one that serves those stay that are named there: others were of an earlier run.
         """
         path = collection_of("Deployment", self.shape.namespace)
-        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
+        chosen = selector_of_workers(self.release)
+        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
         spare = []
         for metadata in (item["metadata"] for item in found["items"]):
             labels = metadata.get("labels") or {}
