@@ -112,15 +112,9 @@ def shortage(
     labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
     for deployment in sorted(deployments, key=_size, reverse=True):
         pod = deployment["spec"]["template"]["spec"]
-        rules = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        terms = rules["nodeSelectorTerms"][0]["matchExpressions"]
-        wanted = {term["key"]: term["values"] for term in terms}
-        fitting = [
-            node
-            for node in left
-            if all(labels[node].get(key) in values for key, values in wanted.items())
-        ]
-        told = ", ".join(f"{key}={'|'.join(values)}" for key, values in wanted.items())
+        wanted = pod["nodeSelector"]
+        fitting = [node for node in left if wanted.items() <= labels[node].items()]
+        told = ", ".join(f"{key}={value}" for key, value in wanted.items())
         name = deployment["metadata"]["name"]
         if not fitting:
             return f"no node that takes pods carries {told} (for {name})."
