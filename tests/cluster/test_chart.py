@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from circinus.deploy.kubernetes.access import DEPLOYER, OPERATOR, Permission
+from circinus.deploy.kubernetes.pod_template import read_pod_template
 from tests.cluster.chart import CHART, VERSION, helm, of_kind, rendered
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -126,6 +127,21 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
     assert names <= set(Settings.model_fields)
+
+
+def test_a_template_of_pods_reaches_the_service_as_it_was_given() -> None:
+    toleration = "deployment.podTemplate.spec.tolerations[0]"
+    documents = rendered(
+        "deployment.target=kubernetes",
+        f"{toleration}.key=<team>",
+        f"{toleration}.operator=Exists",
+        f"{toleration}.tolerationSeconds=3600",
+    )
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    found = read_pod_template(variables["CIRCINUS_WORKER_POD_TEMPLATE"])
+    given = {"key": "<team>", "operator": "Exists", "tolerationSeconds": 3600}
+    assert found.tolerations == (given,)
 
 
 def test_the_service_answers_to_its_names_in_the_cluster_and_to_those_given() -> None:
