@@ -172,6 +172,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.api import connect as connect_cluster
     from circinus.deploy.kubernetes.nodes import Discovery
+    from circinus.deploy.kubernetes.pod_template import read_pod_template
 
     cluster = Cluster(connect_cluster())
     require_access(cluster, "", DISCOVERY)
@@ -181,6 +182,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         tiers=tuple(name for tier in shared for name in tier.pools),
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+        tolerations=read_pod_template(settings.worker_pod_template).tolerations,
     )
 
 

@@ -182,6 +182,9 @@ def test_a_job_is_printed_without_a_service() -> None:
     url, token = container["env"]
     assert url["value"] == "http://r.lab.svc:8350"
     assert token["valueFrom"]["secretKeyRef"] == {"name": "r-token", "key": "token"}
+    done = CliRunner().invoke(app, ["verify", "q-1", "--job", *options, "--token-secret", "mine"])
+    (container,) = yaml.safe_load(done.stdout)["spec"]["template"]["spec"]["containers"]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"]["name"] == "mine"
 
 
 def test_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
