@@ -20,6 +20,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
@@ -173,7 +174,8 @@ class Settings(BaseSettings):
     release: str = Field(default="circinus", pattern=r"^[a-z0-9]([a-z0-9.-]{0,51}[a-z0-9])?$")
     # Deployment of the namespace with which the cluster deletes the pods; None: they stay.
     owner: str | None = None
-    worker_image: str = "circinus/worker:latest"
+    worker_image: str = WORKER_IMAGE  # with a tag other than latest, or a digest
+    worker_pod_template: str = ""  # a YAML file, or the document; see `read_pod_template`
     worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     worker_environment: str | None = None  # folder of the nodes with the packages; None: no need
     worker_tls: Path = Path("/etc/circinus-tls")  # `tls.crt`, `tls.key`, `ca.crt` of the service

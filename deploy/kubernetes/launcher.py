@@ -17,7 +17,7 @@ from itertools import count
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
-from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY
+from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY, label_value
 from circinus.deploy.kubernetes.outcome import why_not_ready
 from circinus.deploy.kubernetes.ownership import (
     DEFAULT_RELEASE,
@@ -29,6 +29,7 @@ from circinus.deploy.kubernetes.pods import (
     PORT_NAME,
     RenderSettings,
     name_of,
+    tier_budget,
     worker_objects,
 )
 from circinus.deploy.runtime.instances import (
@@ -173,7 +174,8 @@ class ClusterLauncher:
                 while service in self._removals:
                     await asyncio.wait({self._removals[service]})
                 owner = await asyncio.to_thread(self.owner_of, spec.key.query_id)
-                for document in worker_objects(spec, self.shape):
+                budget = tier_budget(spec, self.shape)
+                for document in (budget, *worker_objects(spec, self.shape)):
                     path = path_of(self.shape.namespace, key_of(document))
                     ours = belonging(document, self.release, owner)
                     await asyncio.to_thread(self.cluster.apply, path, ours)
@@ -226,20 +228,29 @@ class ClusterLauncher:
 
         Of one that serves those stay that are named there: others were of an earlier run.
         """
-        path = collection_of("Deployment", self.shape.namespace)
-        chosen = selector_of_workers(self.release)
-        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
-        spare = []
-        for metadata in (item["metadata"] for item in found["items"]):
-            labels = metadata.get("labels") or {}
-            owner = (labels.get(QUERY, ""), labels.get(PLAN, ""))
-            name = metadata["name"]
-            stays = owner in wanted and name in serving.get(owner, (name,))
-            if not stays and not metadata.get("deletionTimestamp"):
-                spare.append(name)
+        owners = {_labels(*owner) for owner in wanted}
+        names = {_labels(*owner): found for owner, found in serving.items()}
+        spare = [
+            name
+            for name, owner in await self._owners("Deployment")
+            if owner not in owners or name not in names.get(owner, (name,))
+        ]
         for name in spare:
             await self.remove(name)
+        for name, owner in await self._owners("PodDisruptionBudget"):
+            if owner not in owners:
+                await self._deleted("PodDisruptionBudget", name)
         return tuple(spare)
+
+    async def _owners(self, kind: str) -> list[tuple[str, tuple[str, str]]]:
+        """Give name and owner, by labels, of objects of ours that are not on their way out."""
+        path = collection_of(kind, self.shape.namespace)
+        chosen = selector_of_workers(self.release)
+        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
+        each = [item["metadata"] for item in found["items"]]
+        there = [metadata for metadata in each if not metadata.get("deletionTimestamp")]
+        labelled = [(metadata["name"], metadata.get("labels") or {}) for metadata in there]
+        return [(name, (found.get(QUERY, ""), found.get(PLAN, ""))) for name, found in labelled]
 
     async def _removed(self, service: str) -> None:
         await self._deleted("Deployment", service)
@@ -273,6 +284,10 @@ class ClusterLauncher:
         except CircinusError as error:
             return f"(its pods cannot be read: {error})"
         return why_not_ready(pods["items"])
+
+
+def _labels(query_id: str, plan_id: str) -> tuple[str, str]:
+    return label_value(query_id), label_value(plan_id)
 
 
 class ClusterOrchestrator(Orchestrator):
