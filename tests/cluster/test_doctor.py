@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from circinus.api.operator.definition import definition
-from circinus.deploy.kubernetes.access import DEPLOYER, DISCOVERY, OPERATOR
+from circinus.deploy.kubernetes.access import DEPLOYER, DISCOVERY, OPERATOR, RETIREMENT
 from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
 from circinus.deploy.kubernetes.fitness.looking import look
@@ -137,7 +137,7 @@ def test_an_account_without_rights_is_told_each_and_what_it_may_not_see(
         assert found["nodes"]["state"] == "note"
         assert "may not look" in found["nodes"]["detail"]
 
-        needs = (*INSTALLER, *DEPLOYER, *OPERATOR)
+        needs = (*INSTALLER, *DEPLOYER, *OPERATOR, *RETIREMENT)
         rules = [
             {"apiGroups": [one.group], "resources": [one.resource], "verbs": list(one.verbs)}
             for one in needs

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from kubernetes.client import V1Toleration
 from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
-from pydantic import ValidationError
 
 from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -96,7 +95,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         defines=_at(values, "crds.install", _ON),
         tiers=_stated(_infrastructure(values)),
         least=machine,
-        tolerations=tuple(map(_toleration, _at(values, TOLERATIONS, []))),
+        tolerations=PodTemplate(_at(values, "deployment.podTemplate", {})).tolerations,
         claims=_at(values, "persistence.enabled", _ON),
         storage_class=_at(values, "persistence.storageClass", ""),
         existing_claim=_at(values, "persistence.existingClaim", ""),
@@ -117,15 +116,6 @@ def _at(values: Values, path: str, default: Any, *more: type) -> Any:  # noqa: A
     rule = f"must be {' or '.join(_WORDS[kind] for kind in kinds)}"
     checks.require(type(found) in kinds, path, rule, found)  # a truth is no number here
     return found
-
-
-def _toleration(given: Object) -> Object:
-    try:
-        V1Toleration.model_validate(given)
-    except ValidationError as error:
-        rule = f"must each be a toleration of Kubernetes ({error.errors()[0]['msg']})"
-        raise InvalidInput.of(TOLERATIONS, rule, given) from error
-    return given
 
 
 def _infrastructure(values: Values) -> Infrastructure:

@@ -10,6 +10,7 @@ from circinus.deploy.kubernetes.access import (
     DEPLOYER,
     DISCOVERY,
     OPERATOR,
+    RETIREMENT,
     Permission,
     lacking,
 )
@@ -100,7 +101,9 @@ def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
     if needs.installs:
         counting = INSTALLER_OF_DISCOVERY if needs.discovers else ()
         defining = INSTALLER_OF_DEFINITION if needs.defines else ()
-        yield _right("install", cluster, needs, (*INSTALLER, *counting, *defining))
+        ending = RETIREMENT if needs.operates else ()
+        asked = (*INSTALLER, *counting, *defining, *ending)
+        yield _right("install", cluster, needs, asked)
     parts = (
         ("run plans as pods", DEPLOYER, needs.deploys),
         ("count nodes", DISCOVERY, needs.discovers),

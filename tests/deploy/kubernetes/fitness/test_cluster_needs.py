@@ -32,7 +32,7 @@ def needs(values: dict[str, Any]) -> ClusterNeeds:
         ({"infrastructure": {"document": {"name": "x"}}}, "tiers"),
         (
             {"deployment": {"podTemplate": {"spec": {"tolerations": [{"kee": "a"}]}}}},
-            "deployment.podTemplate.spec.tolerations must each be a toleration .*'kee': 'a'",
+            r"podTemplate.spec.tolerations\[0\].kee must be a field of Kubernetes, got 'a'",
         ),
     ],
 )
