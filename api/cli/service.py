@@ -17,7 +17,6 @@ from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import method_view
 from circinus.deploy.methods import method_of
-from circinus.pipelines.needs import package, require
 
 
 def demo(
@@ -79,13 +78,20 @@ def serve(
 def operator(
     screen: Screen,
     client: Client,
-    namespace: Annotated[str | None, "Whose objects to follow; default: the pod's own."] = None,
+    namespace: Annotated[
+        list[str] | None,
+        Option(help="Whose objects to follow; may come again; default: the pod's own."),
+    ] = None,
+    all_namespaces: Annotated[bool, "Follow the objects of every namespace."] = False,
     kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
-    lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 15.0,
-    every: Annotated[float, "Seconds between two looks at an object."] = 1.0,
+    lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 10.0,
+    every: Annotated[float, "Seconds between two readings of the service's queries."] = 1.0,
+    health: Annotated[
+        int | None, Option(help="Port of /healthz and /readyz; left out: none.", metavar="PORT")
+    ] = None,
     definition: Annotated[bool, "Print the custom resource definition and end."] = False,
 ) -> None:
-    """Follow the PipelineQuery objects of a Kubernetes namespace until interrupted.
+    """Follow the PipelineQuery objects of Kubernetes namespaces until interrupted.
 
     Each becomes a query of the service, and its status tells how that fares. Several operators
     may run: one leads, the others wait for its lease to end.
@@ -95,8 +101,9 @@ def operator(
     if definition:
         screen.document(custom.definition())
         return
-    require("operator", "kopf", [package("kopf", extra="kubernetes")])
-    from circinus.api.operator.controller import run
+    from circinus.api.operator.running import Scope, operator_of
 
     start_event_log("info")
-    asyncio.run(run(client, namespace, kubeconfig, lease_s=lease, look_s=every))
+    scope = Scope(namespaces=tuple(namespace or ()), everywhere=all_namespaces)
+    made = operator_of(client, scope, kubeconfig, lease_s=lease, look_s=every)
+    asyncio.run(made.run(health))
