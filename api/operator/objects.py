@@ -93,7 +93,7 @@ class WatchedObjects:
             pause_s = _FIRST_PAUSE_S
             try:
                 version = version or self._list(namespace)
-                for version in self._watch(namespace, version):  # noqa: B020 - where to go on
+                for version in self._watch(namespace, version):  # noqa: B007, B020 - where to go on
                     failures = 0
                 outage.over()
             except Expired:

@@ -12,10 +12,6 @@ from typing import Any
 _NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 _NAMED = "a letter, then at most 62 letters, digits, '_', '.', '-'"
 _LONGEST_NAME = 63
-_SOME_CHOICE = (
-    "has(self.only) || has(self.never)",
-    "say `only` (one of these) or `never` (none of these), or leave the whole entry out",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +76,23 @@ RULES = (
             "always some to do"
         ),
     ),
-    SpecRule(path=("restrictions", "tiers", "*"), rule=_SOME_CHOICE[0], message=_SOME_CHOICE[1]),
     SpecRule(
-        path=("restrictions", "knobs", "*", "*"), rule=_SOME_CHOICE[0], message=_SOME_CHOICE[1]
+        path=("restrictions", "tiers", "*"),
+        rule="has(self.only) || has(self.never)",
+        message=(
+            "say `only` (one of these tiers) or `never` (none of these), or leave the operator out"
+        ),
     ),
 )
+_UNSEEN = ("restrictions", "knobs", "*", "*")
+"""Whose fields have values of any type, which rules cannot see: the service says what to do."""
 
 
 def add_rules(spec: dict[str, Any]) -> None:
     """Put the rules into the schema of a spec, in place of the choices and patterns there."""
     spec["properties"]["tenant"]["maxLength"] = _LONGEST_NAME  # what a match costs is known
     spec["properties"]["data"]["properties"]["dataset"]["maxLength"] = _LONGEST_NAME
+    del _part(spec, _UNSEEN)["anyOf"]
     for each in RULES:
         part = _part(spec, each.path)
         for replaced in ("anyOf", "pattern"):

@@ -193,7 +193,6 @@ def is_served(cluster: Cluster) -> bool:
             "request_rate_per_s must be left out with slo.throughput_per_s",
         ),
         ({"restrictions": {"tiers": {"double": {}}}}, "say `only` .* or `never`"),
-        ({"restrictions": {"knobs": {"double": {"effort": {}}}}}, "say `only` .* or `never`"),
         ({"slo": {"accuracy": 2.0, "latency_s": 1.0}}, "spec.slo.accuracy"),
         ({"weight": "much"}, "spec.weight"),
     ],
@@ -212,6 +211,14 @@ def test_what_the_service_refuses_is_said_in_the_status(operated: Operated) -> N
     assert {c["type"]: c["status"] for c in status["conditions"]}["Planned"] == "False"
     operated.cluster.api.delete(f"{operated.objects}/unknown")
     gone(operated, "unknown")
+
+
+def test_what_no_rule_of_the_cluster_can_see_the_service_says(operated: Operated) -> None:
+    operated.create("hollow", restrictions={"knobs": {"double": {"effort": {}}}})
+    status = operated.wait_for("hollow", phase="refused")
+    assert "restrictions.knobs.double.effort must say only or never" in status["message"]
+    operated.cluster.api.delete(f"{operated.objects}/hollow")
+    gone(operated, "hollow")
 
 
 def test_the_life_of_an_object(operated: Operated) -> None:

@@ -68,7 +68,7 @@ def crowd(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made = Crowd(operated, {})
         for _ in range(2):
             made.start()
-        eventually(operated.leader, "an operator that leads", timeout_s=60)
+        eventually(operated.leader, "an operator that leads", timeout_s=240)
         yield made
 
 
