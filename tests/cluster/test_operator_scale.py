@@ -86,6 +86,13 @@ def seconds_until(condition: Callable[[], object], what: str, timeout_s: float) 
     return time.monotonic() - begun
 
 
+def is_ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
 def cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
@@ -162,7 +169,8 @@ def test_a_killed_leader_is_followed_in_time(crowd: Crowd) -> None:
 
 def test_a_leader_that_leaves_is_followed_at_once(crowd: Crowd) -> None:
     crowd.start()
-    time.sleep(5.0)  # until it waits for the lease, too
+    *_, port = crowd.ports.values()
+    eventually(lambda: is_ready(port), "another one that waits for the lease", timeout_s=240)
     leader = crowd.operated.leader()
     process = crowd.operated.running.pop(leader)
     process.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
 
 from circinus.api.operator.objects import key_of_object
@@ -35,6 +36,7 @@ class FakeCluster(Cluster):
     between: Callable[[], object] = lambda: None
     version: int = 0
     page_size: int = 500
+    lock: RLock = field(default_factory=RLock)
     _log: list[tuple[int, str, Object]] = field(default_factory=list)
 
     def put(self, name: str, namespace: str = "ns", **metadata: object) -> Object:
@@ -74,6 +76,10 @@ class FakeCluster(Cluster):
 
     def listed(self, path: str, **query: str) -> Object:
         self._answer()
+        with self.lock:
+            return self._page(path, query)
+
+    def _page(self, path: str, query: Mapping[str, str]) -> Object:
         first = int(query.get("continue", 0))
         last = first + min(int(query.get("limit", self.page_size)), self.page_size)
         found = [o for k, o in sorted(self.objects.items()) if self._is_in(path, k)]
@@ -86,15 +92,21 @@ class FakeCluster(Cluster):
         self._answer()
         if int(version) < self.forgets:
             raise Expired(f"watch {path}", "Expired", "too old resource version")
-        for at, kind, found in list(self._log):
+        with self.lock:
+            log, last = list(self._log), self.version
+        for at, kind, found in log:
             if at > int(version) and self._is_in(path, key_of_object(found)):
                 yield {"type": kind, "object": copy.deepcopy(found)}
-        bookmark = {"metadata": {"resourceVersion": str(self.version)}}
+        bookmark = {"metadata": {"resourceVersion": str(last)}}
         yield {"type": "BOOKMARK", "object": bookmark}
 
     def merge(self, path: str, body: Mapping[str, Any]) -> Object:
         self._answer()
         self.between()
+        with self.lock:
+            return self._changed(path, body)
+
+    def _changed(self, path: str, body: Mapping[str, Any]) -> Object:
         key, _, _ = self._key(path).partition("/status")
         if key not in self.objects:
             raise Absent(f"PATCH {path}", "NotFound", "not found")
@@ -122,12 +134,13 @@ class FakeCluster(Cluster):
         return [reason for of, reason in self.events if of == name]
 
     def _store(self, kind: str, key: str, found: Object) -> Object:
-        self.version += 1
-        found["metadata"]["resourceVersion"] = str(self.version)
-        found["metadata"].setdefault("managedFields", ["much"])
-        self.objects[key] = found
-        self._log.append((self.version, kind, copy.deepcopy(found)))
-        return found
+        with self.lock:
+            self.version += 1
+            found["metadata"]["resourceVersion"] = str(self.version)
+            found["metadata"].setdefault("managedFields", ["much"])
+            self.objects[key] = found
+            self._log.append((self.version, kind, copy.deepcopy(found)))
+            return found
 
     def _gone(self, key: str) -> Object:
         found = self._store("DELETED", key, copy.deepcopy(self.objects[key]))

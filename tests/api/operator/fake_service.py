@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any, Unpack
 
 from circinus.api.client import Client, Refused
@@ -44,6 +45,7 @@ class FakeService(Client):
     starved: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     page_size: int = 200
+    lock: Lock = field(default_factory=Lock)
 
     def submit(
         self,
@@ -58,6 +60,10 @@ class FakeService(Client):
         self._answer(f"submit {idempotency_key}")
         if self.refuses is not None:
             raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
+        with self.lock:
+            return self._submitted(request, idempotency_key)
+
+    def _submitted(self, request: QueryRequest, idempotency_key: str | None) -> QueryView:
         for known in self.queries.values():
             if known.idempotency_key == idempotency_key:
                 return known
@@ -98,7 +104,8 @@ class FakeService(Client):
         assert call.path == "/v1/queries"
         assert call.params["unfinished"] == "true"
         self._answer("list unfinished")
-        queries = [q for q in reversed(self.queries.values()) if q.phase in UNFINISHED]
+        with self.lock:
+            queries = [q for q in reversed(self.queries.values()) if q.phase in UNFINISHED]
         limit, first = min(int(call.params["limit"]), self.page_size), 0
         if (cursor := call.params.get("cursor")) is not None:
             first = [q.id for q in queries].index(cursor) + 1
