@@ -22,6 +22,7 @@ from circinus.deploy.kubernetes.access import (
     LEADER,
     SEEING_ALL,
     NotAllowed,
+    lacking,
     require_access,
 )
 from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
@@ -152,11 +153,7 @@ class OperatorProcess:
                 missing += refused.missing
         if missing:
             raise NotAllowed(missing)
-        try:
-            require_access(self.cluster, "", SEEING_ALL)
-        except NotAllowed:
-            return False
-        return True
+        return not lacking(self.cluster, "", SEEING_ALL)
 
 
 def operator_of(
