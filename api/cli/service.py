@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -17,6 +17,12 @@ from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import method_view
 from circinus.deploy.methods import method_of
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
+
+if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+    from circinus.api.operator.running import Scope
+    from circinus.deploy.kubernetes.ownership import ObjectOwner
 
 
 def demo(
@@ -89,21 +95,66 @@ def operator(
     health: Annotated[
         int | None, Option(help="Port of /healthz and /readyz; left out: none.", metavar="PORT")
     ] = None,
+    release: Annotated[
+        str, Option(envvar="CIRCINUS_RELEASE", help="For which objects are taken.")
+    ] = "circinus",
+    pod: Annotated[
+        str | None, "NAME/UID of the pod that this runs in: the lease goes with it."
+    ] = None,
+    retire: Annotated[
+        bool, "Delete the release's objects, once nothing runs for them; end."
+    ] = False,
     definition: Annotated[bool, "Print the custom resource definition and end."] = False,
 ) -> None:
     """Follow the PipelineQuery objects of Kubernetes namespaces until interrupted.
 
     Each becomes a query of the service, and its status tells how that fares. Several operators
-    may run: one leads, the others wait for its lease to end.
+    may run: one leads, the others wait for its lease to end. Objects with the label
+    circinus.io/release are for the release that it names; others are for whoever takes them first.
     """
     from circinus.api.operator import definition as custom  # the rest: only when asked to
 
     if definition:
         screen.document(custom.definition())
         return
-    from circinus.api.operator.running import Scope, operator_of
+    from circinus.api.operator.running import OperatorSettings, Scope, operator_of
 
-    start_event_log("info")
     scope = Scope(namespaces=tuple(namespace or ()), everywhere=all_namespaces)
-    made = operator_of(client, scope, kubeconfig, lease_s=lease, look_s=every)
-    asyncio.run(made.run(health))
+    if retire:
+        _retire(screen, scope, kubeconfig, release)
+        return
+    settings = OperatorSettings(
+        scope=scope, release=release, pod=_pod(pod), lease_s=lease, look_s=every
+    )
+    start_event_log("info")
+    asyncio.run(operator_of(client, kubeconfig, settings).run(health))
+
+
+def _retire(screen: Screen, scope: Scope, kubeconfig: Path | None, release: str) -> None:
+    from circinus.api.operator.retiring import Retirement
+    from circinus.deploy.kubernetes.access import RETIREMENT, require_access
+    from circinus.deploy.kubernetes.api import Cluster, connect
+
+    cluster = Cluster(connect(kubeconfig))
+    for namespace in scope.followed:
+        require_access(cluster, namespace or "", RETIREMENT)
+    clock = SystemClock()
+    ending = Retirement(
+        cluster=cluster,
+        namespaces=scope.followed,
+        release=release,
+        clock=clock,
+        tell=screen.note,
+    )
+    ending.run()
+
+
+def _pod(told: str | None) -> ObjectOwner | None:
+    if told is None:
+        return None
+    from circinus.deploy.kubernetes.ownership import ObjectOwner
+
+    name, _, uid = told.partition("/")
+    if not name or not uid:
+        raise InvalidInput.of("--pod", "must be NAME/UID", told)
+    return ObjectOwner(api_version="v1", kind="Pod", name=name, uid=uid)

@@ -11,8 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from circinus.api.event_log import trouble
+from circinus.api.operator.claims import FINALIZER
 from circinus.api.operator.following import Status, transition
-from circinus.api.operator.looking import FINALIZER, seen_of
+from circinus.api.operator.looking import seen_of
 from circinus.api.operator.objects import pages_of, path_of_object, path_of_objects
 from circinus.api.operator.telling import EventTeller
 from circinus.deploy.kubernetes.api import Cluster, ClusterRefused, Object

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from circinus.api.client import Refused
 from circinus.api.event_log import trouble
-from circinus.api.operator.definition import GROUP
+from circinus.api.operator.claims import FINALIZER
 from circinus.api.operator.following import (
     REFUSED,
     Event,
@@ -34,7 +34,6 @@ from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 
-FINALIZER = f"{GROUP}/finalizer"
 REST_S = 300.0
 """After so many seconds an object is looked at again of which nothing was heard."""
 _REFUSED_SPEC = Again(first_s=1.0, longest_s=300.0)  # somebody may register the pipeline

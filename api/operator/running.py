@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from circinus.api.client import Client
+from circinus.api.operator.claims import Claims, Whose, whose
 from circinus.api.operator.controller import Controller
 from circinus.api.operator.health import answering
 from circinus.api.operator.leadership import ClusterLeases, Contender, lead
-from circinus.api.operator.looking import Ours, everything
 from circinus.deploy.kubernetes.access import (
     FOLLOWER,
     LEADER,
@@ -25,7 +25,8 @@ from circinus.deploy.kubernetes.access import (
     lacking,
     require_access,
 )
-from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
+from circinus.deploy.kubernetes.api import Cluster, Object, connect, own_namespace
+from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, ObjectOwner, check_release
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 
@@ -61,31 +62,47 @@ class Scope:
         return tuple(dict.fromkeys(self.namespaces)) or (self.home,)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """What an operator is told."""
+
+    scope: Scope = field(default_factory=Scope)
+    release: str = DEFAULT_RELEASE  # for which it takes objects, and whose operators share a lease
+    pod: ObjectOwner | None = None  # in which it runs; None: outside of the cluster
+    lease_s: float = LEASE_S  # a leader that is silent for so long is replaced, `> 0`
+    look_s: float = 1.0  # between two readings of the service's queries, `> 0`
+
+    def __post_init__(self) -> None:
+        check_release(self.release)
+        checks.positive("every", self.look_s)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class OperatorProcess:
     """One of several operators: leads or waits, until SIGTERM or an interrupt."""
 
     service: Client
     cluster: Cluster
-    scope: Scope
-    lease_s: float = LEASE_S  # a leader that is silent for so long is replaced, `> 0`
-    look_s: float = 1.0  # between two readings of the service's queries, `> 0`
-    ours: Ours = everything  # which objects of those namespaces
+    settings: OperatorSettings
     clock: SystemClock = field(default_factory=SystemClock)
     _contender: Contender = field(init=False)
     _controller: Controller | None = field(default=None, init=False)  # None: it does not lead
 
     def __post_init__(self) -> None:
-        checks.positive("every", self.look_s)
+        told = self.settings
         identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         leases = ClusterLeases(
-            cluster=self.cluster, namespace=self.scope.home, duration_s=self.lease_s
+            cluster=self.cluster,
+            namespace=told.scope.home,
+            release=told.release,
+            pod=told.pod,
+            duration_s=told.lease_s,
         )
         self._contender = Contender(
             identity=identity,
             leases=leases,
             clock=self.clock,
-            renew_s=self.lease_s / _RENEWALS,
+            renew_s=told.lease_s / _RENEWALS,
         )
 
     async def run(self, health: int | None) -> None:
@@ -101,12 +118,12 @@ class OperatorProcess:
             controller = Controller(
                 cluster=self.cluster,
                 service=self.service,
-                namespaces=self.scope.followed,
+                namespaces=self.settings.scope.followed,
                 identity=self._contender.identity,
                 clock=self.clock,
-                tick_s=self.look_s,
+                tick_s=self.settings.look_s,
                 elsewhere=elsewhere,
-                ours=self.ours,
+                ours=self.is_ours,
             )
             self._controller = controller
             running = asyncio.ensure_future(asyncio.to_thread(controller.run))
@@ -127,6 +144,14 @@ class OperatorProcess:
             with contextlib.suppress(asyncio.CancelledError):
                 await leading
 
+    def is_ours(self, found: Object) -> bool:
+        """Whether an object is the release's; one that is nobody's is taken, which is heard."""
+        metadata, release = found["metadata"], self.settings.release
+        known = whose(metadata, release)
+        if known is Whose.NOBODYS:
+            Claims(cluster=self.cluster, release=release).ours(metadata)
+        return known is Whose.OURS
+
     def stuck(self) -> Sequence[str]:
         """Give what hangs, in words: only being started again would help."""
         silent_s = self.clock.now() - self._contender.tried_at
@@ -137,7 +162,7 @@ class OperatorProcess:
     def unready(self) -> Sequence[str]:
         """Give why this one should not be counted on, in words."""
         silent_s = self.clock.now() - self._contender.answered_at
-        if silent_s > _SILENT * self.lease_s:
+        if silent_s > _SILENT * self.settings.lease_s:
             return ["the cluster does not answer"]
         controller = self._controller
         return [] if controller is None else controller.unsynced()
@@ -145,7 +170,8 @@ class OperatorProcess:
     def _preflight(self) -> bool:
         """Return if the account suffices, else NotAllowed; give whether it sees all namespaces."""
         missing: list[str] = []
-        asked = [(self.scope.home, LEADER), *((n or "", FOLLOWER) for n in self.scope.followed)]
+        scope = self.settings.scope
+        asked = [(scope.home, LEADER), *((name or "", FOLLOWER) for name in scope.followed)]
         for namespace, needs in asked:
             try:
                 require_access(self.cluster, namespace, needs)
@@ -157,10 +183,8 @@ class OperatorProcess:
 
 
 def operator_of(
-    service: Client, scope: Scope, kubeconfig: Path | None, *, lease_s: float, look_s: float
+    service: Client, kubeconfig: Path | None, settings: OperatorSettings
 ) -> OperatorProcess:
     """Give an operator; InvalidInput without a way to the cluster or for a bad figure."""
     cluster = Cluster(connect(kubeconfig))
-    return OperatorProcess(
-        service=service, cluster=cluster, scope=scope, lease_s=lease_s, look_s=look_s
-    )
+    return OperatorProcess(service=service, cluster=cluster, settings=settings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from circinus.api.operator.claims import FINALIZER
 from circinus.api.operator.elsewhere import Elsewhere
-from circinus.api.operator.looking import FINALIZER
 from circinus.api.operator.telling import EventTeller
 from circinus.deploy.kubernetes.api import Forbidden, Object
 from circinus.pipelines.clock import ManualClock

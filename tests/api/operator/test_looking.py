@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.api.operator.looking import FINALIZER, Looks, everything
+from circinus.api.operator.claims import FINALIZER
+from circinus.api.operator.looking import Looks, everything
 from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
 from circinus.api.operator.telling import EventTeller
