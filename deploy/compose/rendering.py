@@ -42,7 +42,7 @@ class ComposeSettings:
     """What all services of a file have in common."""
 
     image: str = "circinus/worker:latest"  # of all of them, with the pipeline in it
-    machine: MachineShape = field(default_factory=MachineShape)  # of every tier; without GPUs
+    machine: MachineShape = field(default_factory=MachineShape)  # of every tier
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def __post_init__(self) -> None:

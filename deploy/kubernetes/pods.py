@@ -15,9 +15,9 @@ from pathlib import Path
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
+from circinus.deploy.kubernetes.gpus import device_resources, enforcement_of
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
-from circinus.deploy.workers.shares import enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, files_in
 from circinus.pipelines import checks
 
@@ -48,7 +48,7 @@ class RenderSettings:
     image: str = "circinus/worker:latest"  # of their container
     pull_policy: str = "IfNotPresent"  # of the image
     pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
-    machine: MachineShape = field(default_factory=MachineShape)  # of every tier
+    machine: MachineShape = field(default_factory=MachineShape)  # of every tier, but for its GPUs
     standby: int = 0  # warm replicas per tier, on any node, beyond what was scheduled, `>= 0`
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
@@ -132,11 +132,7 @@ def pod_template(
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}},
         "topologySpreadConstraints": [constraint],
     }
-    pod = _pod(spec, settings, placing, shape.resources(spec.share, tier), limited=True)
-    percent = shape.threads_percent(spec.share)
-    if percent is not None:
-        limit = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": str(percent)}
-        pod["containers"][0]["env"] = [limit]
+    pod = _pod(spec, settings, placing, shape.resources(spec.share), limited=True)
     return {"metadata": {"labels": dict(labels)}, "spec": pod}
 
 
@@ -206,8 +202,11 @@ def _pod(
     *,
     limited: bool,
 ) -> Object:
-    """Give a worker's pod; with `limited` its limit keeps it to its share, else it does itself."""
-    enforcement = enforcement_for(spec.operators, spec.share, cgroups=limited)
+    """Give a worker's pod; with `limited` its limit keeps it to its share, else it does itself.
+
+    InvalidInput as `device_resources`.
+    """
+    enforcement = enforcement_of(spec, cgroups=limited)
     tls = replace(files_in(_TLS_FOLDER), server_name=None)
     options = replace(
         spec.options(enforcement, f"0.0.0.0:{PORT}", tls),
@@ -230,7 +229,7 @@ def _pod(
         "livenessProbe": {**probe, "periodSeconds": 20, "timeoutSeconds": 5},
     }
     return locked_down(
-        container,
+        device_resources(spec.tier, spec.share).added_to(container),
         environment=settings.environment,
         tls_secret=settings.tls_secret,
         more={**placing, "terminationGracePeriodSeconds": _GRACE_S},
