@@ -6,7 +6,7 @@ their own, and no two are alike: `with_device` gives what one query sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
@@ -82,10 +82,14 @@ class MachineType:
     speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     gpus: Gpus | None = None  # of one machine; None: workers use none
+    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
+    memory_gib: float | None = None  # likewise
 
     def __post_init__(self) -> None:
         checks.name("type.name", self.name)
         where = f"type {self.name}"
+        checks.positive(f"{where}.cores", self.cores)
+        checks.positive(f"{where}.memory_gib", self.memory_gib)
         checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
@@ -118,6 +122,8 @@ class Tier:
     call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     gpus: Gpus | None = None  # of one machine; None: workers use none, or its types are unlike
+    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
+    memory_gib: float | None = None  # likewise
     # of a shared tier, in the order of its machines' numbers, which is made the cheapest first;
     # none: its machines are alike
     types: tuple[MachineType, ...] = ()
@@ -135,6 +141,8 @@ class Tier:
         checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
+        checks.positive(f"{where}.cores", self.cores)
+        checks.positive(f"{where}.memory_gib", self.memory_gib)
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
 
@@ -172,6 +180,8 @@ class Tier:
             "speed_factor": min(each.speed_factor for each in self.types),
             "calibration": None,
             "gpus": self.types[0].gpus if len({each.gpus for each in self.types}) == 1 else None,
+            "cores": _least([each.cores for each in self.types]),
+            "memory_gib": _least([each.memory_gib for each in self.types]),
         }
         for name, value in derived.items():
             given = getattr(self, name)
@@ -242,7 +252,7 @@ class Tier:
         return {f"{self.name}/{each.name}": self.as_type(each.name) for each in self.types}
 
     def changed(self, change: Callable[[str, Tier], Tier]) -> Tier:
-        """Give it with other machines, price, speed, calibration or GPUs of its pools, by name."""
+        """Give it with other machines, price, speed, shape ... of its pools, by name."""
         pools = [change(name, pool) for name, pool in self.pools.items()]
         if not pools:
             return self
@@ -256,11 +266,20 @@ class Tier:
 
 
 _MACHINES = 1  # of a tier that says nothing of them
-OF_TYPES = ("machines", "price_usd_per_hour", "speed_factor", "calibration", "gpus")
+OF_TYPES = (
+    *("machines", "price_usd_per_hour", "speed_factor", "calibration"),
+    *("gpus", "cores", "memory_gib"),
+)
 """What a tier with types has from them."""
 _LEFT_OUT: dict[str, Any] = {
     each.name: each.default for each in fields(Tier) if each.name in OF_TYPES
 }
+
+
+def _least(told: Sequence[float | None]) -> float | None:
+    """Give what every type has; None: one of them does not tell."""
+    known = [each for each in told if each is not None]
+    return min(known) if len(known) == len(told) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,8 @@ _RANGES = {
     "most_input_tokens": ranges.TOKENS,
     "most_output_tokens": ranges.TOKENS,
     "timeout_s": ranges.TIMEOUT_S,
+    "cores": ranges.CORES,
+    "memory_gib": ranges.MEMORY_GIB,
     "count": ranges.GPUS,
     "parts": ranges.GPU_PARTS,
 }

@@ -95,6 +95,9 @@ class MachineTypeView(View):
     """What was measured; none: nothing was."""
     gpus: GpusView | None = None
     """Of one machine; none: workers use none."""
+    cores: float | None = None
+    """Of one machine; none: as of every machine of a tier that does not tell."""
+    memory_gib: float | None = Field(default=None, description="Likewise.")
 
 
 class CallPriceView(View):
@@ -151,6 +154,9 @@ class TierView(View):
     """What was measured; none: nothing was."""
     gpus: GpusView | None = None
     """Of one machine; none: workers use none, or those of its types are unlike."""
+    cores: float | None = None
+    """Of one machine, the least of its types; none: as of every tier that does not tell."""
+    memory_gib: float | None = Field(default=None, description="Likewise.")
     types: list[MachineTypeView] = Field(default_factory=list)
     """Its types in the order of their machines' numbers; none: all machines are alike."""
     endpoints: list[EndpointView] = Field(default_factory=list)

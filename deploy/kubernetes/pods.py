@@ -48,7 +48,7 @@ class RenderSettings:
     image: str = "circinus/worker:latest"  # of their container
     pull_policy: str = "IfNotPresent"  # of the image
     pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
-    machine: MachineShape = field(default_factory=MachineShape)  # of every tier, but for its GPUs
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that do not tell
     standby: int = 0  # warm replicas per tier, on any node, beyond what was scheduled, `>= 0`
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
@@ -116,7 +116,7 @@ def pod_template(
 
     Pods with the labels `spread` should be on unlike nodes.
     """
-    tier, shape = spec.tier.name, settings.machine
+    tier, shape = spec.tier.name, settings.machine.of(spec.tier)
     wanted = _nodes(spec, names.label_value(tier))
     if machine is not None:
         wanted[names.MACHINE] = str(machine)
@@ -158,7 +158,7 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
         "annotations": {names.INSTANCE: str(spec.key)},
     }
     selector = {names.INSTANCE: name}
-    shape = settings.machine
+    shape = settings.machine.of(spec.tier)
     # No CPU limit: a worker starts free of its share, and keeps to it by itself afterwards.
     resources = {
         "requests": {

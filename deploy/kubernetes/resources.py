@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Tier
 
 _NUMBER, _EXPONENT = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))", r"([eE][+-]?[0-9]+)?"
 _FORM = re.compile(rf"{_NUMBER}(?:{_EXPONENT}|([numkMGTPE]|[KMGTPE]i))")
@@ -20,7 +21,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineShape:
-    """What one machine of a tier has for workers, besides its GPUs (`gpus`)."""
+    """What one machine has for workers, besides its GPUs (`gpus`)."""
 
     cpu: str = "1"  # quantity; a share of it is requested, and is the limit
     memory: str = "2Gi"  # quantity; a share of it is requested, all of it is the limit
@@ -29,13 +30,22 @@ class MachineShape:
         checks.require(quantity(self.cpu) > 0, "cpu", "must be > 0", self.cpu)
         checks.require(quantity(self.memory) > 0, "memory", "must be > 0", self.memory)
 
+    def of(self, tier: Tier) -> MachineShape:
+        """Give that of a tier's machines: what the infrastructure tells, else as it is here."""
+        cpu, memory = self.cpu, self.memory
+        if tier.cores is not None:
+            cpu = f"{max(1, int(_exact(tier.cores) * 1000))}m"
+        if tier.memory_gib is not None:
+            memory = f"{max(1, int(_exact(tier.memory_gib) * 1024))}Mi"
+        return MachineShape(cpu=cpu, memory=memory)
+
     def milli_cpu(self, share: float) -> int:
         """Give a share of its CPU in thousandths of a core."""
-        return int(quantity(self.cpu) * 1000 * _part(share))
+        return int(quantity(self.cpu) * 1000 * _exact(share))
 
     def mebibytes(self, share: float) -> int:
         """Give a share of its memory."""
-        return int(quantity(self.memory) / 2**20 * _part(share))
+        return int(quantity(self.memory) / 2**20 * _exact(share))
 
     def resources(self, share: float) -> dict[str, dict[str, str]]:
         """Give `requests` and `limits`."""
@@ -66,5 +76,5 @@ def quantity(text: str) -> Decimal:
     return Decimal(number + exponent).scaleb(_DECIMAL.get(suffix, 0))
 
 
-def _part(share: float) -> Decimal:
-    return Decimal(str(share))
+def _exact(figure: float) -> Decimal:
+    return Decimal(str(figure))

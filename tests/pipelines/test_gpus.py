@@ -142,6 +142,27 @@ def test_types_with_the_same_gpus_are_a_tier_with_them() -> None:
     assert tier.gpus == tier.as_type("a").gpus
 
 
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"cores": 0}, r"tier gpu\.cores must be finite and > 0, got 0"),
+        ({"cores": 10_001}, r"tiers\[0\]\.cores must be from 0\.001 to 10000, got 10001"),
+        ({"memory_gib": "2Gi"}, r"tiers\[0\]\.memory_gib must be a number, got '2Gi'"),
+        ({"memory_gib": -1}, r"memory_gib must be finite and > 0, got -1"),
+    ],
+)
+def test_a_machine_of_no_size_is_refused(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        infrastructure_from_dict(document(**told))
+
+
+def test_a_tier_is_as_small_as_its_smallest_type_where_all_tell() -> None:
+    small, large = {"name": "a", "cores": 2.0, "memory_gib": 4.0}, {"name": "b", "cores": 8}
+    tier = tier_of(None, small, large)
+    assert (tier.cores, tier.memory_gib) == (2.0, None)
+    assert tier.as_type("b").cores == 8.0
+
+
 @pytest.mark.parametrize("gpus", [MPS, WHOLE, {"kind": "mig", "profile": "1g.10gb", "count": 5}])
 def test_gpus_survive_the_way_to_a_document_and_back(gpus: dict[str, Any]) -> None:
     for given in (document(gpus), document(None, {"name": "a", "gpus": gpus}, {"name": "b"})):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -15,6 +16,7 @@ from circinus.deploy.kubernetes.gpus import device_resources
 from circinus.deploy.kubernetes.manifests import ScheduledPlan, render
 from circinus.deploy.kubernetes.names import MACHINE, MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings, worker_objects
+from circinus.deploy.kubernetes.resources import quantity
 from circinus.deploy.runtime.instances import instances_of
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
@@ -127,6 +129,23 @@ def test_both_ways_ask_for_the_same(
         container = container_of(deployment)
         assert asked_of(container) == asked
         assert {*variables_of(container).values()} == {*env}
+
+
+def test_a_worker_asks_for_its_share_of_a_machine_of_its_own_tier_or_type() -> None:
+    def asked(
+        machine_type: str | None, *types: MachineType, **tier: float
+    ) -> list[dict[str, str]]:
+        tiers = Infrastructure(name="one", tiers=(Tier(name="edge", types=types, **tier),))  # type: ignore[arg-type]  # figures
+        plan = replace(on(None, 0.25), infrastructure=tiers, machine_types=(machine_type,))
+        return [container_of(each)["resources"]["requests"] for each in deployments(plan)]
+
+    for told in asked(None, cores=6.0, memory_gib=16.0):
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (Decimal("1.5"), 4 * 2**30)
+    types = (MachineType(name="a", cores=4.0), MachineType(name="b", memory_gib=1.0))
+    for told in asked("a", *types):  # 0.25 of the 2Gi of machines elsewhere
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (1, 2**29)
+    for told in asked("b", *types):
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (Decimal("0.25"), 2**28)
 
 
 @pytest.mark.parametrize(
