@@ -140,12 +140,18 @@ def test_a_worker_asks_for_its_share_of_a_machine_of_its_own_tier_or_type() -> N
         return [container_of(each)["resources"]["requests"] for each in deployments(plan)]
 
     for told in asked(None, cores=6.0, memory_gib=16.0):
-        assert (quantity(told["cpu"]), quantity(told["memory"])) == (Decimal("1.5"), 4 * 2**30)
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (
+            Decimal("1.5"),
+            Decimal(4 * 2**30),
+        )
     types = (MachineType(name="a", cores=4.0), MachineType(name="b", memory_gib=1.0))
     for told in asked("a", *types):  # 0.25 of the 2Gi of machines elsewhere
-        assert (quantity(told["cpu"]), quantity(told["memory"])) == (1, 2**29)
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (Decimal(1), Decimal(2**29))
     for told in asked("b", *types):
-        assert (quantity(told["cpu"]), quantity(told["memory"])) == (Decimal("0.25"), 2**28)
+        assert (quantity(told["cpu"]), quantity(told["memory"])) == (
+            Decimal("0.25"),
+            Decimal(2**28),
+        )
 
 
 @pytest.mark.parametrize(
