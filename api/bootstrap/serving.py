@@ -169,6 +169,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.access import DISCOVERY, require_access
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.api import connect as connect_cluster
+    from circinus.deploy.kubernetes.gpus import told_of_pools
     from circinus.deploy.kubernetes.nodes import Discovery
 
     cluster = Cluster(connect_cluster())
@@ -179,6 +180,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         tiers=tuple(name for tier in shared for name in tier.pools),
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+        own=told_of_pools(parts.infrastructure),
     )
 
 

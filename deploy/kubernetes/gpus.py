@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceSpec
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.pipelines import checks
 from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.shares import SHARE_STEP
 
 _THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -57,6 +58,25 @@ def device_resources(tier: Tier, share: float) -> DeviceResources:
     if gpus.kind is GpuSharing.WHOLE:
         return DeviceResources({gpus.resource: f"{round(share * gpus.count)}"}, {})
     return DeviceResources({gpus.resource: "1"}, _limits(gpus, share))
+
+
+def told_of_pools(infrastructure: Infrastructure) -> dict[str, dict[str, str]]:
+    """Give what a node of each tier, or type `TIER/TYPE`, has to give as a machine of it is told.
+
+    Resource -> quantity; what is not told of a tier is left out.
+    """
+    pools = [pool for tier in infrastructure.tiers for pool in tier.pools.items()]
+    return {name: _told_of(pool) for name, pool in pools}
+
+
+def _told_of(tier: Tier) -> dict[str, str]:
+    shape = MachineShape().of(tier)
+    told = {
+        "cpu": None if tier.cores is None else shape.cpu,
+        "memory": None if tier.memory_gib is None else shape.memory,
+    }
+    gpus = {} if tier.gpus is None else {tier.gpus.resource: f"{tier.gpus.places}"}
+    return {name: amount for name, amount in told.items() if amount is not None} | gpus
 
 
 def enforcement_of(spec: InstanceSpec, *, cgroups: bool) -> Enforcement:

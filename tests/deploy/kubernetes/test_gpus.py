@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.gpus import device_resources
+from circinus.deploy.kubernetes.gpus import device_resources, told_of_pools
 from circinus.deploy.kubernetes.manifests import ScheduledPlan, render
 from circinus.deploy.kubernetes.names import MACHINE, MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings, worker_objects
@@ -22,7 +22,7 @@ from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
 from tests.deploy.kubernetes.device_plugin import (
     Client,
     GpuNode,
@@ -129,6 +129,20 @@ def test_both_ways_ask_for_the_same(
         container = container_of(deployment)
         assert asked_of(container) == asked
         assert {*variables_of(container).values()} == {*env}
+
+
+def test_a_node_is_a_machine_if_it_gives_what_is_told_of_one() -> None:
+    types = (MachineType(name="a", cores=2.5, gpus=TENTHS), MachineType(name="b", memory_gib=1.5))
+    tiers = (Tier(name="device"), Tier(name="edge", types=types), Tier(name="gpu", gpus=SLICES))
+    ends = ("device", "edge"), ("edge", "gpu")
+    links = tuple(Link(between=pair, bandwidth_bytes_per_s=1.0) for pair in ends)
+
+    assert told_of_pools(Infrastructure(name="i", tiers=tiers, links=links)) == {
+        "device": {},
+        "edge/a": {"cpu": "2500m", "nvidia.com/gpu.shared": "10"},
+        "edge/b": {"memory": "1536Mi"},
+        "gpu": {"nvidia.com/mig-2g.20gb": "3"},
+    }
 
 
 def test_a_worker_asks_for_its_share_of_a_machine_of_its_own_tier_or_type() -> None:
