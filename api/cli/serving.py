@@ -128,10 +128,10 @@ def verify(
     job: Annotated[bool, "Print a Kubernetes Job that does it in the cluster."] = False,
     namespace: Annotated[str, "Of the Job."] = "default",
     release: Annotated[str, "Of the chart, whose service and token the Job uses."] = "circinus",
-    token_secret: Annotated[str | None, "Secret with the token; default: RELEASE-token."] = None,
     image: Annotated[str, "Of the service, for the Job."] = "circinus/service:latest",
     pull_policy: Annotated[str, "IfNotPresent, Always or Never."] = "IfNotPresent",
     environment: Annotated[str | None, "Folder of the nodes with the Python packages."] = None,
+    token_secret: Annotated[str | None, "Secret with the token; default: RELEASE-token."] = None,
 ) -> None:
     """Send requests to a deployed plan; show what it promised beside what was observed.
 
