@@ -129,6 +129,7 @@ def make_orchestrator(
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
     from circinus.deploy.kubernetes.api import connect as connect_cluster
     from circinus.deploy.kubernetes.launcher import ClusterLauncher, ClusterOrchestrator
+    from circinus.deploy.kubernetes.pod_template import read_pod_template
     from circinus.deploy.kubernetes.pods import RenderSettings
     from circinus.deploy.kubernetes.resources import MachineShape
 
@@ -144,6 +145,7 @@ def make_orchestrator(
         machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
         message_bytes=settings.message_limit_bytes,
+        template=read_pod_template(settings.worker_pod_template),
     )
     # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
     pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls), callers=here)
@@ -171,6 +173,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.api import connect as connect_cluster
     from circinus.deploy.kubernetes.gpus import told_of_pools
     from circinus.deploy.kubernetes.nodes import Discovery
+    from circinus.deploy.kubernetes.pod_template import read_pod_template
 
     cluster = Cluster(connect_cluster())
     require_access(cluster, "", DISCOVERY)
@@ -180,6 +183,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         tiers=tuple(name for tier in shared for name in tier.pools),
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+        tolerations=read_pod_template(settings.worker_pod_template).tolerations,
         own=told_of_pools(parts.infrastructure),
     )
 

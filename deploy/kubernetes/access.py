@@ -77,6 +77,12 @@ DEPLOYER = (
         "to let the cluster tell which workers are ready",
     ),
     Permission(
+        "policy",
+        "poddisruptionbudgets",
+        ("create", "patch", "list", "delete"),
+        "to let nodes be drained one worker of a tier at a time",
+    ),
+    Permission(
         "discovery.k8s.io",
         "endpointslices",
         ("list", "watch"),

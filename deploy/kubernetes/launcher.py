@@ -18,13 +18,21 @@ from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_
 from circinus.deploy.kubernetes.gpus import enforcement_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
-from circinus.deploy.kubernetes.names import COMPONENT, INSTANCE, PLAN, QUERY, selector_of
+from circinus.deploy.kubernetes.names import (
+    COMPONENT,
+    INSTANCE,
+    PLAN,
+    QUERY,
+    label_value,
+    selector_of,
+)
 from circinus.deploy.kubernetes.outcome import why_not_ready
 from circinus.deploy.kubernetes.pods import (
     PORT_NAME,
     WORKERS,
     RenderSettings,
     name_of,
+    tier_budget,
     worker_objects,
 )
 from circinus.deploy.runtime.instances import (
@@ -163,7 +171,8 @@ class ClusterLauncher:
                 # An instance of that name may be on its way out, and would be taken for this one.
                 while service in self._removals:
                     await asyncio.wait({self._removals[service]})
-                for document in worker_objects(spec, self.shape):
+                budget = tier_budget(spec, self.shape)
+                for document in (budget, *worker_objects(spec, self.shape)):
                     path = path_of(self.shape.namespace, key_of(document))
                     await asyncio.to_thread(self.cluster.apply, path, document)
                 pod, address = await self._healthy(service)
@@ -215,19 +224,28 @@ class ClusterLauncher:
 
         Of one that serves those stay that are named there: others were of an earlier run.
         """
-        path = collection_of("Deployment", self.shape.namespace)
-        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
-        spare = []
-        for metadata in (item["metadata"] for item in found["items"]):
-            labels = metadata.get("labels") or {}
-            owner = (labels.get(QUERY, ""), labels.get(PLAN, ""))
-            name = metadata["name"]
-            stays = owner in wanted and name in serving.get(owner, (name,))
-            if not stays and not metadata.get("deletionTimestamp"):
-                spare.append(name)
+        owners = {_labels(*owner) for owner in wanted}
+        names = {_labels(*owner): found for owner, found in serving.items()}
+        spare = [
+            name
+            for name, owner in await self._owners("Deployment")
+            if owner not in owners or name not in names.get(owner, (name,))
+        ]
         for name in spare:
             await self.remove(name)
+        for name, owner in await self._owners("PodDisruptionBudget"):
+            if owner not in owners:
+                await self._deleted("PodDisruptionBudget", name)
         return tuple(spare)
+
+    async def _owners(self, kind: str) -> list[tuple[str, tuple[str, str]]]:
+        """Give name and owner, by labels, of objects of ours that are not on their way out."""
+        path = collection_of(kind, self.shape.namespace)
+        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
+        each = [item["metadata"] for item in found["items"]]
+        there = [metadata for metadata in each if not metadata.get("deletionTimestamp")]
+        labelled = [(metadata["name"], metadata.get("labels") or {}) for metadata in there]
+        return [(name, (found.get(QUERY, ""), found.get(PLAN, ""))) for name, found in labelled]
 
     async def _removed(self, service: str) -> None:
         await self._deleted("Deployment", service)
@@ -261,6 +279,10 @@ class ClusterLauncher:
         except CircinusError as error:
             return f"(its pods cannot be read: {error})"
         return why_not_ready(pods["items"])
+
+
+def _labels(query_id: str, plan_id: str) -> tuple[str, str]:
+    return label_value(query_id), label_value(plan_id)
 
 
 class ClusterOrchestrator(Orchestrator):

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from circinus.deploy.kubernetes.access import CREDENTIALS, DEPLOYER, OPERATOR, Permission
+from circinus.deploy.kubernetes.pod_template import read_pod_template
 from tests.cluster.chart import CHART, definition, helm, of_kind, rendered, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -95,6 +96,7 @@ def test_values_that_clash_are_refused_with_what_to_set(values: str, told: str) 
 
 def test_what_the_chart_sets_is_what_it_refuses_among_settings() -> None:
     everything = "deployment.target=kubernetes,environment.hostPath=/e,discovery.enabled=true"
+    everything += ",deployment.podTemplate.spec.priorityClassName=batch"
     pod = of_kind(rendered(everything), "Deployment", "c")["spec"]["template"]["spec"]
     set_by_it = {variable["name"] for variable in pod["containers"][0]["env"]}
     checks = (CHART / "templates" / "_checks.tpl").read_text(encoding="utf-8")
@@ -337,6 +339,21 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
     assert names <= set(Settings.model_fields)
+
+
+def test_a_template_of_pods_reaches_the_service_as_it_was_given() -> None:
+    toleration = "deployment.podTemplate.spec.tolerations[0]"
+    documents = rendered(
+        "deployment.target=kubernetes",
+        f"{toleration}.key=<team>",
+        f"{toleration}.operator=Exists",
+        f"{toleration}.tolerationSeconds=3600",
+    )
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    found = read_pod_template(variables["CIRCINUS_WORKER_POD_TEMPLATE"])
+    given = {"key": "<team>", "operator": "Exists", "tolerationSeconds": 3600}
+    assert found.tolerations == (given,)
 
 
 def test_the_service_answers_to_its_names_in_the_cluster_and_to_those_given() -> None:

@@ -30,11 +30,8 @@ def pod(on: str, cpu: str, *, group: str = "others", phase: str = "Running") -> 
 
 
 def deployment(cpu: str, labels: Mapping[str, str], replicas: int = 1, **more: object) -> Object:
-    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in labels.items()]
-    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
     spec = {
-        "affinity": {"nodeAffinity": affinity},
+        "nodeSelector": dict(labels),
         "containers": [{"resources": {"requests": {"cpu": cpu}}}],
         **more,
     }
