@@ -37,6 +37,7 @@ from circinus.deploy.workers.options import parse
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from circinus.scheduler.problem import Slice
+from tests.deploy.pod_templates import TEMPLATES
 from tests.deploy.read_back import as_planned, read_back
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
 from tests.deploy.valid_objects import VERSIONS, assert_valid, validator
@@ -265,31 +266,6 @@ def machines(draw: st.DrawFn) -> MachineShape:
         cpu=draw(st.sampled_from(["333m", "1", "1.5", "7", "64"])),
         memory=draw(st.sampled_from(["100Mi", "1.5Gi", "2G", "64Gi"])),
     )
-
-
-TEMPLATES = st.sampled_from(
-    [
-        PodTemplate(),
-        PodTemplate(
-            {
-                "metadata": {"labels": {"team": "ml"}, "annotations": {"a": "b"}},
-                "spec": {
-                    "tolerations": [{"key": "team", "operator": "Exists"}],
-                    "imagePullSecrets": [{"name": "registry"}],
-                    "priorityClassName": "batch",
-                    "volumes": [{"name": "models", "emptyDir": {}}],
-                    "containers": [
-                        {
-                            "name": "worker",
-                            "env": [{"name": "A", "value": "b"}],
-                            "volumeMounts": [{"name": "models", "mountPath": "/models"}],
-                        }
-                    ],
-                },
-            }
-        ),
-    ]
-)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.gpus import device_resources, told_of_pools
 from circinus.deploy.kubernetes.manifests import ScheduledPlan, render
 from circinus.deploy.kubernetes.names import MACHINE, MACHINE_TYPE, TIER
+from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings, worker_objects
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.deploy.runtime.instances import instances_of
@@ -30,6 +31,7 @@ from tests.deploy.kubernetes.device_plugin import (
     PluginConfiguration,
 )
 from tests.deploy.kubernetes.gpu_plans import Cluster, gpu_plans, pool_of
+from tests.deploy.pod_templates import TEMPLATES
 from tests.deploy.scheduled_plans import scheduled_chain
 from tests.deploy.valid_objects import assert_valid
 
@@ -232,34 +234,34 @@ Asked = tuple[Fraction, Object]  # a slice's share, and the container that serve
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(gpu_plans(), st.sampled_from(Pinning))
+@given(gpu_plans(), st.sampled_from(Pinning), TEMPLATES)
 def test_some_plans_get_what_the_schedule_grants_and_no_more(
-    drawn: tuple[Cluster, list[ScheduledPlan]], pinning: Pinning
+    drawn: tuple[Cluster, list[ScheduledPlan]], pinning: Pinning, template: PodTemplate
 ) -> None:
-    assert_granted(*drawn, pinning)
+    assert_granted(*drawn, RenderSettings(pinning=pinning, template=template))
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(gpu_plans(), st.sampled_from(Pinning))
+@given(gpu_plans(), st.sampled_from(Pinning), TEMPLATES)
 def test_two_hundred_plans_get_what_the_schedule_grants_and_no_more(
-    drawn: tuple[Cluster, list[ScheduledPlan]], pinning: Pinning
+    drawn: tuple[Cluster, list[ScheduledPlan]], pinning: Pinning, template: PodTemplate
 ) -> None:
-    assert_granted(*drawn, pinning)
+    assert_granted(*drawn, RenderSettings(pinning=pinning, template=template))
 
 
-def assert_granted(cluster: Cluster, plans: list[ScheduledPlan], pinning: Pinning) -> None:
+def assert_granted(cluster: Cluster, plans: list[ScheduledPlan], chosen: RenderSettings) -> None:
     """Put the pods of both ways onto the scheduled nodes, and see what their plug-ins say."""
     tiers = cluster.infrastructure
     ways: list[dict[tuple[str, int], list[Asked]]] = [defaultdict(list), defaultdict(list)]
     for scheduled in plans:
-        found = render(scheduled, RenderSettings(pinning=pinning)).objects
+        found = render(scheduled, chosen).objects
         for document in found:
             assert_valid(document)
         _place(scheduled, [d for d in found if d["kind"] == "Deployment"], ways[0])
         own = []
         for spec in instances_of("q", scheduled, scheduled.graph, tiers).values():
-            for document in worker_objects(spec, RenderSettings()):
+            for document in worker_objects(spec, chosen):
                 if spec.key.replica == 0:  # others have another name, and nothing else
                     assert_valid(document)
                 own += [document] if document["kind"] == "Deployment" else []
