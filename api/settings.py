@@ -170,6 +170,10 @@ class Settings(BaseSettings):
     interrupted: Path = Field(default_factory=lambda: _data("interrupted"))
     target: Literal["local", "kubernetes"] = "local"  # where plans run
     namespace: str | None = None  # of the pods; None: the service's own
+    # Whose the pods are, as `helm install` named it: two services of a namespace differ in it.
+    release: str = Field(default="circinus", pattern=r"^[a-z0-9]([a-z0-9.-]{0,51}[a-z0-9])?$")
+    # Deployment of the namespace with which the cluster deletes the pods; None: they stay.
+    owner: str | None = None
     worker_image: str = WORKER_IMAGE  # with a tag other than latest, or a digest
     worker_pod_template: str = ""  # a YAML file, or the document; see `read_pod_template`
     worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"

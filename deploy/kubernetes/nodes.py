@@ -145,7 +145,8 @@ def shortage(
     by_name = {_name(node): node for node in nodes}
     for deployment in sorted(deployments, key=_size, reverse=True):
         pod = deployment["spec"]["template"]["spec"]
-        wanted: Mapping[str, str] = pod["nodeSelector"]
+        # A revision that was kept by an earlier version has none: the cluster then says what fits.
+        wanted: Mapping[str, str] = pod.get("nodeSelector") or {}
         labelled = [by_name[name] for name in left if _carries(by_name[name], wanted)]
         fitting = [_name(node) for node in labelled if tolerates(_taints(node), _tolerated(pod))]
         told = ", ".join(f"{key}={value}" for key, value in wanted.items())

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from circinus.deploy.kubernetes.api import Cluster as Connected
-from circinus.deploy.kubernetes.api import Object, collection_of, connect, path_of
+from circinus.deploy.kubernetes.api import Object, connect, path_of
 from circinus.deploy.kubernetes.inventory import KINDS, key_of
 from circinus.deploy.kubernetes.manifests import render
 from circinus.deploy.kubernetes.names import TIER
@@ -18,19 +18,14 @@ from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.pods import (
     Pinning,
     RenderSettings,
-    tier_budget,
-    worker_objects,
 )
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.kubernetes.rollout import Rollout
-from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Tier
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.rollouts import SHAPE, connected, ours, rendered, rollout, watching
-from tests.deploy.scheduled_plans import chain, scheduled_chain
+from tests.deploy.scheduled_plans import scheduled_chain
 
 pytestmark = pytest.mark.cluster
 
@@ -98,31 +93,6 @@ def test_a_users_template_is_in_the_pods_and_the_diff_stays_empty(
     assert toleration in pod["spec"]["tolerations"]
     assert container["env"] == [{"name": "A", "value": "b"}]
     assert container["resources"]["requests"]["memory"] == "512Mi"
-
-
-def test_the_instances_of_a_service_share_a_budget_that_counts_them(
-    cluster: Cluster, namespace: str
-) -> None:
-    client, settings = connected(cluster), RenderSettings(namespace=namespace, machine=SHAPE)
-    graph = chain("digits", 1)
-    for replica in range(2):
-        spec = InstanceSpec(
-            key=InstanceKey("q", "p", "edge", replica),
-            pipeline_reference="digits",
-            operators=graph.operators,
-            configuration=ConfigurationSpace(graph).configuration(0),
-            tier=Tier(name="edge"),
-            share=0.2,
-        )
-        for document in (tier_budget(spec, settings), *worker_objects(spec, settings)):
-            client.apply(path_of(namespace, key_of(document)), document)
-
-    def told() -> tuple[object, object]:
-        (budget,) = cluster.api.items(collection_of("PodDisruptionBudget", namespace))
-        status = budget.get("status") or {}
-        return status.get("expectedPods"), status.get("disruptionsAllowed")
-
-    eventually(lambda: told() == (2, 1), "one of two may go")
 
 
 def test_somebody_elses_change_is_found_by_the_diff(cluster: Cluster, namespace: str) -> None:

@@ -120,6 +120,14 @@ def test_the_number_of_pods_is_limited_too() -> None:
     assert "asks for 1 pods" in told
 
 
+def test_a_kept_revision_that_says_nothing_of_nodes_has_room_anywhere() -> None:
+    kept = deployment("1", {})
+    del kept["spec"]["template"]["spec"]["nodeSelector"]
+
+    assert short([kept], [node("edge-0")]) == ""
+    assert short([kept], []) != ""
+
+
 def test_replicas_spread_over_the_tier() -> None:
     # 3 cores twice: neither node has room for both.
     nodes = [node("edge-0"), node("edge-1")]
