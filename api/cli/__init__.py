@@ -89,7 +89,14 @@ for _body in (
     *(queries.explain, queries.whatif, queries.replan),
     composing.render,
     *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
-    *(service.operator, machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
+    *(
+        service.dispatch,
+        service.operator,
+        machine.prepare,
+        machine.calibrate,
+        doctor.doctor,
+        serving.verify,
+    ),
 ):
     command(app, _body)
 _DEPLOY = (deploying.render, deploying.diff, deploying.apply)

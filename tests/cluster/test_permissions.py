@@ -12,6 +12,7 @@ import pytest
 from circinus.deploy.kubernetes.access import (
     DEPLOYER,
     DISCOVERY,
+    DISPATCHER,
     OPERATOR,
     NotAllowed,
     Permission,
@@ -63,7 +64,12 @@ def told_of(rule: dict[str, Any], verb: str, where: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "needs"), [(f"{RELEASE}-operator", OPERATOR), (RELEASE, DEPLOYER)]
+    ("name", "needs"),
+    [
+        (f"{RELEASE}-operator", OPERATOR),
+        (RELEASE, DEPLOYER),
+        (f"{RELEASE}-dispatcher", DISPATCHER),
+    ],
 )
 def test_a_role_of_the_chart_suffices_and_each_verb_less_is_named(
     cluster: Cluster, namespace: str, account: ApiServer, name: str, needs: tuple[Permission, ...]

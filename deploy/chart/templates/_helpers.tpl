@@ -85,3 +85,10 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* How many dispatchers there are; empty: the service answers requests by itself. */}}
+{{- define "circinus.dispatchers" -}}
+{{- if and (eq .Values.deployment.target "kubernetes") (gt (int .Values.dispatchers.replicas) 0) -}}
+{{- int .Values.dispatchers.replicas -}}
+{{- end -}}
+{{- end -}}
