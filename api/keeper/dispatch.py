@@ -97,6 +97,8 @@ async def _serve(
     others = Proxy(upstream, largest, settings.control_limit, settings.stream_limit)
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
     server = server_before(others, follow.orchestrator, settings, lag, limits)
+    # Signals are handled here: the server would end at once, and raise them again.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     parting = Parting(cast("ASGIApp", server.config.app))
     server.config.app = parting
     listening = listening_at(settings.host, settings.port)

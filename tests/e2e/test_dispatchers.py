@@ -17,14 +17,15 @@ import pytest
 from tests.e2e.dispatching import DispatcherProcess, SteadyLoad
 from tests.e2e.service_process import ON_ONE_TIER, ServiceProcess, serving
 
-pytestmark = pytest.mark.slow  # processes that start, are killed and start again
+# Processes that start, are killed and start again.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 FIRST = 2_000_000  # of the values that are sent; data for planning have smaller ones
 PIPELINE = "tests.e2e.slow_sum:pipeline"
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    with serving(tmp_path, ON_ONE_TIER, PIPELINE, dispatchers="2") as found:
+    with serving(tmp_path, ON_ONE_TIER, PIPELINE, dispatchers="2", keeper_waits_s="300") as found:
         yield found
 
 
