@@ -25,7 +25,9 @@ PIPELINE = "tests.e2e.slow_sum:pipeline"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    with serving(tmp_path, ON_ONE_TIER, PIPELINE, dispatchers="2", keeper_waits_s="300") as found:
+    with serving(
+        tmp_path, ON_ONE_TIER, PIPELINE, dispatchers="2", keeper_waits_s="300", drift_s="86400"
+    ) as found:
         yield found
 
 
