@@ -32,13 +32,21 @@ def relay(host: str, targets: Callable[[], Sequence[tuple[str, int]]]) -> Iterat
     async def listen() -> asyncio.Server:
         return await asyncio.start_server(serve, host, 0)
 
+    async def end(server: asyncio.Server) -> None:
+        server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     server = asyncio.run_coroutine_threadsafe(listen(), loop).result()
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
-        loop.call_soon_threadsafe(server.close)
+        asyncio.run_coroutine_threadsafe(end(server), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+        loop.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

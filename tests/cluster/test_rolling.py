@@ -103,7 +103,7 @@ def test_no_request_fails_while_everything_is_upgraded(
 
         asyncio.run(scene())
     with capsys.disabled():
-        sys.stdout.write(f"\n{'; '.join(told)}\n{load.told()}\n")
+        sys.stdout.write("\n".join(["", *told, load.told(), *load.failed, ""]))
     assert load.failed == []
     wrong = [n for n, output in load.answers.items() if output != expected[n % EXAMPLES]]
     assert wrong == []

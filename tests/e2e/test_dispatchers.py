@@ -87,7 +87,8 @@ def test_no_request_fails_while_service_and_dispatchers_are_replaced(
         asyncio.run(scene(stack))
         wait_for_all_counted(service, query_id, load)
     with capsys.disabled():
-        sys.stdout.write(f"\nservice and two dispatchers replaced: {load.told()}\n")
+        told = ["", f"service and two dispatchers replaced: {load.told()}", *load.failed, ""]
+        sys.stdout.write("\n".join(told))
     assert load.failed == []
     assert len(load.answers) == load.sent
     assert runs_of(service) == load.sent  # none was sent to a worker twice
