@@ -85,23 +85,23 @@ def test_no_request_fails_while_service_and_dispatchers_are_replaced(
 
     with ExitStack() as stack:
         asyncio.run(scene(stack))
-        wait_for_all_counted(service, query_id, load)
-    with capsys.disabled():
-        told = ["", f"service and two dispatchers replaced: {load.told()}", *load.failed, ""]
-        sys.stdout.write("\n".join(told))
+        with capsys.disabled():
+            told = ["", f"service and two dispatchers replaced: {load.told()}", *load.failed, ""]
+            sys.stdout.write("\n".join(told))
+        wait_for_all_counted(service, query_id, len(load.answers))
     assert load.failed == []
     assert len(load.answers) == load.sent
     assert runs_of(service) == load.sent  # none was sent to a worker twice
 
 
-def wait_for_all_counted(service: ServiceProcess, query_id: str, load: SteadyLoad) -> None:
+def wait_for_all_counted(service: ServiceProcess, query_id: str, answers: int) -> None:
     """Wait until the service has heard of all requests, of dispatchers that ended, too."""
 
     def counted() -> bool:
         told: dict[str, Any] = service.ask("GET", f"/v1/queries/{query_id}/deployment").json()
-        return bool(told["observed"]["count"] == load.sent)
+        return bool(told["observed"]["count"] == answers)
 
-    service.wait_for(counted, f"{load.sent} requests to be counted")
+    service.wait_for(counted, f"{answers} answers to be counted")
 
 
 def runs_of(service: ServiceProcess) -> int:
