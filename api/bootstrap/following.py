@@ -43,5 +43,9 @@ def _of_pods(settings: Settings) -> Launcher:
     namespace = settings.namespace or own_namespace()
     require_access(cluster, namespace, DISPATCHER)
     return FollowingLauncher(
-        cluster, namespace, files_in(settings.worker_tls), settings.message_limit_bytes
+        cluster,
+        namespace,
+        settings.release,
+        files_in(settings.worker_tls),
+        settings.message_limit_bytes,
     )

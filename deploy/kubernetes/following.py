@@ -32,13 +32,14 @@ class FollowingLauncher:
 
     cluster: Cluster
     namespace: str  # of the workers
+    release: str  # whose they are
     tls: TlsFiles  # with what to call them
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
     patience_s: float = 180.0  # until an instance's pod is ready
     ready: ReadyWorkers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ready = ReadyWorkers(self.cluster, self.namespace)
+        self.ready = ReadyWorkers(self.cluster, self.namespace, self.release)
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""

@@ -14,6 +14,7 @@ from circinus.deploy.kubernetes.access import (
     DISCOVERY,
     DISPATCHER,
     OPERATOR,
+    RETIREMENT,
     NotAllowed,
     Permission,
     require_access,
@@ -67,6 +68,7 @@ def told_of(rule: dict[str, Any], verb: str, where: str) -> str:
     ("name", "needs"),
     [
         (f"{RELEASE}-operator", OPERATOR),
+        (f"{RELEASE}-retire", RETIREMENT),
         (RELEASE, DEPLOYER),
         (f"{RELEASE}-dispatcher", DISPATCHER),
     ],

@@ -43,7 +43,7 @@ def test_a_pod_that_is_never_ready_is_told_and_nothing_is_changed() -> None:
     async def scenario() -> None:
         cluster = Watched()
         launcher = FollowingLauncher(
-            cast("Cluster", cluster), "ns", files_in(Path("none")), patience_s=0.2
+            cast("Cluster", cluster), "ns", "r", files_in(Path("none")), patience_s=0.2
         )
         cluster.events.put({"type": "ADDED", "object": _slice(terminating=True)})
         try:
