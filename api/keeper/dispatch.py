@@ -25,7 +25,7 @@ from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.edge import listening_at, server_before
-from circinus.api.keeper.follow import Follow
+from circinus.api.keeper.follow import ServiceFollower
 from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.following import ToldLauncher
@@ -72,7 +72,7 @@ async def dispatch(settings: Settings, service: str, leaves_s: float = LEAVES_S)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     orchestrator = make_follower(settings, told)
-    follow = Follow(orchestrator, told, service, settings.token_text)
+    follow = ServiceFollower(orchestrator, told, service, settings.token_text)
     following = asyncio.create_task(follow.run())
     following.add_done_callback(lambda _: over.set())  # it ends only by an error
     ready = asyncio.create_task(follow.ready.wait())
@@ -91,7 +91,11 @@ async def dispatch(settings: Settings, service: str, leaves_s: float = LEAVES_S)
 
 
 async def _serve(
-    settings: Settings, upstream: Upstream, follow: Follow, over: asyncio.Event, leaves_s: float
+    settings: Settings,
+    upstream: Upstream,
+    follow: ServiceFollower,
+    over: asyncio.Event,
+    leaves_s: float,
 ) -> None:
     lag = LoopLag(SystemClock())
     lag.start()
@@ -119,7 +123,7 @@ async def _serve(
 
 
 async def _ended(
-    server: uvicorn.Server, serving: asyncio.Task[None], others: Proxy, follow: Follow
+    server: uvicorn.Server, serving: asyncio.Task[None], others: Proxy, follow: ServiceFollower
 ) -> None:
     server.should_exit = True
     await others.end_streams()

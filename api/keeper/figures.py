@@ -39,7 +39,7 @@ class QueryFigures:
 
 
 @dataclass(slots=True, eq=False)
-class Journal:
+class ToldAnswers:
     """The latest answers of a plan, by whichever dispatcher, in the order in which they are told.
 
     Sums only grow: what a dispatcher that ended had answered stays counted.

@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Follow:
+class ServiceFollower:
     """Lets an orchestrator serve what the service at a URL serves. Used within one event loop."""
 
     orchestrator: Orchestrator
@@ -64,7 +64,7 @@ class Follow:
     _outage: Outage = field(default_factory=lambda: Outage(_LOG, "service.away"), init=False)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """ServiceFollower until cancelled."""
         # Any name of loopback is one of a service's own.
         headers = {"Host": "localhost"}
         if self.token is not None:

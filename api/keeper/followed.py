@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.gate import JSON, read_body
-from circinus.api.keeper.figures import Journal, QueryFigures, figures_from
+from circinus.api.keeper.figures import QueryFigures, ToldAnswers, figures_from
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -67,7 +67,7 @@ class Followed:
     _document: bytes = field(default=b"", init=False)
     _looked: float = field(default=0.0, init=False)
     _followers: dict[str, _Follower] = field(default_factory=dict, init=False)  # by their ids
-    _journals: dict[str, Journal] = field(default_factory=dict, init=False)  # by query
+    _journals: dict[str, ToldAnswers] = field(default_factory=dict, init=False)  # by query
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -120,11 +120,11 @@ class Followed:
                 self.journal(query, each.plan_id).add(each.taken, count)
         known.told, known.figures = self.clock.now(), dict(figures)
 
-    def journal(self, query: str, plan_id: str) -> Journal:
+    def journal(self, query: str, plan_id: str) -> ToldAnswers:
         """Give where the answers of a query's plan are noted."""
         found = self._journals.get(query)
         if found is None or found.plan_id != plan_id:
-            found = self._journals[query] = Journal(plan_id)
+            found = self._journals[query] = ToldAnswers(plan_id)
         return found
 
     def figures(self) -> dict[str, list[QueryFigures]]:

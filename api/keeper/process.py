@@ -25,12 +25,12 @@ from circinus.api.bootstrap.planning import installed_version
 from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
+from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
 from circinus.api.keeper.edge import listening_at, server_before
 from circinus.api.keeper.followed import Followed, FollowedApp
 from circinus.api.keeper.proxy import Proxy, Upstream
-from circinus.api.keeper.together import Together
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
@@ -80,7 +80,7 @@ class _Keeper:
     """What a service may ask of a keeper besides."""
 
     settings: Settings
-    together: Together
+    together: AllDispatchers
     over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -126,7 +126,7 @@ async def _keep(
 ) -> None:
     followed = Followed(orchestrator, SystemClock(), expected=settings.dispatchers)
     orchestrator.followers = followed
-    keeper = _Keeper(settings, Together(orchestrator, followed))
+    keeper = _Keeper(settings, AllDispatchers(orchestrator, followed))
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.api.keeper.figures import (
-    Journal,
     QueryFigures,
+    ToldAnswers,
     figures_from,
     figures_to_json,
     lately_of,
@@ -117,7 +117,7 @@ def test_only_answers_since_the_last_report_are_told_again() -> None:
 
 
 def test_a_journal_has_the_latest_in_the_order_in_which_they_are_told_and_only_grows() -> None:
-    journal = Journal("p")
+    journal = ToldAnswers("p")
     journal.add_own(Recent(plan_id="p", answered=2, taken=taken(1.0, 2.0)))
     journal.add(taken(3.0), 1)
     journal.add_own(Recent(plan_id="p", answered=3, taken=taken(1.0, 2.0, 4.0)))

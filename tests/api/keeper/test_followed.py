@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.figures import figures_of
 from circinus.api.keeper.followed import Followed
-from circinus.api.keeper.together import Together
 from circinus.deploy.runtime.following import ToldLauncher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.clock import SystemClock
@@ -115,7 +115,7 @@ def test_who_is_silent_holds_nobody_up_for_long(tmp_path: Path, expected: int) -
 def test_figures_are_of_all_who_dispatch(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with followed(tmp_path) as here:
-            together = Together(here.orchestrator, here)
+            together = AllDispatchers(here.orchestrator, here)
             for value in range(3):
                 await together.request("q", value, within(5.0))
             theirs = figures_of(here.orchestrator)  # as if another had answered as many

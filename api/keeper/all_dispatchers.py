@@ -21,7 +21,7 @@ from circinus.pipelines.payload import Payload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Together:
+class AllDispatchers:
     """An orchestrator and those who follow it, named as `Deployer` names it."""
 
     orchestrator: Orchestrator
