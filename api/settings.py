@@ -164,6 +164,8 @@ class Settings(BaseSettings):
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0, le=2**50)
     # Folder that only its user may enter: of the sockets between service and keeper, by port.
     runtime: Path = Field(default_factory=_runtime)
+    # That should follow this service: what serves no more is ended when all have left it.
+    dispatchers: int = Field(default=0, ge=0, le=1000)
     keeper_waits_s: Seconds = 60.0  # for a service, when its own was killed
     worker_logs: Path = Field(default_factory=lambda: _data("logs"))
     # Of what `circinus.plan` measured until it was interrupted; no service uses it.

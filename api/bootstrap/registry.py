@@ -50,6 +50,13 @@ class RegisteredPipelines:
             self._loaded[name] = load_pipeline(name)
         return self._loaded[name]
 
+    def referred(self, reference: str) -> Pipeline:
+        """Give the pipeline of a reference; InvalidInput if none of these has it."""
+        for name in self.names:
+            if self.reference(name) == reference:
+                return self.pipeline(name)
+        raise InvalidInput.of("pipeline", "must be registered", reference)
+
     def reference(self, name: str) -> str:
         """See `Catalogue.reference`."""
         if name not in self.names:

@@ -33,8 +33,6 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.policies.priced import Migration
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
@@ -209,19 +207,12 @@ def _orchestrator(
     kind: type[Orchestrator] = Orchestrator,
 ) -> Orchestrator:
     catalogue = RegisteredPipelines.of(settings.extra_pipelines)
-
-    def pipeline_of(reference: str) -> Pipeline:
-        for name in catalogue.names:
-            if catalogue.reference(name) == reference:
-                return catalogue.pipeline(name)
-        raise InvalidInput.of("pipeline", "must be registered", reference)
-
     freeze_heap()
     engine = connect(settings.database_url, Durability.PROCESS)
     return kind(
         read_infrastructure(settings.infrastructure),
         launcher,
-        pipeline_of,
+        catalogue.referred,
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),
         memory=SqlLatencies(engine),

@@ -90,7 +90,7 @@ for _body in (
     *(queries.explain, queries.whatif, queries.replan),
     composing.render,
     *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
-    *(service.operator, credentials.credentials),
+    *(service.dispatch, service.operator, credentials.credentials),
     *(machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
 ):
     command(app, _body)

@@ -1,4 +1,4 @@
-"""`circinus serve`; `demo`, which starts a service of its own; `operator`, which follows one."""
+"""`circinus serve`; `demo`, which starts one; `dispatch` and `operator`, which follow one."""
 
 from __future__ import annotations
 
@@ -79,6 +79,25 @@ def serve(
     screen.note(f"Circinus at {address}, infrastructure {tiers.name}; its pages are at /docs")
     screen.note(f"queries are {', '.join(formats.method(chosen))}")
     run(settings)
+
+
+def dispatch(
+    screen: Screen,
+    service: Annotated[str, Option(help="URL of the service that it follows.", metavar="URL")],
+    host: Annotated[str | None, "Address to listen on."] = None,
+    port: Annotated[int | None, "Port to listen on."] = None,
+    infrastructure: Annotated[str | None, "YAML file or preset of the service."] = None,
+) -> None:
+    """Answer requests to the deployments of a service, beside others who do, until interrupted.
+
+    All other requests are handed on to the service. Requests are answered while it is away. What
+    an option leaves out is read from the environment, as for `serve`.
+    """
+    from circinus.api.keeper.dispatch import run  # the rest: only when asked to
+
+    settings = settings_with(host=host, port=port, infrastructure=infrastructure)
+    screen.note(f"dispatching at http://{settings.host}:{settings.port} for {service}")
+    run(settings, service)
 
 
 def operator(

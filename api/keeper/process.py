@@ -25,10 +25,12 @@ from circinus.api.bootstrap.planning import installed_version
 from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
+from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
 from circinus.api.keeper.edge import listening_at, server_before
-from circinus.api.keeper.proxy import Proxy
+from circinus.api.keeper.followed import Followed, FollowedApp
+from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
@@ -78,14 +80,14 @@ class _Keeper:
     """What a service may ask of a keeper besides."""
 
     settings: Settings
-    orchestrator: Orchestrator
+    together: AllDispatchers
     over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def handlers(self) -> Handlers:
         own: Handlers = {"hello": self.hello, "status": self.status, "end": self.end}
-        return {**own, **{name: getattr(self.orchestrator, name) for name in _OF_DEPLOYMENTS}}
+        return {**own, **{name: getattr(self.together, name) for name in _OF_DEPLOYMENTS}}
 
     def hello(self) -> str:
         return fingerprint(self.settings)
@@ -93,7 +95,7 @@ class _Keeper:
     def status(self, query_id: str) -> bytes | None:
         """Give a status as bytes: asked for often, and mostly the same as before."""
         try:
-            return to_bytes(self.orchestrator.status(query_id))
+            return to_bytes(self.together.status(query_id))
         except InvalidInput:
             return None
 
@@ -122,14 +124,17 @@ async def _keep(
     orchestrator: Orchestrator,
     listening: socket.socket,
 ) -> None:
-    keeper = _Keeper(settings, orchestrator)
+    followed = Followed(orchestrator, SystemClock(), expected=settings.dispatchers)
+    orchestrator.followers = followed
+    keeper = _Keeper(settings, AllDispatchers(orchestrator, followed))
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
     largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
-    others = Proxy(service_socket(folder), largest, settings.control_limit, settings.stream_limit)
+    service = Upstream.at(service_socket(folder))
+    others = Proxy(service, largest, settings.control_limit, settings.stream_limit)
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
-    server = server_before(others, orchestrator, settings, lag, limits)
+    server = server_before(FollowedApp(others, followed), orchestrator, settings, lag, limits)
     async with calls.listening(keeper_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         serving.add_done_callback(lambda _: keeper.over.set())
@@ -138,6 +143,7 @@ async def _keep(
             await _until_over(keeper.over, calls, settings.keeper_waits_s)
         finally:
             event(_LOG, "keeper.ends", deployments=sorted(orchestrator.serving()))
+            followed.close()
             server.should_exit = True
             await others.end_streams()
             await serving

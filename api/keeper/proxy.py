@@ -1,12 +1,15 @@
-"""Hands requests on to the service, which listens at a Unix socket, and its answers back."""
+"""Hands requests on to the service, at a Unix socket or elsewhere, and its answers back."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpcore
 from starlette.datastructures import Headers
@@ -17,6 +20,7 @@ from circinus.api.http.errors import answer_of
 from circinus.api.http.event_stream import wants_stream
 from circinus.api.http.gate import chunks, read_body
 from circinus.api.keeper.bounded import abort
+from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 _OF_ONE_CONNECTION = frozenset({b"connection", b"expect", b"keep-alive", b"te", b"upgrade"})
@@ -27,6 +31,62 @@ _STREAMS = "streams"
 _OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
 _AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
+_CONNECTS_S = 2.0  # an address that nobody has any more says nothing
+_KEPT_S = 2.0  # idle connections: shorter than the other end keeps them
+# A computer that is gone says nothing either: after 5 + 3 * 5 s it is taken for gone.
+_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the service listens."""
+
+    origin: httpcore.Origin
+    path: str | None = None  # of a Unix socket; None: at the origin
+
+    @classmethod
+    def at(cls, path: Path) -> Upstream:
+        """Give a Unix socket of this computer."""
+        return cls(httpcore.Origin(b"http", b"service", 80), str(path))
+
+    @classmethod
+    def of(cls, url: str) -> Upstream:
+        """Give the place of a URL; InvalidInput if it is none."""
+        try:
+            parts = urlsplit(url)
+            host, scheme = parts.hostname or "", parts.scheme
+            port = parts.port or (443 if scheme == "https" else 80)
+        except ValueError:
+            host, scheme, port = "", "", 0
+        plain = scheme in ("http", "https") and parts.path in ("", "/") and not parts.query
+        rule = "must be http://HOST:PORT or https://HOST:PORT"
+        checks.require(bool(host) and plain, "service", rule, url)
+        return cls(httpcore.Origin(scheme.encode(), host.encode("idna"), port))
+
+    @property
+    def _options(self) -> tuple[tuple[int, int, int], ...]:
+        return () if self.path is not None else _ALIVE
+
+    def pool(self, most: int) -> httpcore.AsyncConnectionPool:
+        """Give connections to it, at most so many."""
+        return httpcore.AsyncConnectionPool(
+            uds=self.path,
+            max_connections=most,
+            max_keepalive_connections=10,
+            keepalive_expiry=None if self.path is not None else _KEPT_S,
+            socket_options=self._options,
+        )
+
+    def connection(self) -> httpcore.AsyncHTTPConnection:
+        """Give one that nobody else uses."""
+        return httpcore.AsyncHTTPConnection(
+            self.origin, uds=self.path, socket_options=self._options
+        )
 
 
 class Proxy:
@@ -39,21 +99,17 @@ class Proxy:
 
     def __init__(
         self,
-        service: Path,
+        service: Upstream,
         body_limit_bytes: int,
         most: int,
         streams: int = 2000,
         patience_s: float = 60.0,
     ) -> None:
-        self._service, self._limit = str(service), body_limit_bytes
+        self._service, self._limit = service, body_limit_bytes
         self._patience_s = patience_s
         self._most = {"": most, _UPLOADS: _MOST_UPLOADS, "watching": _MOST_WATCHING}
         self._in_hand: Counter[str] = Counter()
-        self._pool = httpcore.AsyncConnectionPool(
-            uds=self._service,
-            max_connections=sum(self._most.values()),
-            max_keepalive_connections=10,
-        )
+        self._pool = service.pool(sum(self._most.values()))
         self._most[_STREAMS] = streams
         self._streams: set[httpcore.AsyncHTTPConnection] = set()
 
@@ -100,8 +156,7 @@ class Proxy:
                 abort(scope)
 
         # Not by the pool: each request through it looks at all of its connections.
-        origin = httpcore.Origin(b"http", b"service", 80)
-        connection = httpcore.AsyncHTTPConnection(origin, uds=self._service)
+        connection = self._service.connection()
         self._streams.add(connection)
         try:
             await self._forward(scope, body, patiently, connection)
@@ -118,11 +173,13 @@ class Proxy:
     ) -> None:
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
+        origin = self._service.origin
         request = httpcore.Request(
             scope["method"],
-            httpcore.URL(scheme=b"http", host=b"service", port=None, target=target),
+            httpcore.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=target),
             headers=[(k, v) for k, v in scope["headers"] if k not in _OF_ONE_CONNECTION],
             content=body,
+            extensions={"timeout": {"connect": _CONNECTS_S}},
         )
         try:
             response = await (stream or self._pool).handle_async_request(request)

@@ -110,6 +110,19 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
     """Give a plan as the owner of a query with that SLO sees it."""
     deployment, ahead = plan.deployment, plan.future
     there = plan.states(replace(slo, holds_for=HoldsFor.FUTURE))
+    told = {
+        "states": plan.states(slo),
+        "future": None
+        if ahead is None
+        else OutlookView.of(ahead, states=there, examples_needed=would_show(ahead, slo)),
+        "emulated": [tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
+    }
+    return plan_shown(plan).model_copy(update=told)
+
+
+def plan_shown(plan: Plan) -> PlanView:
+    """Give a plan as it is to anybody: `to_plan` gives it back."""
+    deployment, ahead = plan.deployment, plan.future
     return PlanView.of(
         plan,
         configuration=plan.configuration.as_dict(),
@@ -119,11 +132,9 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         remote=sorted(deployment.remote),
         cost_usd_per_1000_requests=plan.cost_usd_per_1000_requests or None,
         calls=_calls_view(plan.calls),
-        states=plan.states(slo),
-        future=None
-        if ahead is None
-        else OutlookView.of(ahead, states=there, examples_needed=would_show(ahead, slo)),
-        emulated=[tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
+        states={},
+        future=None if ahead is None else OutlookView.of(ahead, states={}),
+        emulated=[],
     )
 
 

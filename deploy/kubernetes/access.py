@@ -98,6 +98,16 @@ DISCOVERY = (
 )
 """Of a service that plans for the nodes of its cluster."""
 
+DISPATCHER = (
+    Permission(
+        "discovery.k8s.io",
+        "endpointslices",
+        ("list", "watch"),
+        "to find the workers that are ready",
+    ),
+)
+"""Of what sends requests to the workers of a service, in their namespace."""
+
 DEPLOYER = (
     Permission(
         "apps",

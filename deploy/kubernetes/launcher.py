@@ -313,6 +313,7 @@ class ClusterOrchestrator(Orchestrator):
             (query_id, deployed.plan_id): [name_of(s.spec.key) for s in deployed.supervisors]
             for query_id, deployed in self._serving.items()
         }
+        await self.followers.left()  # what an earlier run left, too, they may send requests to
         try:
             pruned = await self.launcher.prune(wanted, serving)
         except CircinusError as error:  # what is too much harms nobody until the next time

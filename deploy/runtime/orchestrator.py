@@ -18,7 +18,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
@@ -31,6 +31,7 @@ from circinus.deploy.runtime.dispatcher import (
     RequestTerms,
     Taken,
 )
+from circinus.deploy.runtime.following import Followers, NoFollowers, ServedDeployment
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceKey,
@@ -42,7 +43,7 @@ from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.served_bill import BillMemory, ServedBill
 from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSupervisor, WarmUp
 from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.runtime.traffic import Lately, SpanCounts
 from circinus.deploy.workers.client import WorkerClient
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -99,9 +100,21 @@ class _Deployment:
     dispatcher: Dispatcher
     supervisors: Sequence[InstanceSupervisor]
     warm_up: WarmUp
+    desired: DesiredDeployment  # that it is, but for its deadline
     keeper: asyncio.Task[None] | None = None
     run: str = field(default_factory=partial(secrets.token_hex, 8))  # this one, of all ever made
     billed: ServedBill | None = None  # as it was kept last; None: it was not
+
+    def served(self) -> ServedDeployment:
+        deadline_s = self.dispatcher.deadline_s
+        return ServedDeployment(
+            desired=replace(self.desired, sample=None, deadline_s=deadline_s),
+            addresses={
+                str(each.spec.key): each.status.running.address
+                for each in self.supervisors
+                if each.status.up and each.status.running is not None
+            },
+        )
 
     def status(self, reason: str | None) -> DeploymentStatus:
         instances = tuple(supervisor.status.told() for supervisor in self.supervisors)
@@ -147,6 +160,7 @@ class Orchestrator:
     memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
     gate: CallGate = field(default_factory=UnlimitedCalls)  # of calls to endpoints
     bills: BillMemory | None = None  # keeps what they came to; None: nothing does
+    followers: Followers = field(default_factory=NoFollowers)  # who send requests, too
     _imitated: Infrastructure = field(init=False)
     _starts: asyncio.Semaphore = field(init=False)
     _serving: dict[str, _Deployment] = field(default_factory=dict, init=False)  # by query
@@ -154,6 +168,7 @@ class Orchestrator:
     _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
     _withheld: set[str] = field(default_factory=set, init=False)  # queries about to end
     _desired: Mapping[str, DesiredDeployment] = field(default_factory=dict, init=False)
+    _is_told: bool = field(default=False, init=False)  # what is desired
     _ways: dict[str, _Way] = field(default_factory=dict, init=False)  # of queries on one
     # of queries: who goes another way waits until what it left is put in order
     _turns: defaultdict[str, asyncio.Lock] = field(init=False)
@@ -173,7 +188,7 @@ class Orchestrator:
         latest says what is desired, and what has begun and is still desired goes on. A call that
         is cancelled stops nothing: only another call does.
         """
-        self._desired = dict(desired)
+        self._desired, self._is_told = dict(desired), True
         for query in desired.keys() & self._serving.keys():  # also where the plan stays
             self._serving[query].dispatcher.deadline_s = desired[query].deadline_s
         self._failed = {
@@ -227,6 +242,20 @@ class Orchestrator:
         """Give query id -> plan that serves, by id."""
         return {query: deployment.plan_id for query, deployment in self._serving.items()}
 
+    def served(self) -> dict[str, ServedDeployment]:
+        """Give query id -> what answers its requests, for others who send it some, too."""
+        found = self._serving.items()
+        return {q: d.served() for q, d in found if q not in self._withheld}
+
+    def awaited(self) -> frozenset[str] | None:
+        """Give the queries that should be served, and are not (yet); None: nobody said which."""
+        return frozenset(self._desired.keys() - self._serving.keys()) if self._is_told else None
+
+    @property
+    def imitated(self) -> Infrastructure:
+        """The infrastructure whose emulated links are waited for."""
+        return self._imitated
+
     def status(self, query_id: str) -> DeploymentStatus:
         """Give how a query's deployment fares; InvalidInput if there is none."""
         failed, reason = self._failed.get(query_id, (None, None))
@@ -246,6 +275,11 @@ class Orchestrator:
     def lately(self) -> dict[str, tuple[Lately, ...]]:
         """Give query id -> what its requests got lately, of the plans that serve."""
         return {query: d.dispatcher.lately() for query, d in self._serving.items()}
+
+    def counts(self) -> dict[str, tuple[SpanCounts, ...]]:
+        """Give query id -> what `lately` is made of, as it is: not to be kept."""
+        now = self.clock.now()
+        return {query: d.dispatcher.traffic.counts(now) for query, d in self._serving.items()}
 
     def bills_so_far(self) -> dict[str, ServedBill]:
         """Give query id -> what its calls came to, of the plans that serve and call."""
@@ -365,9 +399,9 @@ class Orchestrator:
             self._fail("reshaping_failed", query_id, deployment.plan_id, error)
             return
         kept = [s for s in deployment.supervisors if s not in surplus]
-        deployment.supervisors = [*kept, *fresh]
+        deployment.supervisors, deployment.desired = [*kept, *fresh], desired
         if fresh or surplus:
-            await self._surely(_drained(surplus))
+            await self._surely(self._drained(surplus))
             told = (query_id, len(fresh), len(surplus))
             _log.info("deployment_reshaped query_id=%s started=%d ended=%d", *told)
 
@@ -393,7 +427,7 @@ class Orchestrator:
                 dispatcher.recall(await asyncio.to_thread(self.memory.recall, plan.id))
         remote = [tier.name for tier in self.infrastructure.tiers if tier.remote]
         warm_up = WarmUp(dispatcher.segments, desired.sample, remote)
-        deployment = _Deployment(query_id, plan.id, dispatcher, [], warm_up)
+        deployment = _Deployment(query_id, plan.id, dispatcher, [], warm_up, desired)
         deployment.supervisors = [self._supervisor(spec, deployment) for spec in specs]
         try:
             await warm_up.run(await self._launched(deployment.supervisors))
@@ -435,9 +469,15 @@ class Orchestrator:
         if deployment.keeper is not None:
             deployment.keeper.cancel()
             await asyncio.gather(deployment.keeper, return_exceptions=True)
+        await self.followers.left()
         await deployment.dispatcher.close(drain_s=_DRAIN_S)
         await self._keep_once(deployment)
         await _stopped(deployment.supervisors)
+
+    async def _drained(self, supervisors: Sequence[InstanceSupervisor]) -> None:
+        if supervisors:
+            await self.followers.left()
+        await asyncio.gather(*(each.retire(drain_s=_DRAIN_S) for each in supervisors))
 
     async def _keep(self, deployment: _Deployment) -> None:
         while True:
@@ -472,7 +512,3 @@ async def _kept(keeping: Awaitable[None], what: str, deployment: _Deployment) ->
 
 async def _stopped(supervisors: Iterable[InstanceSupervisor]) -> None:
     await asyncio.gather(*(supervisor.stop() for supervisor in supervisors))
-
-
-async def _drained(supervisors: Iterable[InstanceSupervisor]) -> None:
-    await asyncio.gather(*(supervisor.retire(drain_s=_DRAIN_S) for supervisor in supervisors))

@@ -22,6 +22,7 @@ from circinus.pipelines.payload import Payload, encode
 _WARM_UP_S = 120.0  # longest first run of a segment: it may load a large model
 _FIRST_S = 0.1  # pause before the first restart: one crash should cost little
 _LONGEST_S = 30.0  # pauses double up to it: what is broken must not eat the core
+_LAST_S = 5.0  # that calls of an instance that ended may go on: a pod that is ending answers them
 _CALM_S = 60.0  # who lived this long ended by accident: pauses start anew
 
 _log = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class InstanceSupervisor:
     status: InstanceStatus = field(init=False)
     _client: WorkerClient | None = None
     _watch: asyncio.Task[None] | None = None
+    # channels with their last calls
+    _leaving: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.status = InstanceStatus(spec=self.spec)
@@ -135,6 +138,9 @@ class InstanceSupervisor:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def _admit(self) -> None:
         if self.status.running is None or self._client is None:
@@ -146,6 +152,15 @@ class InstanceSupervisor:
             raise LaunchFailed(str(self.spec.key), cause, "") from error
         self.queue.add(self._client, instance_type(self.spec))
         self.status = replace(self.status, up=True)
+
+    def _let_finish(self) -> None:
+        """Give what ended no more requests; those in hand may still be answered."""
+        client, self._client = self._client, None
+        if client is not None:
+            self.queue.remove(client.address)
+            task = asyncio.get_running_loop().create_task(_closed_when_idle(client))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     async def _discard(self) -> None:
         instance, client = self.status.running, self._client
@@ -166,6 +181,7 @@ class InstanceSupervisor:
                 _log.warning("instance_ended instance=%s how=%s", self.spec.key, self.status.ended)
                 if self.clock.now() - began > _CALM_S:
                     failures = 0
+                self._let_finish()
                 await self._discard()
             failures += 1
             await asyncio.sleep(pause_s(failures))
@@ -177,3 +193,12 @@ class InstanceSupervisor:
                 _log.warning("restart_failed instance=%s cause=%s", self.spec.key, error)
                 self.status = replace(self.status, ended=str(error))
                 await self._discard()
+
+
+async def _closed_when_idle(client: WorkerClient) -> None:
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await client.idle()
+    finally:
+        await client.close()

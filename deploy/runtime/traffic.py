@@ -8,7 +8,7 @@ costs little: the sums of each span follow what comes into it and what leaves it
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, inf, log
 from typing import Final
@@ -35,6 +35,50 @@ class Lately:
     p50_s: float | None = None  # of the answered, from arrival
     p95_s: float | None = None
     p99_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanCounts:
+    """What was counted within a span: sums, so that those of several dispatchers add up."""
+
+    span_s: float
+    told_s: float  # of it, as long as there is a deployment
+    buckets: Mapping[int, int]  # answers, by the number of their latency's bucket
+    in_time: int
+    turned_away: int
+    failed: int
+
+    def lately(self) -> Lately:
+        """Give the figures."""
+        buckets = Counter(self.buckets)
+        p50_s, p95_s, p99_s = _percentiles(buckets)
+        return Lately(
+            span_s=self.span_s,
+            requests=buckets.total() + self.turned_away + self.failed,
+            in_time=self.in_time,
+            turned_away=self.turned_away,
+            failed=self.failed,
+            goodput_per_s=self.in_time / self.told_s,
+            p50_s=p50_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
+        )
+
+
+def added(counts: Iterable[SpanCounts]) -> SpanCounts:
+    """Give the sums of counts of one span; there is at least one."""
+    first, *others = counts
+    buckets, told = Counter(first.buckets), (first, *others)
+    for each in others:
+        buckets.update(each.buckets)
+    return SpanCounts(
+        span_s=first.span_s,
+        told_s=max(each.told_s for each in told),
+        buckets=buckets,
+        in_time=sum(each.in_time for each in told),
+        turned_away=sum(each.turned_away for each in told),
+        failed=sum(each.failed for each in told),
+    )
 
 
 @dataclass(slots=True)
@@ -113,23 +157,22 @@ class Traffic:
 
     def lately(self, now: float) -> tuple[Lately, ...]:
         """Give the figures of every span."""
+        return tuple(counts.lately() for counts in self.counts(now))
+
+    def counts(self, now: float) -> tuple[SpanCounts, ...]:
+        """Give what the figures of every span are made of, as they are: not to be kept."""
         return tuple(self._within(span, now) for span in self._spans)
 
-    def _within(self, span: _Span, now: float) -> Lately:
+    def _within(self, span: _Span, now: float) -> SpanCounts:
         span.forget(now)
         sums = span.sums
-        told_s = max(min(span.length_s, now - self.since), _SLOT_S)
-        p50_s, p95_s, p99_s = _percentiles(sums.buckets)
-        return Lately(
+        return SpanCounts(
             span_s=span.length_s,
-            requests=sums.buckets.total() + sums.turned_away + sums.failed,
+            told_s=max(min(span.length_s, now - self.since), _SLOT_S),
+            buckets=sums.buckets,
             in_time=sums.in_time,
             turned_away=sums.turned_away,
             failed=sums.failed,
-            goodput_per_s=sums.in_time / told_s,
-            p50_s=p50_s,
-            p95_s=p95_s,
-            p99_s=p99_s,
         )
 
     def _counting(self, at: float) -> tuple[_Counts, ...]:

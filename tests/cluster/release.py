@@ -54,6 +54,7 @@ class Release:
         url: Of the service, on the pod network.
         token: That it wants.
         environment: Folder of the nodes with the Python packages.
+        values: File of the chart's values, as they were installed.
     """
 
     cluster: Cluster
@@ -61,6 +62,13 @@ class Release:
     url: str
     token: str
     environment: str
+    values: Path
+
+    def upgrade(self, **values: Any) -> None:  # noqa: ANN401 - JSON trees
+        """Upgrade the release to other values, and do not wait."""
+        self.values.write_text(json.dumps(json.loads(self.values.read_text()) | values))
+        chart = str(_CHART)
+        helm(self.cluster, self.namespace, "upgrade", RELEASE, chart, "-f", str(self.values))
 
     def client(self) -> Client:
         """Give a client of the service."""
@@ -68,12 +76,15 @@ class Release:
 
 
 @contextmanager
-def installed(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Release]:
+def installed(
+    cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = None, **settings: str
+) -> Iterator[Release]:
     """Give the chart installed in a namespace of its own, with pods for plans and two operators.
 
     Args:
         cluster: With real nodes.
         folder: For archives, state and packages.
+        more: Values of the chart, in place of those that the tests have.
         settings: Further settings of the service.
     """
     images.load(cluster.nodes, folder)
@@ -83,7 +94,7 @@ def installed(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Relea
     with images.environment(folder / "environment") as environment, cluster.namespace() as space:
         _make_volume(cluster, space, state)
         values = folder / "values.json"
-        chosen = _values(environment, settings)
+        chosen = _values(environment, settings) | dict(more or {})
         values.write_text(json.dumps(chosen))
         helm(cluster, space, "install", RELEASE, str(_CHART), "-f", str(values))
         url = _answering(cluster, space)
@@ -100,6 +111,7 @@ def installed(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Relea
                 url=url,
                 token=token,
                 environment=str(environment),
+                values=values,
             )
         finally:
             helm(cluster, space, "uninstall", RELEASE, "--wait")
@@ -131,6 +143,8 @@ def _values(environment: Path, settings: Mapping[str, str]) -> dict[str, Any]:
             **settings,
         },
         "resources": {"requests": {"cpu": "200m", "memory": "512Mi"}},
+        # Without a kube-proxy they would find the service only with a relay of the test's own.
+        "dispatchers": {"replicas": 0},
         # There is no cluster DNS here: the service is found by the address of its pod.
         "operator": {"enabled": False, "leaseSeconds": 6, "replicas": 1},
         "nodeSelector": {"circinus.io/tier": "cloud"},

@@ -13,6 +13,7 @@ import yaml
 from circinus.deploy.kubernetes.access import (
     CREDENTIALS,
     DEPLOYER,
+    DISPATCHER,
     OPERATOR,
     RETIREMENT,
     Permission,
@@ -53,6 +54,7 @@ def needs(table: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
         ("nope=1", "additional properties 'nope' not allowed"),
         ("settings.TOKEN=x", "does not match pattern"),
         ("operator.replicas=0", "at '/operator/replicas'"),
+        ("dispatchers.replicas=-1", "at '/dispatchers/replicas'"),
         ("environment.hostPath=relative", "at '/environment/hostPath'"),
         ("persistence.size=much", "at '/persistence/size'"),
         ("infrastructure=three-tier", "at '/infrastructure': got string, want object"),
@@ -224,6 +226,53 @@ def test_the_services_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(documents, "Role", "c")) == needs(DEPLOYER)
 
 
+def test_the_dispatchers_role_is_what_it_needs_and_no_more() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    assert rights(of_kind(documents, "Role", "c-dispatcher")) == needs(DISPATCHER)
+
+
+@pytest.mark.parametrize(
+    "values", [(), ("deployment.target=kubernetes", "dispatchers.replicas=0")]
+)
+def test_without_dispatchers_the_service_answers_requests(values: tuple[str, ...]) -> None:
+    documents = rendered(*values)
+    assert not [d for d in documents if d["metadata"]["name"].startswith("c-dispatcher")]
+    selector = of_kind(documents, "Service", "c")["spec"]["selector"]
+    assert selector["app.kubernetes.io/component"] == "service"
+
+
+def test_clients_reach_dispatchers_and_these_the_service_also_before_it_is_ready() -> None:
+    documents = rendered("deployment.target=kubernetes", "dispatchers.replicas=3")
+    deployment = of_kind(documents, "Deployment", "c-dispatcher")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert of_kind(documents, "Service", "c")["spec"]["selector"].items() <= labels.items()
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    control = of_kind(documents, "Service", "c-control")["spec"]
+    assert control["publishNotReadyAddresses"]
+    service = of_kind(documents, "Deployment", "c")["spec"]["template"]
+    assert control["selector"].items() <= service["metadata"]["labels"].items()
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["dispatch", "--service", "http://c-control.ns.svc:8350"]
+    variables = {v["name"]: v.get("value") for v in service["spec"]["containers"][0]["env"]}
+    assert variables["CIRCINUS_DISPATCHERS"] == "3"
+
+
+def test_workers_take_calls_from_dispatchers() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    policy = of_kind(documents, "NetworkPolicy", "c-workers-of-dispatchers")["spec"]
+    (rule,) = policy["ingress"]
+    (caller,) = (each["podSelector"]["matchLabels"] for each in rule["from"])
+    pod = of_kind(documents, "Deployment", "c-dispatcher")["spec"]["template"]["metadata"]
+    assert caller.items() <= pod["labels"].items()
+    (of_service,) = [
+        d
+        for d in documents
+        if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "c-workers"
+    ]
+    assert policy["podSelector"] == of_service["spec"]["podSelector"]
+
+
 def test_the_account_that_fills_in_secrets_may_do_so_with_those_of_the_release_alone() -> None:
     documents = rendered("deployment.target=kubernetes")
     role = of_kind(documents, "Role", "c-credentials")
@@ -329,10 +378,10 @@ def test_the_operator_is_probed_at_the_port_that_it_is_told() -> None:
 def test_monitors_budgets_and_workers_each_find_their_own_pods() -> None:
     more = ("serviceMonitor.enabled=true", "service.podDisruptionBudget.enabled=true")
     documents = rendered("deployment.target=kubernetes", *more)
-    service = of_kind(documents, "Service", "c")
+    service = of_kind(documents, "Service", "c-control")  # of which there is one: it has all
     chosen = of_kind(documents, "ServiceMonitor", "c")["spec"]["selector"]["matchLabels"]
     assert chosen.items() <= service["metadata"]["labels"].items()
-    for name in ("c", "c-operator"):
+    for name in ("c", "c-operator", "c-dispatcher"):
         budget = of_kind(documents, "PodDisruptionBudget", name)["spec"]
         pods = of_kind(documents, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
         assert budget["selector"]["matchLabels"] == pods
@@ -347,9 +396,10 @@ def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluste
     assert pod["automountServiceAccountToken"] is False
 
 
-@pytest.mark.parametrize("name", ["c", "c-operator"])
+@pytest.mark.parametrize("name", ["c", "c-operator", "c-dispatcher"])
 def test_the_cluster_sets_no_variables_that_could_be_settings(name: str) -> None:
-    pod = of_kind(rendered(), "Deployment", name)["spec"]["template"]["spec"]
+    documents = rendered("deployment.target=kubernetes")
+    pod = of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]
     assert pod["enableServiceLinks"] is False  # they would set CIRCINUS_PORT in a release so named
 
 
@@ -358,7 +408,7 @@ def test_nothing_runs_as_root_or_writes_its_image() -> None:
     specs = [d["spec"] for d in documents if d["kind"] in {"Deployment", "Job"}]
     specs += [d["spec"]["jobTemplate"]["spec"] for d in documents if d["kind"] == "CronJob"]
     pods = [spec["template"]["spec"] for spec in specs]
-    assert len(pods) == 5
+    assert len(pods) == 6
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"]
         for container in pod["containers"]:
@@ -392,9 +442,10 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
     from circinus.api.settings import Settings
 
     documents = rendered("deployment.target=kubernetes", "environment.hostPath=/env")
-    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
-    names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
-    assert names <= set(Settings.model_fields)
+    for name in ("c", "c-dispatcher"):
+        pod = of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]
+        names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
+        assert names <= set(Settings.model_fields)
 
 
 def test_a_template_of_pods_reaches_the_service_as_it_was_given() -> None:

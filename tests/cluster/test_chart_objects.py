@@ -90,6 +90,9 @@ VALUES = st.fixed_dictionaries(
                 "podDisruptionBudget": _budgets,
             }
         ),
+        "dispatchers": st.fixed_dictionaries(
+            {"replicas": st.integers(0, 5), "serviceUrl": st.sampled_from(["", "http://s:1"])}
+        ),
         "operator": st.fixed_dictionaries(
             {
                 "enabled": st.booleans(),

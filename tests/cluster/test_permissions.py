@@ -12,6 +12,7 @@ import pytest
 from circinus.deploy.kubernetes.access import (
     DEPLOYER,
     DISCOVERY,
+    DISPATCHER,
     OPERATOR,
     RETIREMENT,
     NotAllowed,
@@ -69,6 +70,7 @@ def told_of(rule: dict[str, Any], verb: str, where: str) -> str:
         (f"{RELEASE}-operator", OPERATOR),
         (f"{RELEASE}-retire", RETIREMENT),
         (RELEASE, DEPLOYER),
+        (f"{RELEASE}-dispatcher", DISPATCHER),
     ],
 )
 def test_a_role_of_the_chart_suffices_and_each_verb_less_is_named(

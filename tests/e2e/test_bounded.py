@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from circinus.api.http.errors import ClientGone, TooSlow, problem_of
 from circinus.api.http.gate import chunks, read_body
 from circinus.api.keeper.bounded import EdgeLimits, bounded
-from circinus.api.keeper.proxy import Proxy
+from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.pipelines.errors import CircinusError
 
 LIMITS = EdgeLimits(connections=2, head_bytes=1000, head_s=0.3)
@@ -241,7 +241,7 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
 
     async def scene() -> None:
         server = await asyncio.start_unix_server(never, tmp_path / "service.sock")
-        proxy = Proxy(tmp_path / "service.sock", 1000, 1)
+        proxy = Proxy(Upstream.at(tmp_path / "service.sock"), 1000, 1)
         first = asyncio.create_task(asked(proxy, "/v1/queries"))
         await arrived.wait()
         refused = await asked(proxy, "/v1/queries")
@@ -273,7 +273,7 @@ def test_whoever_takes_nothing_in_of_a_stream_is_cut_off(tmp_path: Path) -> None
         writer.close()
 
     async def scene() -> None:
-        proxy = Proxy(tmp_path / "service.sock", 1000, 1, patience_s=0.2)
+        proxy = Proxy(Upstream.at(tmp_path / "service.sock"), 1000, 1, patience_s=0.2)
         service = await asyncio.start_unix_server(endless, tmp_path / "service.sock")
         async with serving(EdgeLimits(connections=1, apart=proxy.streams), proxy) as connect:
             reader, writer = await connect()

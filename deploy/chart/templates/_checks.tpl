@@ -8,6 +8,7 @@ CIRCINUS_WORKER_LOGS: persistence
 CIRCINUS_INFRASTRUCTURE: infrastructure.preset or infrastructure.document
 CIRCINUS_DISCOVERY: discovery.enabled
 CIRCINUS_TARGET: deployment.target
+CIRCINUS_DISPATCHERS: dispatchers.replicas
 CIRCINUS_NAMESPACE: helm's --namespace
 CIRCINUS_RELEASE: the release's name
 CIRCINUS_OWNER: the release's name

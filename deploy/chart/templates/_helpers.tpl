@@ -111,6 +111,13 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{/* How many dispatchers there are; empty: the service answers requests by itself. */}}
+{{- define "circinus.dispatchers" -}}
+{{- if and (eq .Values.deployment.target "kubernetes") (gt (int .Values.dispatchers.replicas) 0) -}}
+{{- int .Values.dispatchers.replicas -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 The other release, NAMESPACE/NAME, that installed the definition of PipelineQuery; empty: none did, or this one. A tool
 that renders without a cluster is told of none.

@@ -1,0 +1,161 @@
+"""What requests got from one dispatcher of several, as JSON, and how such figures add up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from circinus.api.schemas.faults import faults_of
+from circinus.deploy.runtime.dispatcher import RECENT, Observed, Taken
+from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
+from circinus.deploy.runtime.tier_queue import QueueFigures
+from circinus.deploy.runtime.traffic import Lately, SpanCounts, added
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.slo import LatencyStatistic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFigures:
+    """What the requests to one query got."""
+
+    plan_id: str
+    arrivals_per_s: float
+    answered: int  # since the dispatcher began to serve the plan
+    failed: int
+    taken: tuple[Taken, ...]  # of the latest answers
+    queues: dict[str, QueueFigures]  # by tier
+    spans: tuple[SpanCounts, ...]
+
+    def news(self, since: QueryFigures | None) -> QueryFigures:
+        """Give the same with those answers alone that came since."""
+        known = 0 if since is None or since.plan_id != self.plan_id else since.answered
+        count = max(self.answered - known, 0)
+        return replace(self, taken=self.taken[len(self.taken) - min(count, len(self.taken)) :])
+
+
+@dataclass(slots=True, eq=False)
+class ToldAnswers:
+    """The latest answers of a plan, by whichever dispatcher, in the order in which they are told.
+
+    Sums only grow: what a dispatcher that ended had answered stays counted.
+    """
+
+    plan_id: str
+    answered: int = 0
+    taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT))
+    own: int = 0  # of those answered, by the dispatcher of here
+
+    def add(self, latest: Sequence[Taken], count: int) -> None:
+        """Take so many answers, with the latest of them."""
+        self.answered += count
+        self.taken.extend(latest[len(latest) - min(count, len(latest)) :])
+
+    def add_own(self, here: Recent) -> None:
+        """Take those of the dispatcher of here that came since the last time."""
+        self.add(here.taken, here.answered - self.own)
+        self.own = here.answered
+
+    def recent(self) -> Recent:
+        """Give the latest."""
+        return Recent(plan_id=self.plan_id, answered=self.answered, taken=tuple(self.taken))
+
+
+_FIGURES = TypeAdapter[dict[str, QueryFigures]](dict[str, QueryFigures])
+
+
+def figures_of(orchestrator: Orchestrator) -> dict[str, QueryFigures]:
+    """Give query id -> what its requests got here, of all that serve."""
+    counts, queues = orchestrator.counts(), orchestrator.figures()
+    arrivals = orchestrator.arrivals_per_s()
+    found = {}
+    for query, recent in orchestrator.recent().items():
+        observed = orchestrator.status(query).observed
+        found[query] = QueryFigures(
+            plan_id=recent.plan_id,
+            arrivals_per_s=arrivals[query],
+            answered=recent.answered,
+            failed=0 if observed is None else observed.failed,
+            taken=recent.taken,
+            queues=queues[query],
+            spans=counts[query],
+        )
+    return found
+
+
+def figures_to_json(figures: Mapping[str, QueryFigures]) -> bytes:
+    """Give figures as JSON."""
+    return _FIGURES.dump_json(dict(figures))
+
+
+def figures_from(document: bytes) -> dict[str, QueryFigures]:
+    """Give figures of JSON; InvalidInput if they are none."""
+    try:
+        return _FIGURES.validate_json(document)
+    except ValidationError as error:
+        raise InvalidInput(faults_of(error)) from error
+
+
+def lately_of(spans: Sequence[Sequence[SpanCounts]]) -> tuple[Lately, ...]:
+    """Give what requests got from dispatchers together, span by span."""
+    return tuple(added(each).lately() for each in zip(*spans, strict=True))
+
+
+def status_of(
+    own: DeploymentStatus,
+    spans: Sequence[SpanCounts],
+    others: Sequence[QueryFigures],
+    recent: Recent,
+) -> DeploymentStatus:
+    """Give how a deployment fares that several dispatchers serve, whose latest answers those are.
+
+    Percentiles are over the answers that are kept one by one, so over fewer than those of one.
+    """
+    if own.observed is None or own.observed.count == recent.answered:  # nobody else had any
+        return own
+    latencies = np.array([each.latency_s for each in recent.taken])
+    observed = Observed(
+        count=recent.answered,
+        failed=own.observed.failed + sum(each.failed for each in others),
+        window=len(latencies),
+        **{s.value: float(s.of(latencies)) for s in LatencyStatistic if len(latencies)},
+    )
+    lately = lately_of([spans, *(each.spans for each in others)])
+    return replace(own, observed=observed, lately=lately)
+
+
+def queues_of(tiers: Sequence[Mapping[str, QueueFigures]]) -> dict[str, QueueFigures]:
+    """Give tier -> its queues of several dispatchers, added up; the first says which tiers."""
+    first, *others = tiers
+    return {
+        tier: reduce(_both, (other[tier] for other in others if tier in other), figures)
+        for tier, figures in first.items()
+    }
+
+
+def _both(one: QueueFigures, other: QueueFigures) -> QueueFigures:
+    answered = one.answered + other.answered
+    weighed = (
+        one.answered * one.observed_over_predicted + other.answered * other.observed_over_predicted
+    )
+    return QueueFigures(
+        waiting=one.waiting + other.waiting,
+        busy=tuple(dict.fromkeys((*one.busy, *other.busy))),
+        idle=min(one.idle, other.idle),  # who is at work for one is so for all
+        answered=answered,
+        late=one.late + other.late,
+        late_s=one.late_s + other.late_s,
+        late_max_s=max(one.late_max_s, other.late_max_s),
+        turned_away=one.turned_away + other.turned_away,
+        lost=one.lost + other.lost,
+        waited_s=one.waited_s + other.waited_s,
+        predicted_s=one.predicted_s + other.predicted_s,
+        observed_s=one.observed_s + other.observed_s,
+        drifts=one.drifts + other.drifts,
+        observed_over_predicted=weighed / answered if answered else 1.0,
+        endpoints=one.endpoints.plus(other.endpoints),
+    )

@@ -1,0 +1,251 @@
+"""Tells dispatchers of other processes what serves here, and knows how far each of them is.
+
+A dispatcher asks again and again, and is answered when something changed. What it asks with says
+what it goes by now: so it is known when nobody sends requests any more to what serves no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from circinus.api.http.data_plane import while_connected
+from circinus.api.http.errors import answer_of
+from circinus.api.http.gate import JSON, read_body
+from circinus.api.keeper.figures import QueryFigures, ToldAnswers, figures_from
+from circinus.api.schemas.following import (
+    FOLLOWED,
+    REPORTED,
+    FollowedView,
+    ServedView,
+    served_view,
+)
+from circinus.deploy.runtime.following import ServedDeployment
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError, Unavailable
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+
+_HOLD_S = 5.0  # longest that a question waits for news
+_LOOK_S = 0.25  # between two looks at what serves; a plan that is replaced is looked at at once
+_SILENT_S = 3.0  # who asks no more is gone
+_FORGOTTEN_S = 5.0  # figures that nobody told anew
+_LARGEST_REPORT = 2**25  # bytes
+_RETRY_AFTER_S = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class _Follower:
+    applied: int  # number of the latest state that it goes by
+    asks: int = 0  # questions that wait
+    seen: float = 0.0
+    told: float = 0.0  # when it told its figures
+    figures: dict[str, QueryFigures] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """What serves, for those who follow: `Followers` of an orchestrator. In one event loop."""
+
+    orchestrator: Orchestrator
+    clock: Clock
+    expected: int = 0  # followers that there should be, `>= 0`: they may not have come yet
+    leaves_s: float = 10.0  # longest that the end of anything waits for them
+    run: str = field(default_factory=lambda: secrets.token_hex(6))
+    _number: int = field(default=0, init=False)  # of the state
+    _known: object = field(default=None, init=False)  # equals while it does
+    _views: dict[str, tuple[object, ServedView]] = field(default_factory=dict, init=False)
+    _document: bytes = field(default=b"", init=False)
+    _looked: float = field(default=0.0, init=False)
+    _followers: dict[str, _Follower] = field(default_factory=dict, init=False)  # by their ids
+    _journals: dict[str, ToldAnswers] = field(default_factory=dict, init=False)  # by query
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    @property
+    def version(self) -> str:
+        """Name of the state as it was last looked at."""
+        return f"{self.run}-{self._number}"
+
+    async def after(self, since: str, follower: str, applied: str) -> bytes | None:
+        """Give the state as JSON once it is not `since` any more; None: it stayed so for long.
+
+        A follower asks, who goes by the state `applied`. Unavailable before it is known what
+        should serve, and when nobody will know any more.
+        """
+        known = self._followers.setdefault(follower, _Follower(-1))
+        known.applied, known.asks = self._number_of(applied), known.asks + 1
+        ends = self.clock.now() + _HOLD_S
+        try:
+            self._tell()
+            while True:
+                self._look(_LOOK_S)
+                if since != self.version:
+                    return self._document
+                left_s = ends - self.clock.now()
+                if left_s <= 0:
+                    return None
+                await self._change(min(left_s, _LOOK_S))
+        finally:
+            known.asks -= 1
+            known.seen = self.clock.now()
+
+    async def left(self) -> None:
+        """See `Followers`."""
+        ends = self.clock.now() + self.leaves_s
+        if self._closed or self.orchestrator.awaited() is None:
+            return
+        self._look(0.0)
+        number = self._number
+        while self.clock.now() < ends and not self._all_are_at(number):
+            await self._change(_LOOK_S)
+
+    def note(self, follower: str, figures: Mapping[str, QueryFigures]) -> None:
+        """Take what requests got from a follower: sums, and the answers since the last time."""
+        known = self._followers.setdefault(follower, _Follower(-1, seen=self.clock.now()))
+        for query, each in figures.items():
+            before = known.figures.get(query)
+            same = before is not None and before.plan_id == each.plan_id
+            count = each.answered - (before.answered if before is not None and same else 0)
+            if self.orchestrator.plan_serving(query) == each.plan_id:
+                self.journal(query, each.plan_id).add(each.taken, count)
+        known.told, known.figures = self.clock.now(), dict(figures)
+
+    def journal(self, query: str, plan_id: str) -> ToldAnswers:
+        """Give where the answers of a query's plan are noted."""
+        found = self._journals.get(query)
+        if found is None or found.plan_id != plan_id:
+            found = self._journals[query] = ToldAnswers(plan_id)
+        return found
+
+    def figures(self) -> dict[str, list[QueryFigures]]:
+        """Give query id -> what it got from each follower, if it serves the plan of here."""
+        found: dict[str, list[QueryFigures]] = {}
+        for known in self._alive():
+            if self.clock.now() - known.told < _FORGOTTEN_S:
+                for query, each in known.figures.items():
+                    if self.orchestrator.plan_serving(query) == each.plan_id:
+                        found.setdefault(query, []).append(each)
+        return found
+
+    def close(self) -> None:
+        """Answer those who wait, and nobody any more; hold nothing up."""
+        self._closed = True
+        self._tell()
+
+    def _alive(self) -> Iterable[_Follower]:
+        now = self.clock.now()
+        for name, known in tuple(self._followers.items()):
+            if known.asks or now - known.seen < _SILENT_S:
+                yield known
+            else:
+                del self._followers[name]
+
+    def _all_are_at(self, number: int) -> bool:
+        if self._closed:
+            return True
+        alive = tuple(self._alive())
+        return len(alive) >= self.expected and all(each.applied >= number for each in alive)
+
+    def _number_of(self, version: str) -> int:
+        run, _, number = version.rpartition("-")
+        return int(number) if run == self.run and number.isdecimal() else -1
+
+    def _look(self, at_most_every_s: float) -> None:
+        """See whether anything changed; Unavailable if there is nothing to see."""
+        now, awaited = self.clock.now(), self.orchestrator.awaited()
+        if self._closed or awaited is None:
+            reason = "it is not known yet what should be served"
+            raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
+        if self._number and now - self._looked < at_most_every_s:
+            return
+        self._looked, imitated = now, self.orchestrator.imitated
+        serving = self.orchestrator.serving()
+        self._journals = {q: each for q, each in self._journals.items() if q in serving}
+        served = {q: s for q, s in self.orchestrator.served().items() if not _calls(s)}
+        each = {query: deployment.known for query, deployment in served.items()}
+        if (known := (each, awaited, imitated)) != self._known:
+            self._known, self._number = known, self._number + 1
+            self._views = {
+                query: kept
+                if (kept := self._views.get(query)) and kept[0] == each[query]
+                else (each[query], served_view(deployment))
+                for query, deployment in served.items()
+            }
+            self._document = self._shown(awaited, imitated)
+            self._tell()
+
+    def _shown(self, awaited: Iterable[str], imitated: Infrastructure) -> bytes:
+        view = FollowedView(
+            version=self.version,
+            deployments={query: view for query, (_, view) in self._views.items()},
+            awaited=sorted(awaited),
+            emulated=infrastructure_to_dict(imitated),
+        )
+        return view.model_dump_json().encode()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _change(self, longest_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                await self._news.wait()
+
+
+def _calls(served: ServedDeployment) -> bool:
+    """Give whether a plan calls endpoints: leave for that is had in one place alone."""
+    return bool(served.desired.plan.deployment.remote)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedApp:
+    """Answers dispatchers; all others are for `app` to answer. Behind the guard."""
+
+    app: ASGIApp
+    followed: Followed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, see ASGI."""
+        asked = (scope.get("method"), scope.get("path"))
+        try:
+            if asked == ("GET", FOLLOWED):
+                response = await self._deployments(scope, receive)
+            elif asked == ("POST", REPORTED):
+                response = await self._figures(scope, receive)
+            else:
+                await self.app(scope, receive, send)
+                return
+        except CircinusError as error:
+            response = answer_of(error, scope)
+        await response(scope, receive, send)
+
+    async def _deployments(self, scope: Scope, receive: Receive) -> Response:
+        asked = QueryParams(scope["query_string"])
+        given = (asked.get("since", ""), _name_of(asked), asked.get("applied", ""))
+        document = await while_connected(receive, self.followed.after(*given))
+        if document is None:
+            return Response(status_code=204)
+        return Response(document, media_type=JSON)
+
+    async def _figures(self, scope: Scope, receive: Receive) -> Response:
+        asked = QueryParams(scope["query_string"])
+        body = await read_body(Headers(scope=scope), receive, _LARGEST_REPORT)
+        self.followed.note(_name_of(asked), figures_from(body))
+        return Response(status_code=204)
+
+
+def _name_of(asked: QueryParams) -> str:
+    name = asked.get("follower", "")
+    checks.require(0 < len(name) <= 100, "follower", "must be a name of at most 100", name)
+    return name

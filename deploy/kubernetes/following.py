@@ -1,0 +1,90 @@
+"""Instances that somebody else makes of pods: found by which of their addresses are ready.
+
+What applies, replaces and deletes pods is the service. Whoever follows needs no right but to watch
+EndpointSlices, and goes on while the service is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+from circinus.deploy.kubernetes.api import Cluster
+from circinus.deploy.kubernetes.launcher import ReadyWorkers
+from circinus.deploy.kubernetes.pods import name_of
+from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
+from circinus.deploy.workers.client import answers
+from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.shares import enforcement_for
+from circinus.deploy.workers.transport import LARGEST_MESSAGE, TlsFiles
+
+_HEALTH_S = 2.0
+_LOOK_S = 0.5  # between two looks at a pod that is ready and does not answer
+
+
+@dataclass(slots=True, eq=False)
+class FollowingLauncher:
+    """A `Launcher` that creates and deletes nothing. Used within one event loop.
+
+    A pod that is ending takes no more requests, and what it has in hand it may finish.
+    """
+
+    cluster: Cluster
+    namespace: str  # of the workers
+    release: str  # whose they are
+    tls: TlsFiles  # with what to call them
+    message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
+    patience_s: float = 180.0  # until an instance's pod is ready
+    ready: ReadyWorkers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ready = ReadyWorkers(self.cluster, self.namespace, self.release)
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        service = name_of(spec.key)
+        try:
+            async with asyncio.timeout(self.patience_s):
+                pod, address = await self._answering(service)
+        except TimeoutError as error:
+            cause = f"no pod of {service} was ready within {self.patience_s:g} s"
+            raise LaunchFailed(str(spec.key), cause, "(no log)") from error
+        return FollowedInstance(
+            address=address,
+            tls=self.tls,
+            enforcement=enforcement_for(spec.operators, spec.share, cgroups=False),
+            note="the worker keeps to it",
+            message_bytes=self.message_bytes,
+            service=service,
+            pod=pod,
+            ready=self.ready,
+        )
+
+    def stop(self) -> None:
+        """Listen no longer."""
+        self.ready.stop()
+
+    async def _answering(self, service: str) -> tuple[str, str]:
+        while True:
+            for pod, address in sorted(self.ready.of(service)):
+                if await answers(address, self.tls, timeout_s=_HEALTH_S):
+                    return pod, address
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self.ready.change()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FollowedInstance(RunningInstance):
+    """A worker's pod that somebody else looks after: to stop it is to let go of it."""
+
+    service: str
+    pod: str
+    ready: ReadyWorkers
+
+    async def ended(self) -> str:
+        """See `RunningInstance`."""
+        while (self.pod, self.address) in self.ready.of(self.service):
+            await self.ready.change()
+        return f"pod {self.pod} is not ready any more"
