@@ -67,6 +67,7 @@ _OF_DEPLOYMENTS = (
     "news",
     "recent",
     "request",
+    "seen_requests",
     "serving",
     "withhold",
 )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from circinus.api.operator.observed import observed_schema
+from circinus.api.operator.scaling import SCALE, replicas_schema, scale_schema
 from circinus.api.query_file import query_schema
 from circinus.api.schemas.query import LARGEST_SEED
 
@@ -49,7 +51,7 @@ def definition() -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, "scale": dict(SCALE)},
         "additionalPrinterColumns": columns,
         "schema": {
             "openAPIV3Schema": {
@@ -89,6 +91,7 @@ def _spec_schema() -> dict[str, Any]:
         del data["properties"][name]
     data["required"] = ["examples"]
     data["description"] = "Which of the pipeline's examples to profile on."
+    spec["properties"]["replicas"] = replicas_schema()
     spec["x-kubernetes-validations"] = [
         {"rule": rule, "message": message} for rule, message in _RULES.items()
     ]
@@ -176,6 +179,8 @@ def _status_schema() -> dict[str, Any]:
             "costUsdPerHour": {"type": "number"},
             "slo": {"type": "string", "description": "What is known of each SLO, in words."},
             "sloStates": {"type": "object", "additionalProperties": text},
+            "observed": observed_schema(),
+            **scale_schema(),
             "conditions": {
                 "type": "array",
                 "items": condition,

@@ -17,6 +17,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from circinus.api.client import Client, Refused
+from circinus.api.operator.observed import (
+    OBJECTIVES_MET,
+    objectives_condition,
+    observed_facts,
+)
+from circinus.api.operator.scaling import PlannedFor, rescale, scale_facts
 from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
 from circinus.api.query_file import query_of
 from circinus.api.schemas.progress import QueryView
@@ -31,7 +37,7 @@ _TROUBLE = frozenset(
 )
 _REFUSED = "refused"
 _UNKNOWN = "unknown"
-_OF_QUERY = ("queryId", "planId", "servedBy", "planning")
+_OF_QUERY = ("queryId", "planId", "servedBy", "planning", "observed", "replicas", "selector")
 _OF_PLAN = ("costUsdPerHour", "slo", "sloStates")
 
 
@@ -53,18 +59,21 @@ def follow(seen: SeenQuery, service: Client) -> tuple[Status, list[Event]]:
     query = _known(seen, service)
     events: list[Event] = []
     serving = None
+    planned = PlannedFor.of(seen.spec, seen.generation, seen.status)
     if query is None:
-        key = f"{seen.uid}/{seen.generation}"
+        key = f"{seen.uid}/{planned.generation}"
         others = {q.id: q for q in service.all_queries(key_prefix=f"{seen.uid}/")}
         query = next((q for q in others.values() if q.idempotency_key == key), None)
         if query is None:
             try:
-                query = service.submit(query_of(dict(seen.spec)), idempotency_key=key)
+                query = service.submit(query_of(dict(planned.spec)), idempotency_key=key)
             except InvalidInput as error:
                 # Whatever served before serves on: the new spec never became a query.
                 return Status.refused(seen.generation, str(error)), []
         others.pop(query.id, None)
         events, serving = _make_way(query, others.values(), service)
+    if query.phase in LIVE:
+        rescale(service, query.id, has=query.replicas, wanted=planned.replicas)
     message = query.message or "" if query.shortfall is None else query.shortfall.sentence
     if query.progress is not None:
         failures = [str(found) for found in query.progress.failures]
@@ -79,7 +88,12 @@ def follow(seen: SeenQuery, service: Client) -> tuple[Status, list[Event]]:
         "planning": dict.fromkeys(seen.status.get("planning") or ()) | parts,
         **_plan_facts(service, query, seen.status),
     }
-    conditions = _conditions(query, message, serving)
+    found = None if query.deployment is None else query.deployment.objectives
+    facts["observed"] = observed = observed_facts(seen.status.get("observed"), found)
+    facts |= {**planned.facts, **scale_facts(query.id, found)}
+    state, reason, told = objectives_condition(observed)
+    kept = Condition(type=OBJECTIVES_MET, status=state, reason=reason, message=told)
+    conditions = (*_conditions(query, message, serving), kept)
     return Status(generation=seen.generation, facts=facts, conditions=conditions), events
 
 
@@ -197,7 +211,7 @@ class Event:
 class Condition:
     """What is so, is not so, or is not known."""
 
-    type: str  # `Planned` or `Ready`
+    type: str  # `Planned`, `Ready` or `ObjectivesMet`
     status: str  # `True`, `False`, or `Unknown`: not known yet
     reason: str  # one word, in CamelCase
     message: str = ""  # in words; may be empty

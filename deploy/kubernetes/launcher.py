@@ -123,6 +123,18 @@ class ClusterInstance(RunningInstance):
         self._gone = True
         return f"pod {self.pod} is not ready any more"
 
+    async def beside(self, known: frozenset[str]) -> frozenset[str]:
+        """See `RunningInstance`: the other pods of its Deployment, which somebody scaled."""
+        while (found := self._others()) == known:
+            await self.launcher.ready.change()
+        return found
+
+    def _others(self) -> frozenset[str]:
+        """Give one address of each other pod: it may have several, of unlike networks."""
+        ready = sorted(self.launcher.ready.of(self.service), reverse=True)
+        others = {pod or address: address for pod, address in ready if pod != self.pod or not pod}
+        return frozenset(others.values()) - {self.address}
+
     async def stop(self) -> None:
         """See `RunningInstance`. One that ended leaves its Deployment: a new pod comes of it."""
         if not self._gone and not self.launcher.leaving:

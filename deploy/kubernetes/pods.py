@@ -173,8 +173,8 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
     }
     placing = {"nodeSelector": _nodes(spec, spec.tier.name)}
     pod = _pod(spec, settings, placing, resources, limited=False)
+    # One replica by default; how many is left to whoever scales it: applying again sets none back.
     deployment = {
-        "replicas": 1,
         "selector": {"matchLabels": selector},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }

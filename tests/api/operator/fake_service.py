@@ -117,6 +117,18 @@ class FakeService(Client):
             )
         return self.move(query_id, QueryPhase.RETIRED)
 
+    def set_replicas(self, query_id: str, replicas: int) -> QueryView:
+        self._answer(f"scale {query_id} {replicas}")
+        return self._changed(query_id, replicas=replicas)
+
+    def drop_replicas(self, query_id: str) -> QueryView:
+        self._answer(f"unscale {query_id}")
+        return self._changed(query_id, replicas=None)
+
+    def _changed(self, query_id: str, **update: object) -> QueryView:
+        self.queries[query_id] = self.queries[query_id].model_copy(update=update)
+        return self.queries[query_id]
+
     def move(self, query_id: str, phase: QueryPhase, *, plan_id: str | None = None) -> QueryView:
         """Put a query into a phase, as planning and scheduling would."""
         change = {"phase": phase, "plan_id": plan_id or self.queries[query_id].plan_id}

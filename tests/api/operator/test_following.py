@@ -25,6 +25,7 @@ from circinus.pipelines.query import PlanningMethod
 from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
+OTHER = {**SPEC, "data": {"examples": 20}}
 NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 
@@ -76,7 +77,7 @@ def test_a_refused_new_spec_leaves_the_old_query_serving() -> None:
     service = FakeService()
     seen = serving(service, NEW)
     service.refuses = "must be registered"
-    looked(replace(seen, generation=2), service)
+    looked(replace(seen, generation=2, spec=OTHER), service)
     assert phase_of(service, "q-1") is QueryPhase.SERVING
 
 
@@ -134,7 +135,7 @@ def test_an_unchanged_query_gives_the_same_status_and_asks_little() -> None:
 
 def test_the_old_query_serves_until_the_new_one_does() -> None:
     service = FakeService()
-    seen = replace(serving(service, NEW), generation=2)
+    seen = replace(serving(service, NEW), generation=2, spec=OTHER)
     seen, _ = looked(seen, service)
     assert (seen.status["queryId"], seen.status["servedBy"]) == ("q-2", "q-1")
     assert "query q-1 of the spec before answers" in condition(seen, "Ready")["message"]
@@ -150,7 +151,7 @@ def test_the_old_query_serves_until_the_new_one_does() -> None:
 
 def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_told() -> None:
     service = FakeService()
-    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    seen, _ = looked(replace(serving(service, NEW), generation=2, spec=OTHER), service)
     service.move("q-2", QueryPhase.WAITING)
     seen, told = looked(seen, service)
     assert phase_of(service, "q-1") is QueryPhase.SERVING  # perhaps it is about to be scheduled
@@ -162,7 +163,7 @@ def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_to
 
 def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
     service = FakeService()
-    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    seen, _ = looked(replace(serving(service, NEW), generation=2, spec=OTHER), service)
     service.move("q-2", QueryPhase.INFEASIBLE)
     seen, told = looked(seen, service)
     assert told == ["Infeasible"]
@@ -173,7 +174,7 @@ def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
 def test_a_spec_that_changes_while_it_is_planned_stops_the_planning() -> None:
     service = FakeService()
     seen, _ = looked(NEW, service)
-    seen, told = looked(replace(seen, generation=2), service)
+    seen, told = looked(replace(seen, generation=2, spec=OTHER), service)
     assert "Retired" in told
     assert phase_of(service, "q-1") is QueryPhase.CANCELLED
 
@@ -188,7 +189,7 @@ def test_another_object_is_left_alone() -> None:
 def test_release_stops_every_query_and_names_what_still_runs() -> None:
     service = FakeService()
     seen = serving(service, NEW)
-    looked(replace(seen, generation=2), service)
+    looked(replace(seen, generation=2, spec=OTHER), service)
     service.running.add("q-1")
     assert release(NEW, service) == ("q-1",)
     service.running.clear()
@@ -235,7 +236,8 @@ def test_whatever_happens_no_spec_is_paid_twice_and_release_leaves_nothing(
         elif step == "forget status":
             seen = replace(seen, status={})
         elif step == "new spec":
-            seen = replace(seen, generation=seen.generation + 1)
+            changed = {**SPEC, "data": {"examples": 10 + seen.generation}}
+            seen = replace(seen, generation=seen.generation + 1, spec=changed)
         elif step == "starve":
             service.starved |= set(service.queries)
         else:
